@@ -1,0 +1,91 @@
+"""Names and identifiers: topics, partitions, topic ids, internal topics, and the checks that they must pass."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import NamedTuple
+
+from txbroker.errors import BrokerError, ErrorCode
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+NULL_TOPIC_ID = bytes(16)
+# Kafka keeps these two for itself: Uuid.ONE_UUID names its KRaft metadata topic.
+RESERVED_TOPIC_IDS = frozenset({NULL_TOPIC_ID, bytes(15) + b"\x01"})
+
+TOPIC_NAME_LENGTH_MAX = 249  # org.apache.kafka.common.internals.Topic: a directory name of 255 with room for "-partition"
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION unless Kafka would take `name` for a topic (class `Topic`)."""
+    if not name:
+        problem = "it is empty"
+    elif name in (".", ".."):
+        problem = "it cannot be '.' or '..'"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        problem = f"it is longer than {TOPIC_NAME_LENGTH_MAX} characters"
+    elif _TOPIC_NAME.fullmatch(name) is None:
+        problem = "it may contain only ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is invalid: {problem}")
+
+
+def collision_key(name: str) -> str:
+    """Two topics whose keys are equal would share metric names; Kafka refuses to create the second."""
+    return name.replace(".", "_")
+
+
+def partition_directory(topic_partition: TopicPartition) -> str:
+    """The directory that holds one partition's log, e.g. `orders-3`."""
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition whose log a directory of this name holds, or None when it is no partition directory."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None:
+        return None
+    return TopicPartition(match.group(1), int(match.group(2)))
+
+
+def id_to_text(raw: bytes) -> str:
+    """16 raw bytes as Kafka prints them: 22 characters of base64url without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+
+def id_from_text(text: str) -> bytes:
+    """The 16 raw bytes of an id that Kafka printed; ValueError when the text is no id."""
+    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a 22-character base64url id")
+    return raw
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java, as a signed 32-bit number: Kafka picks a group's coordinator partition with it."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for i in range(0, len(units), 2):
+        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` (or `__transaction_state`) that owns a group (or transactional id)."""
+    return (java_hash(key) & 0x7FFFFFFF) % partition_count
