@@ -1,0 +1,1 @@
+"""What the cluster is and who leads what: the metadata tree, the image, partitions, replicas and the controller."""
