@@ -1,0 +1,21 @@
+"""The settings of the group coordinator, by the names and defaults of Kafka 3.9."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """What server.properties says about groups. Times in milliseconds, sizes in bytes, names of the keys beside them."""
+
+    session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
+    session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
+    size_max: int = 2_147_483_647  # group.max.size, in members
+    initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    offset_metadata_bytes_max: int = 4_096  # offset.metadata.max.bytes
+    offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS  # offsets.retention.minutes
+    offsets_retention_check_interval_ms: int = 10 * MINUTE_MS  # offsets.retention.check.interval.ms
+    new_member_join_timeout_ms: int = 5 * MINUTE_MS  # how long a member that has never synced may wait in JoinGroup; no key in Kafka
