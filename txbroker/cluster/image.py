@@ -1,0 +1,172 @@
+"""What this broker knows of the cluster: brokers, topics and partitions, as the controller's UpdateMetadata requests tell it.
+
+The image is the counterpart of Kafka's `ZkMetadataCache`. Only `apply` changes it. What it hands out (`TopicImage`, `BrokerImage`) is
+never changed afterwards but replaced, so that a reader may keep what it got for as long as `version` stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID
+
+if TYPE_CHECKING:
+    from txbroker.wire.messages.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataPartitionState,
+        UpdateMetadataRequest,
+        UpdateMetadataTopicState,
+    )
+
+NO_CONTROLLER = -1
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2  # Kafka's LeaderAndIsr.LeaderDuringDelete: the partition is to be forgotten
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens, as it advertises it."""
+
+    host: str
+    port: int
+    security_protocol: int  # Kafka's SecurityProtocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
+
+
+class BrokerImage(NamedTuple):
+    """A live broker."""
+
+    id: int
+    rack: str | None
+    endpoints: Mapping[str, Endpoint]  # by listener name
+
+
+class PartitionImage(NamedTuple):
+    """The state of one partition, as the controller last told it."""
+
+    leader: int  # NO_LEADER when there is none
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int  # the version of the partition's state node
+
+
+class TopicImage(NamedTuple):
+    """A topic with all of its partitions."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionImage]  # by partition index, in ascending order
+
+
+class ImageChanges(NamedTuple):
+    """What one UpdateMetadata request changed, topics by name."""
+
+    changed: frozenset[str]
+    deleted: frozenset[str]
+    brokers: bool  # the set of live brokers, or an endpoint, is another one
+
+
+class ClusterImage:
+    """All topics, partitions and live brokers; look-ups by name or id take constant time."""
+
+    def __init__(self) -> None:
+        self.version = 0  # grows with each `apply`: whoever caches an answer compares it
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
+        self._brokers: dict[int, BrokerImage] = {}
+        self._topics: dict[str, TopicImage] = {}
+        self._names: dict[bytes, str] = {}
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerImage]:
+        """The live brokers by id, in ascending order."""
+        return self._brokers
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        """All topics by name."""
+        return self._topics
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of this name."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic of this id."""
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics[name]
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        """One partition, None when topic or partition is not known."""
+        image = self._topics.get(topic)
+        return None if image is None else image.partitions.get(partition)
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where a live broker listens under this listener name; None when it is not alive or has no such listener."""
+        broker = self._brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def apply(self, request: UpdateMetadataRequest) -> ImageChanges:
+        """Take over what the controller says. STALE_CONTROLLER_EPOCH when it speaks for a controller that has been replaced."""
+        if request.controller_epoch < self.controller_epoch:
+            raise BrokerError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"UpdateMetadata of controller {request.controller_id}, epoch {request.controller_epoch}, after epoch {self.controller_epoch}",
+            )
+        self.controller_id = request.controller_id
+        self.controller_epoch = request.controller_epoch
+        brokers = {broker.id: broker for broker in sorted(map(_broker_image, request.live_brokers), key=lambda broker: broker.id)}
+        brokers_changed = brokers != self._brokers
+        self._brokers = brokers
+        changed: set[str] = set()
+        deleted: set[str] = set()
+        for topic in request.topic_states:
+            (changed if self._apply_topic(topic) else deleted).add(topic.topic_name)
+        self.version += 1
+        return ImageChanges(frozenset(changed), frozenset(deleted), brokers_changed)
+
+    def _apply_topic(self, state: UpdateMetadataTopicState) -> bool:
+        """Whether the topic still has partitions afterwards."""
+        name = state.topic_name
+        before = self._topics.get(name)
+        partitions: dict[int, PartitionImage] = {}
+        # A topic under another id is another topic: it was deleted and created anew while this broker was not told.
+        if before is not None and before.topic_id == state.topic_id:
+            partitions.update(before.partitions)
+        elif before is not None:
+            self._names.pop(before.topic_id, None)
+        for partition in state.partition_states:
+            if partition.leader == LEADER_DURING_DELETE:
+                partitions.pop(partition.partition_index, None)
+            else:
+                partitions[partition.partition_index] = _partition_image(partition)
+        if not partitions:
+            self._topics.pop(name, None)
+            self._names.pop(state.topic_id, None)
+            return False
+        self._topics[name] = TopicImage(name, state.topic_id, _in_order(partitions))
+        if state.topic_id != NULL_TOPIC_ID:
+            self._names[state.topic_id] = name
+        return True
+
+
+def _in_order(partitions: dict[int, PartitionImage]) -> dict[int, PartitionImage]:
+    return dict(sorted(partitions.items()))
+
+
+def _broker_image(broker: UpdateMetadataBroker) -> BrokerImage:
+    endpoints = {e.listener: Endpoint(e.host, e.port, e.security_protocol) for e in broker.endpoints}
+    return BrokerImage(broker.id, broker.rack, endpoints)
+
+
+def _partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
+    return PartitionImage(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=tuple(state.replicas),
+        isr=tuple(state.isr),
+        offline_replicas=tuple(state.offline_replicas),
+        partition_epoch=state.zk_version,
+    )
