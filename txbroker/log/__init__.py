@@ -1,0 +1,1 @@
+"""Kafka's log on disk: segments, indexes, validation, recovery, retention, producer state, log directories."""

@@ -1,0 +1,316 @@
+"""The operating system as the log sees it: the only place of this room that opens, writes, syncs or removes files.
+
+Every `OSError` becomes a `StorageError`, which takes the log directory offline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Protocol
+
+from txbroker.errors import StorageError
+
+Buffer = bytes | bytearray | memoryview | mmap.mmap
+
+
+class File(Protocol):
+    """A file that grows at its end. `size` counts bytes. It is closed when nobody refers to it any more (see `Region`)."""
+
+    path: str
+    size: int
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end. A failed or short write leaves the file as it was and raises StorageError."""
+
+    def pread(self, position: int, length: int) -> bytes:
+        """At most `length` bytes from `position` on; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+
+@dataclass(slots=True, frozen=True)
+class DiskUsage:
+    """A file system's bytes: all of them, and those that this process may still write."""
+
+    total: int
+    usable: int
+
+
+class Lock(Protocol):
+    """An exclusive lock on a file, held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Files and directories by path. A memory disk and a faulty disk stand in for it in tests."""
+
+    def open(self, path: str) -> File:
+        """Open for reading and appending; made when missing."""
+
+    def read(self, path: str) -> bytes | None:
+        """All bytes of a small file; None when it does not exist."""
+
+    def map(self, path: str) -> Buffer:
+        """The bytes of a file as they are now, paged in on demand; empty when it does not exist."""
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Make a file of exactly these bytes, in place and not synced: for what a CRC guards or what can be made anew."""
+
+    def replace(self, path: str, data: Buffer) -> None:
+        """Put these bytes in place of a file at once, and durably: written beside it, synced, renamed, directory synced."""
+
+    def append(self, path: str, data: Buffer) -> None:
+        """Add bytes at a file's end; made when missing."""
+
+    def truncate(self, path: str, size: int) -> None: ...
+
+    def size(self, path: str) -> int | None:
+        """Bytes; None when the file does not exist."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, milliseconds of wall clock."""
+
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """Make it and its parents; no error when it is there."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error when it is gone."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync(self, path: str) -> None:
+        """Make a file's bytes, or a directory's entries, durable; no error when it is gone."""
+
+    def usage(self, path: str) -> DiskUsage: ...
+
+    def lock(self, path: str) -> Lock | None:
+        """Lock a file for this process (made when missing); None when another holds it."""
+
+
+def _failed(what: str, path: str, error: OSError) -> StorageError:
+    return StorageError(f"cannot {what} {path}: {error.strerror or error}")
+
+
+class OsFile:
+    """A `File` of the operating system. The descriptor is closed with the last reference."""
+
+    __slots__ = ("_fd", "path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self.size = os.fstat(self._fd).st_size
+        except OSError as error:
+            raise _failed("open", path, error) from error
+
+    def append(self, data: Buffer) -> None:
+        try:
+            written = os.pwrite(self._fd, data, self.size)
+        except OSError as error:
+            self._cut_back()
+            raise _failed("write", self.path, error) from error
+        if written != len(data):
+            self._cut_back()
+            raise StorageError(f"cannot write {self.path}: only {written} of {len(data)} bytes were taken")
+        self.size += written
+
+    def _cut_back(self) -> None:
+        # When this fails too, what lies behind `size` is a torn tail: overwritten by the next append, or cut by recovery.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, self.size)
+
+    def pread(self, position: int, length: int) -> bytes:
+        try:
+            return os.pread(self._fd, length, position)
+        except OSError as error:
+            raise _failed("read", self.path, error) from error
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise _failed("truncate", self.path, error) from error
+        self.size = size
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise _failed("sync", self.path, error) from error
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+class _OsLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsDisk:
+    """The real `Disk`."""
+
+    def open(self, path: str) -> File:
+        return OsFile(path)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failed("read", path, error) from error
+
+    def map(self, path: str) -> Buffer:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
+                return mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise _failed("map", path, error) from error
+
+    def write(self, path: str, data: Buffer) -> None:
+        self._write(path, data, sync=False)
+
+    def _write(self, path: str, data: Buffer, *, sync: bool) -> None:
+        try:
+            with open(path, "wb", buffering=0) as file:
+                written = file.write(data)
+                if written != len(data):
+                    raise StorageError(f"cannot write {path}: only {written} of {len(data)} bytes were taken")
+                if sync:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise _failed("write", path, error) from error
+
+    def replace(self, path: str, data: Buffer) -> None:
+        self._write(path + ".tmp", data, sync=True)
+        try:
+            os.replace(path + ".tmp", path)
+        except OSError as error:
+            raise _failed("replace", path, error) from error
+        self.sync(os.path.dirname(path))
+
+    def append(self, path: str, data: Buffer) -> None:
+        OsFile(path).append(data)
+
+    def truncate(self, path: str, size: int) -> None:
+        OsFile(path).truncate(size)
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failed("read", path, error) from error
+
+    def modified_ms(self, path: str) -> int:
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise _failed("read", path, error) from error
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except OSError as error:
+            raise _failed("list", directory, error) from error
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def make_directory(self, path: str) -> None:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise _failed("make", path, error) from error
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.rename(old, new)
+        except OSError as error:
+            raise _failed("rename", old, error) from error
+
+    def remove(self, path: str) -> None:
+        try:
+            os.remove(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _failed("remove", path, error) from error
+
+    def remove_tree(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _failed("remove", path, error) from error
+
+    def sync(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _failed("sync", path, error) from error
+
+    def usage(self, path: str) -> DiskUsage:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise _failed("read", path, error) from error
+        return DiskUsage(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+
+    def lock(self, path: str) -> Lock | None:
+        fd = -1
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if fd < 0:
+                raise _failed("open", path, error) from error
+            os.close(fd)
+            if isinstance(error, (BlockingIOError, PermissionError)):
+                return None
+            raise _failed("lock", path, error) from error
+        return _OsLock(fd)

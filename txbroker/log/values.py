@@ -1,0 +1,85 @@
+"""What the log takes and gives: small values that other rooms see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from txbroker.log.region import Region
+
+
+class Origin(Enum):
+    """Who appends; the extent of validation follows (Kafka's AppendOrigin)."""
+
+    CLIENT = 1  # everything is checked
+    COORDINATOR = 2  # our own group or transaction coordinator: control batches are allowed, sequences are not checked
+
+
+@dataclass(slots=True)
+class Appended:
+    """One append. Offsets of the first and last record; for a duplicate those of the original append.
+
+    `append_time_ms` is -1 unless the topic stamps LogAppendTime.
+    """
+
+    first_offset: int
+    last_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+@dataclass(slots=True)
+class Read:
+    """One read: whole batches first; the last one may be cut (clients skip a torn tail).
+
+    `end_offset` is above every offset of the region (exclusive, not tight). `first_batch_bytes` is the size of the batch
+    that holds the wanted offset: 0 when there is none below the reader's end, and more than asked for when the region is
+    empty because that batch did not fit.
+    """
+
+    region: Region
+    end_offset: int
+    first_batch_bytes: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record's timestamp and offset, and the leader epoch of its batch (-1 for old message formats)."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """The end (exclusive) of the largest leader epoch that is not above the wanted one; (-1, -1) when none is known."""
+
+    epoch: int
+    end_offset: int
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted: offsets of its first record and of its abort marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Later(Protocol):
+    """Runs `work` in a worker once `delay_ms` have passed, then `done` where the log lives (the reactor's thread).
+
+    `done` is not called when `work` raised; that is for the owner of the log directory to see.
+    """
+
+    def __call__(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None: ...
+
+
+def at_once(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+    """A `Later` that does not wait, for tools and tests."""
+    work()
+    if done is not None:
+        done()
