@@ -1,0 +1,80 @@
+"""Where a request came from: what every handler is given beside the request itself."""
+
+from __future__ import annotations
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Session:
+    """One client connection as the rest of the broker sees it; it lives as long as the connection.
+
+    `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them (the local end is the
+    address that the client reached, also where the listener is bound to a wildcard). `principal` is Kafka's "Type:name".
+    """
+
+    __slots__ = ("listener", "local_host", "local_port", "number", "peer_host", "peer_port", "principal")
+
+    def __init__(
+        self,
+        *,
+        peer_host: str,
+        peer_port: int,
+        local_host: str,
+        local_port: int,
+        listener: str,
+        number: int,
+        principal: str = ANONYMOUS,
+    ) -> None:
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.local_host = local_host
+        self.local_port = local_port
+        self.listener = listener
+        self.number = number
+        self.principal = principal
+
+    @property
+    def connection_id(self) -> str:
+        """Unique in the life of a listener, in Kafka's form: local end, peer, and a number."""
+        return f"{self.local_host}:{self.local_port}-{self.peer_host}:{self.peer_port}-{self.number}"
+
+
+class RequestContext:
+    """One request's header and the session that it came in on. Handlers may keep it as long as they like."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "session")
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, session: Session) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.session = session
+
+    @property
+    def peer_host(self) -> str:
+        return self.session.peer_host
+
+    @property
+    def peer_port(self) -> int:
+        return self.session.peer_port
+
+    @property
+    def local_host(self) -> str:
+        return self.session.local_host
+
+    @property
+    def local_port(self) -> int:
+        return self.session.local_port
+
+    @property
+    def listener(self) -> str:
+        return self.session.listener
+
+    @property
+    def principal(self) -> str:
+        return self.session.principal
+
+    @property
+    def connection_id(self) -> str:
+        return self.session.connection_id

@@ -1,0 +1,15 @@
+"""The sockets: large shared receive buffers, whole frames in, parts and file regions out.
+
+    hub = Hub(reactor, limits, run_in_worker=…)          what all connections of one reactor share; hub.start(), hub.stop()
+    listener = Listener(hub, "PLAINTEXT", host, port, build)
+    listener.startListening() … listener.stopListening()         (a twisted.internet.tcp.Port)
+
+`build()` makes one `Connection` (txbroker.connection), or anything else that satisfies `FrameProtocol`.
+"""
+
+from __future__ import annotations
+
+from txbroker.transport.interfaces import FrameProtocol, FrameTransport
+from txbroker.transport.limits import Limits
+
+__all__ = ["FrameProtocol", "FrameTransport", "Limits"]
