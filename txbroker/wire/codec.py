@@ -1,0 +1,60 @@
+"""Decode and encode messages. The functions behind are generated per class and version on first use, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from typing import Any, TypeVar
+
+from txbroker.wire.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+_decoders: dict[tuple[type[Message], int], Callable[[memoryview], Any]] = {}
+_encoders: dict[tuple[type[Message], int], Callable[[Any], list[Any]]] = {}
+
+
+def decoder(cls: type[M], version: int) -> Callable[[memoryview], M]:
+    """The compiled decoder of one version: takes exactly one body, raises ProtocolError. ValueError for a version it lacks."""
+    made = _decoders.get((cls, version))
+    if made is None:
+        from txbroker.wire.decoders import make_decoder
+
+        _check(cls, version)
+        made = _decoders[cls, version] = make_decoder(cls, version)
+    return made
+
+
+def encoder(cls: type[M], version: int) -> Callable[[M], list[Any]]:
+    """The compiled encoder of one version: returns parts, `Records` values among them untouched."""
+    made = _encoders.get((cls, version))
+    if made is None:
+        from txbroker.wire.encoders import make_encoder
+
+        _check(cls, version)
+        made = _encoders[cls, version] = make_encoder(cls, version)
+    return made
+
+
+def _check(cls: type[Message], version: int) -> None:
+    if version not in cls.versions:
+        raise ValueError(f"{cls.__name__} has versions {cls.versions}, not {version}")
+
+
+def decode(cls: type[M], version: int, buffer: bytes | bytearray | memoryview) -> M:
+    """The message that `buffer` holds, all of it; ProtocolError when it does not."""
+    return decoder(cls, version)(memoryview(buffer))
+
+
+def encode(message: Message, version: int) -> list[Any]:
+    """The message's parts: bytes, and its `Records` values as they are. ValueError if the version cannot carry a value."""
+    return encoder(type(message), version)(message)
+
+
+def encode_bytes(message: Message, version: int) -> bytes:
+    """The message joined to bytes; for messages whose records, if any, are bytes."""
+    return b"".join(encode(message, version))
+
+
+def size_of(parts: Iterable[Sized]) -> int:
+    """The bytes that parts take on the wire."""
+    return sum(map(len, parts))
