@@ -1,0 +1,203 @@
+"""The header of a record batch (magic 2, KIP-98): read, check, walk, and stamp in place.
+
+A batch on the wire and on disk, big-endian throughout::
+
+    base offset int64 | length int32 | leader epoch int32 | magic int8 | crc uint32
+    attributes int16 | last offset delta int32 | base timestamp int64 | max timestamp int64
+    producer id int64 | producer epoch int16 | base sequence int32 | record count int32 | records
+
+`length` counts what follows it. The CRC-32C covers everything from the attributes on, so base offset and leader epoch may be
+written without touching it. Attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon
+(the base timestamp is then the horizon). Records are the matter of `records.py`, older formats of `legacy.py`.
+
+Buffers are `bytes`, `bytearray` or `memoryview` (of an mmap, too); only `stamp…` needs a writable one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from txbroker.errors import CorruptRecords
+from txbroker.wire.compression import CODECS, Codec
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12  # base offset and length: what every entry of every magic begins with
+MAGIC_POSITION = 16  # of the magic byte in an entry of any magic
+
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+_CODEC_MASK = 0x07
+
+_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_unpack_header = HEADER.unpack_from
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The fixed part of one batch. `size` counts the whole batch in bytes, the first 12 included."""
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the batch's last record, or of one that compaction removed."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> Codec:
+        """What the records are compressed with."""
+        return CODECS[self.attributes & _CODEC_MASK]
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether `max_timestamp`, set by the broker, is the timestamp of every record."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def control(self) -> bool:
+        """Whether the batch holds control records (transaction markers), which consumers never see."""
+        return self.attributes & CONTROL != 0
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """When tombstones and markers of this batch may go (ms), once compaction has fixed it (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+
+_new: Callable[[type[BatchHeader]], BatchHeader] = object.__new__
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch at `position`, all of which must be in `buffer`; CorruptRecords otherwise.
+
+    Checked: magic 2, a length that holds the header and ends within the buffer, no negative counts, a known codec. Not checked:
+    the CRC (`check_crc`) and whether offsets make sense (the log's matter).
+    """
+    # On the path of every produced batch: one unpack, one comparison in the good case, no call of __init__.
+    header = _new(BatchHeader)
+    try:
+        (
+            header.base_offset,
+            length,
+            header.leader_epoch,
+            header.magic,
+            header.crc,
+            header.attributes,
+            header.last_offset_delta,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.count,
+        ) = _unpack_header(buffer, position)
+    except struct.error:
+        raise CorruptRecords(f"{max(0, len(buffer) - position)} bytes at {position} are too few for a batch header") from None
+    header.size = size = length + LOG_OVERHEAD
+    if (
+        header.magic != 2
+        or length < _LENGTH_MIN
+        or size > len(buffer) - position
+        or header.count < 0
+        or header.last_offset_delta < 0
+        or header.attributes & _CODEC_MASK >= len(CODECS)
+    ):
+        raise CorruptRecords(_nonsense(header, len(buffer) - position))
+    return header
+
+
+def _nonsense(header: BatchHeader, available: int) -> str:
+    """Which of read_header's checks failed, in a sentence."""
+    if header.magic != 2:
+        return f"a record batch has magic {header.magic} instead of 2"
+    if header.size < HEADER_SIZE:
+        return f"a record batch claims {header.size} bytes, fewer than its own header"
+    if header.size > available:
+        return f"a record batch claims {header.size} bytes of which {available} are there"
+    if header.count < 0 or header.last_offset_delta < 0:
+        return f"a record batch claims {header.count} records up to offset delta {header.last_offset_delta}"
+    return f"a record batch has the unknown codec {header.attributes & _CODEC_MASK}"
+
+
+_crc32c: Callable[[memoryview], int] | None = None
+
+
+def _load_crc32c() -> Callable[[memoryview], int]:
+    """Import late: the package costs 20 ms, which a starting broker should not spend."""
+    global _crc32c
+    import crc32c
+
+    _crc32c = crc32c.crc32c
+    return _crc32c
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Raise CorruptRecords unless the batch's CRC-32C is that of its bytes."""
+    crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + header.size])
+    if crc != header.crc:
+        raise CorruptRecords(f"a record batch at {position} has CRC {header.crc:#x} where its bytes give {crc:#x}")
+
+
+def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """The whole batches of a buffer as (position, header); a torn tail ends it, nonsense raises CorruptRecords."""
+    position, end = 0, len(buffer)
+    while end - position >= HEADER_SIZE:
+        size = _INT32.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
+        if size > end - position and buffer[position + MAGIC_POSITION] == 2:
+            return
+        yield position, read_header(buffer, position)
+        position += size
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch of the batch at `position` in place; its CRC does not cover them."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
+
+
+def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> None:
+    """Make `now_ms` the log append time of the batch at `position`, in place, and its CRC anew. A header read before is stale then."""
+    size = _INT32.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
+    attributes = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] | LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes)
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, now_ms)
+    seal(buffer, position, size)
+
+
+def seal(buffer: bytearray | memoryview, position: int, size: int) -> None:
+    """Write the CRC-32C that belongs to the `size` bytes of the batch at `position`, in place."""
+    crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size])
+    _UINT32.pack_into(buffer, position + _CRC_POSITION, crc)
