@@ -14,7 +14,7 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    name: String
+    name: String = v("0-9", default="", ignorable=True)
     topic_id: Uuid = v("10+", default=bytes(16), ignorable=True)
     partitions: list[OffsetCommitRequestPartition]
 
@@ -34,7 +34,7 @@ class OffsetCommitResponsePartition(Struct):
 
 
 class OffsetCommitResponseTopic(Struct):
-    name: String
+    name: String = v("0-9", default="", ignorable=True)
     topic_id: Uuid = v("10+", default=bytes(16), ignorable=True)
     partitions: list[OffsetCommitResponsePartition]
 

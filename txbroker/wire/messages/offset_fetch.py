@@ -11,7 +11,7 @@ class OffsetFetchRequestTopic(Struct):
 
 
 class OffsetFetchRequestTopics(Struct):
-    name: String = v("8+", default="", ignorable=True)
+    name: String = v("8-9", default="", ignorable=True)
     topic_id: Uuid = v("10+", default=bytes(16), ignorable=True)
     partition_indexes: list[Int32] = v("8+", factory=list)
 
@@ -52,7 +52,7 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    name: String = v("8+", default="", ignorable=True)
+    name: String = v("8-9", default="", ignorable=True)
     topic_id: Uuid = v("10+", default=bytes(16), ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = v("8+", factory=list)
 

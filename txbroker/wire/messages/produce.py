@@ -11,7 +11,7 @@ class PartitionProduceData(Struct):
 
 
 class TopicProduceData(Struct):
-    name: String
+    name: String = v("0-12", default="", ignorable=True)
     topic_id: Uuid = v("13+", default=bytes(16), ignorable=True)
     partition_data: list[PartitionProduceData]
 
@@ -45,7 +45,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    name: String
+    name: String = v("0-12", default="", ignorable=True)
     topic_id: Uuid = v("13+", default=bytes(16), ignorable=True)
     partition_responses: list[PartitionProduceResponse]
 

@@ -13,7 +13,7 @@ class AcknowledgementBatch(Struct):
 
 class FetchPartition(Struct):
     partition_index: Int32
-    partition_max_bytes: Int32
+    partition_max_bytes: Int32 = v("0", default=0)
     acknowledgement_batches: list[AcknowledgementBatch]
 
 
@@ -60,7 +60,7 @@ class PartitionData(Struct):
     acknowledge_error_code: Int16
     acknowledge_error_message: String | None = v(default=None)
     current_leader: LeaderIdAndEpoch
-    records: Records | None
+    records: Records | None = v(nullable="0")
     acquired_records: list[AcquiredRecords]
 
 

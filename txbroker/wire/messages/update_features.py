@@ -28,4 +28,4 @@ class UpdateFeaturesResponse(Response, key=57, versions="0-2", flexible="0+"):
     throttle_time_ms: Int32
     error_code: Int16
     error_message: String | None
-    results: list[UpdatableFeatureResult]
+    results: list[UpdatableFeatureResult] = v("0-1", factory=list, ignorable=True)
