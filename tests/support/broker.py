@@ -1,0 +1,46 @@
+"""txbroker as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.support.cache import CHECKOUT
+from tests.support.server import HOST, Server
+
+
+class BrokerProcess(Server):
+    """`txbroker run` of this checkout.
+
+    The first start listens on port 0; the broker writes the address that it got (one `host:port` a listener) into the file named by
+    `--ready-file`, once it answers. Later starts take the same port again.
+    """
+
+    kind = "txbroker"
+    start_timeout_s = 30.0
+
+    def _command(self) -> list[str]:
+        self._ready_file.unlink(missing_ok=True)
+        overrides = {"listeners": f"PLAINTEXT://{HOST}:{self.port}", "log.dirs": str(self.data), **self.overrides}
+        command = [sys.executable, "-m", "txbroker", "run", "--ready-file", str(self._ready_file)]
+        for key, value in overrides.items():
+            command += ["--override", f"{key}={value}"]
+        return command
+
+    def _is_ready(self) -> bool:
+        if not self._ready_file.exists():
+            return False
+        first, end, _ = self._ready_file.read_text().partition("\n")
+        if not end:
+            return False
+        self.port = int(first.rpartition(":")[2])
+        return True
+
+    def _environment(self) -> dict[str, str]:
+        # The data directory is the process's working directory; the checkout must be importable from there.
+        return {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+
+    @property
+    def _ready_file(self) -> Path:
+        return self.directory / "ready"

@@ -1,0 +1,74 @@
+"""Where downloads for the tests lie, and whether they are complete."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+POMS = Path(__file__).resolve().parent / "jars"
+KAFKA_OLD = "kafka-3.9.1"
+KAFKA_NEW = "kafka-4.3.1"
+SPARK = "spark"
+JAR_SETS = (KAFKA_NEW, KAFKA_OLD, SPARK)
+
+_MARK = ".complete"  # written last, with the digest of the pom that the folder was filled from
+
+
+class Missing(Exception):
+    """Something that the tests need is not installed; the sentence says what to do."""
+
+
+def directory() -> Path:
+    """The cache: TXBROKER_TEST_CACHE, so that several clones can share one, or .cache in the checkout."""
+    return Path(os.environ.get("TXBROKER_TEST_CACHE") or CHECKOUT / ".cache")
+
+
+def pom(jar_set: str) -> Path:
+    """The Maven file that names the jars of a set."""
+    return POMS / jar_set / "pom.xml"
+
+
+def jar_directory(jar_set: str) -> Path:
+    """The folder of one set of jars, complete or not."""
+    return directory() / "jars" / jar_set
+
+
+def jars_are_complete(jar_set: str) -> bool:
+    """Whether the set was downloaded whole, and from the pom as it is now."""
+    mark = jar_directory(jar_set) / _MARK
+    return mark.is_file() and mark.read_text() == _digest(jar_set)
+
+
+def mark_complete(folder: Path, jar_set: str) -> None:
+    """Say that `folder` holds every jar of the set."""
+    (folder / _MARK).write_text(_digest(jar_set))
+
+
+def jars(jar_set: str) -> list[Path]:
+    """The jars of a set; Missing when they were not downloaded."""
+    if not jars_are_complete(jar_set):
+        raise Missing(f"The jars of {jar_set} are not in {directory()}: run `make prepare`, which needs Java 17 and Maven "
+                      "(Debian: apt-get install default-jre-headless maven)")
+    return sorted(jar_directory(jar_set).glob("*.jar"))
+
+
+def pyspark_version() -> str:
+    """The release of PySpark that the Spark jars were made for: the connector's own version in its pom."""
+    text = pom(SPARK).read_text()
+    return text.split("<artifactId>spark-sql-kafka", 1)[1].split("<version>", 1)[1].split("</version>", 1)[0]
+
+
+def pyspark_directory() -> Path:
+    """The folder that PySpark is installed into, to be put on sys.path by those who need it."""
+    return directory() / f"pyspark-{pyspark_version()}"
+
+
+def pyspark_is_complete() -> bool:
+    """Whether PySpark was installed whole."""
+    return (pyspark_directory() / _MARK).is_file()
+
+
+def _digest(jar_set: str) -> str:
+    return hashlib.sha256(pom(jar_set).read_bytes()).hexdigest()

@@ -1,0 +1,95 @@
+"""Java, and Apache Kafka's own command line tools out of its jars."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support import cache
+from tests.support.cache import KAFKA_NEW, KAFKA_OLD, Missing
+
+# A tool lives for a second or two: compile little, collect simply.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+_LOG4J1 = """\
+log4j.rootLogger={level}, E
+log4j.appender.E=org.apache.log4j.ConsoleAppender
+log4j.appender.E.target=System.err
+log4j.appender.E.layout=org.apache.log4j.PatternLayout
+log4j.appender.E.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+_LOG4J2 = """\
+rootLogger.level={level}
+rootLogger.appenderRef.e.ref=E
+appender.e.type=Console
+appender.e.name=E
+appender.e.target=SYSTEM_ERR
+appender.e.layout.type=PatternLayout
+appender.e.layout.pattern=[%d] %p %m (%c)%n
+"""
+
+# The names of Apache Kafka's scripts, and the classes that they call; those that moved between the releases are named twice.
+_MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-producer": {KAFKA_OLD: "kafka.tools.ConsoleProducer", KAFKA_NEW: "org.apache.kafka.tools.ConsoleProducer"},
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-broker-api-versions": {KAFKA_OLD: "kafka.admin.BrokerApiVersionsCommand",
+                                  KAFKA_NEW: "org.apache.kafka.tools.BrokerApiVersionsCommand"},
+    "kafka-dump-log": {KAFKA_OLD: "kafka.tools.DumpLogSegments", KAFKA_NEW: "org.apache.kafka.tools.DumpLogSegments"},
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-server-start": "kafka.Kafka",
+    "zookeeper-server-start": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+}
+
+
+@functools.cache
+def java() -> str:
+    """The java program; Missing with what to install when there is none."""
+    program = shutil.which("java")
+    if program is None:
+        raise Missing("Java is not installed: run `make prepare` as root, or on Debian apt-get install default-jre-headless maven")
+    return program
+
+
+def main_class(tool: str, release: str) -> str:
+    """The class behind one of Apache Kafka's scripts, e.g. "kafka-topics"."""
+    name = _MAIN_CLASSES[tool]
+    return name if isinstance(name, str) else name[release]
+
+
+def command(tool: str, release: str, arguments: list[str], *, options: tuple[str, ...] = SHORT_LIVED, log_level: str = "WARN") -> list[str]:
+    """The command line of one of Apache Kafka's tools, by its script's name, in `release` (KAFKA_OLD or KAFKA_NEW)."""
+    jars = cache.jars(release)
+    return [java(), *options, _logging_option(release, log_level), "-cp", f"{jars[0].parent}/*", main_class(tool, release), *arguments]
+
+
+class ToolFailed(Exception):
+    """A tool ended with another status than 0."""
+
+
+def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str | None = None, timeout_s: float = 60.0) -> str:
+    """What a tool printed; ToolFailed with all of its output unless it ended with 0."""
+    ended = subprocess.run(command(tool, release, [str(argument) for argument in arguments]), input=stdin, capture_output=True, text=True,
+                           timeout=timeout_s, check=False)
+    if ended.returncode != 0:
+        raise ToolFailed(f"{tool} of {release} ended with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}")
+    return ended.stdout
+
+
+def _logging_option(release: str, level: str) -> str:
+    """Both releases log through their own log4j, to stderr; its settings are written beside the jars once."""
+    new = release == KAFKA_NEW
+    path = cache.directory() / "jars" / f"{release}-{level.lower()}.properties"
+    if not path.exists():
+        fresh = path.with_suffix(".part")
+        fresh.write_text((_LOG4J2 if new else _LOG4J1).format(level=level))
+        fresh.rename(path)
+    return f"-Dlog4j2.configurationFile={path}" if new else f"-Dlog4j.configuration=file:{path}"

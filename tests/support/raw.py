@@ -1,0 +1,84 @@
+"""One connection that speaks Kafka's protocol and does nothing of its own: what is asked is sent, what comes is shown.
+
+Messages are kafka-python's (`kafka.protocol`), an implementation independent of `txbroker.wire`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from kafka.protocol.api_header import ResponseClassRegistry
+
+
+class ConnectionEnded(OSError):
+    """The peer closed the connection before, or in the middle of, a frame."""
+
+
+class RawConnection:
+    """A blocking socket to a broker, with frames and correlation ids."""
+
+    def __init__(self, address: str, *, client_id: str | None = "raw", timeout_s: float = 30.0) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client_id = client_id
+        self._correlation_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def send(self, request: Any, version: int) -> int:
+        """Send a request in `version`; its correlation id."""
+        self._correlation_id += 1
+        request.API_VERSION = version
+        request.with_header(correlation_id=self._correlation_id, client_id=self._client_id)
+        self.send_bytes(request.encode(version=version, header=True, framed=True))
+        return self._correlation_id
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        """The next frame without its length: header and body. ConnectionEnded when there is none."""
+        (size,) = struct.unpack(">i", self._receive(4))
+        return self._receive(size)
+
+    def receive(self, request: Any) -> Any:
+        """The response to `request`, which was sent and is the oldest unanswered; its correlation id is checked."""
+        response_class: Any = ResponseClassRegistry.get_response_class(request.header)
+        response = response_class.decode(self.receive_frame(), header=True)
+        assert response.header.correlation_id == request.header.correlation_id
+        return response
+
+    def call(self, request: Any, version: int) -> Any:
+        """Send a request and wait for its response."""
+        self.send(request, version)
+        return self.receive(request)
+
+    def is_ended(self) -> bool:
+        """Whether the peer has closed; waits for it as long as the timeout. Bytes that come instead make it False."""
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def _receive(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = self._socket.recv(min(size, 1 << 20))
+            if not part:
+                raise ConnectionEnded("the broker closed the connection")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)

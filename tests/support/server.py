@@ -1,0 +1,156 @@
+"""A broker as a real process: what txbroker's and Apache Kafka's have in common, so that every test can run against either."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import random
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+HOST = "127.0.0.1"
+# What both brokers are given: quick groups and quick housekeeping, by Kafka's own keys.
+COMMON_OVERRIDES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.cleaner.backoff.ms": "1000",
+}
+
+
+class ServerFailed(Exception):
+    """The process did not start, or ended when it should not have; its log is in the message."""
+
+
+class Server(ABC):
+    """One broker process on a data directory of its own.
+
+    After `start` it listens on `address`, and keeps that port over restarts. Nothing is taken from the environment; `overrides` are keys of
+    server.properties.
+    """
+
+    kind: str  # "txbroker", or the Apache Kafka release
+    start_timeout_s = 60.0
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.log_path = directory / "broker.log"
+        self.overrides = {**COMMON_OVERRIDES, **(overrides or {})}
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def address(self) -> str:
+        """host:port for a client's bootstrap.servers."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process, which must have been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process and wait until it answers; ServerFailed with the log's end if it does not."""
+        assert not self.running
+        command = self._command()
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory, env=self._environment())
+        atexit.register(self.kill)
+        deadline = time.monotonic() + self.start_timeout_s
+        while not self._is_ready():
+            if not self.running:
+                raise ServerFailed(f"{self.kind} ended with {self._process.returncode} instead of starting:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ServerFailed(f"{self.kind} was not ready after {self.start_timeout_s:.0f} s:\n{self.log_tail()}")
+            time.sleep(0.01)
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """SIGTERM, and the exit status; ServerFailed if the process does not go."""
+        status = self._end(signal.SIGTERM, timeout_s)
+        if status is None:
+            self.kill()
+            raise ServerFailed(f"{self.kind} did not stop within {timeout_s:.0f} s of SIGTERM:\n{self.log_tail()}")
+        return status
+
+    def kill(self) -> None:
+        """SIGKILL: what was not written is lost."""
+        atexit.unregister(self.kill)
+        if self.running:
+            self._end(signal.SIGKILL, 60)
+
+    def close(self) -> None:
+        """End whatever runs, however it is done."""
+        self.kill()
+
+    def restart(self) -> None:
+        """A clean stop, and a start on the same data and port."""
+        self.stop()
+        self.start()
+
+    def log(self, start: int = 0) -> str:
+        """What the process wrote, from byte `start`."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace")
+
+    def log_size(self) -> int:
+        """Bytes written so far, for a later `log(start)`."""
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def log_tail(self) -> str:
+        """The end of the log, for a message."""
+        return self.log()[-6000:]
+
+    def partition_directory(self, topic: str, partition: int = 0) -> Path:
+        """Where the log of a partition lies."""
+        return self.data / f"{topic}-{partition}"
+
+    def _end(self, sent: signal.Signals, timeout_s: float) -> int | None:
+        assert self._process is not None
+        atexit.unregister(self.kill)
+        self._process.send_signal(sent)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """The command line; it is asked for at each start."""
+
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Whether the process just started answers clients."""
+
+    def _environment(self) -> dict[str, str] | None:
+        return None
+
+
+def free_port() -> int:
+    """A port that nobody listens on, below the range that outgoing connections take theirs from."""
+    for _ in range(200):
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise ServerFailed("no free port between 20000 and 32000")
