@@ -113,7 +113,7 @@ class ClusterImage:
         if request.controller_epoch < self.controller_epoch:
             raise BrokerError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
-                f"UpdateMetadata of controller {request.controller_id}, epoch {request.controller_epoch}, after epoch {self.controller_epoch}",
+                f"UpdateMetadata of controller epoch {request.controller_epoch} after epoch {self.controller_epoch}",
             )
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.turns import Turns
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.tree import EventType, SessionExpired, WatchEvent
+
+
+def test_an_expired_session_loses_its_nodes_and_the_others_hear_of_it() -> None:
+    turns = Turns()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    turns.result(one.create("/ids"))
+    turns.result(one.create("/ids/1", ephemeral=True))
+    turns.result(two.create("/ids/2", ephemeral=True))
+    told: list[WatchEvent] = []
+    turns.result(two.children("/ids", watch=told.append))
+    turns.result(two.exists("/ids/1", watch=told.append))
+    own: list[object] = []
+    turns.result(one.children("/ids", watch=own.append))
+    one.on_expired(lambda: own.append("expired"))
+    trees.expire(one)
+    turns.run()
+    assert told == [(EventType.DELETED, "/ids/1"), (EventType.CHILDREN_CHANGED, "/ids")]
+    assert own == ["expired"]
+    assert turns.result(two.children("/ids")) == ["2"]
+    with pytest.raises(SessionExpired):
+        turns.result(one.children("/ids"))
+
+
+def test_sessions_see_each_others_writes_and_only_their_own_watches() -> None:
+    turns = Turns()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    told: list[str] = []
+    turns.result(one.exists("/a", watch=lambda _: told.append("one")))
+    turns.result(two.exists("/a", watch=lambda _: told.append("two")))
+    turns.result(two.create("/a", b"x"))
+    assert told == ["one", "two"]
+    assert turns.result(one.get("/a"))[0] == b"x"

@@ -1,0 +1,343 @@
+"""The contract of every `Tree`, on each implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from tests.cluster.turns import Turns
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.sqlite_tree import open_sqlite_tree
+from txbroker.cluster.tree import (
+    DATA_SIZE_MAX,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    EventType,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    SessionExpired,
+    Set,
+    Stat,
+    Tree,
+    TreeError,
+    WatchEvent,
+)
+
+
+class World:
+    """A store, and a way to begin a session after the session before it is over."""
+
+    def __init__(self, open_session: Callable[[Turns], Tree]) -> None:
+        self.turns = Turns()
+        self._open = open_session
+        self.tree = open_session(self.turns)
+        self.result = self.turns.result
+
+    def reopen(self) -> Tree:
+        self.result(self.tree.close())
+        self.tree = self._open(self.turns)
+        return self.tree
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    if request.param == "memory":
+        stores: list[MemoryTrees] = []
+
+        def open_session(turns: Turns) -> Tree:
+            if not stores:
+                stores.append(MemoryTrees(turns.call_soon))
+            return stores[0].session()
+
+        return World(open_session)
+    return World(lambda turns: open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker))
+
+
+def test_a_created_node_is_read_back(world: World) -> None:
+    tree, result = world.tree, world.result
+    assert result(tree.create("/a", b"1")) == "/a"
+    data, stat = result(tree.get("/a"))
+    assert data == b"1"
+    assert (stat.version, stat.ephemeral_owner, stat.children_count) == (0, 0, 0)
+    assert stat.czxid == stat.mzxid > 0
+
+
+def test_no_data_is_not_empty_data(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/none"))
+    result(tree.create("/empty", b""))
+    assert result(tree.get("/none"))[0] is None
+    assert result(tree.get("/empty"))[0] == b""
+
+
+def test_set_counts_versions_and_refuses_another_one(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a", b"1"))
+    created = result(tree.exists("/a"))
+    assert created is not None
+    stat = result(tree.set("/a", b"2", 0))
+    assert stat.version == 1
+    assert stat.czxid == created.czxid
+    assert stat.mzxid > created.mzxid
+    with pytest.raises(BadVersion):
+        result(tree.set("/a", b"3", 0))
+    assert result(tree.set("/a", b"3")).version == 2
+    assert result(tree.get("/a"))[0] == b"3"
+
+
+def test_a_node_that_is_not_there(world: World) -> None:
+    tree, result = world.tree, world.result
+    operations: list[Deferred[Any]] = [tree.get("/a"), tree.set("/a", b""), tree.delete("/a"), tree.children("/a"), tree.create("/a/b")]
+    for operation in operations:
+        with pytest.raises(NoNode) as caught:
+            result(operation)
+        assert caught.value.path in ("/a", "/a/b")
+    assert result(tree.exists("/a")) is None
+
+
+def test_create_twice_and_delete(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a"))
+    with pytest.raises(NodeExists):
+        result(tree.create("/a"))
+    result(tree.set("/a", b"x"))
+    with pytest.raises(BadVersion):
+        result(tree.delete("/a", 0))
+    result(tree.delete("/a", 1))
+    assert result(tree.exists("/a")) is None
+
+
+def test_children_are_sorted_and_protect_their_parent(world: World) -> None:
+    tree, result = world.tree, world.result
+    for path in ("/p", "/p/b", "/p/a", "/p/a/deep", "/pa"):
+        result(tree.create(path))
+    assert result(tree.children("/p")) == ["a", "b"]
+    assert result(tree.children("/")) == ["p", "pa"]
+    assert result(tree.children("/pa")) == []
+    with pytest.raises(NotEmpty):
+        result(tree.delete("/p"))
+    stat = result(tree.exists("/p"))
+    assert stat is not None and stat.children_count == 2
+    for path in ("/p/a/deep", "/p/a", "/p/b", "/p"):
+        result(tree.delete(path))
+    assert result(tree.children("/")) == ["pa"]
+
+
+def test_sequential_names_count_up_even_after_deletions(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/q"))
+    assert result(tree.create("/q/n_", sequential=True)) == "/q/n_0000000000"
+    result(tree.delete("/q/n_0000000000"))
+    assert result(tree.create("/q/n_", b"x", sequential=True)) == "/q/n_0000000001"
+    tree = world.reopen()
+    assert world.result(tree.create("/q/n_", sequential=True)) == "/q/n_0000000002"
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/./a", "/a/..", "/a\0"])
+def test_what_is_no_path_is_refused(world: World, path: str) -> None:
+    world.result(world.tree.create("/a"))
+    with pytest.raises((ValueError, NoNode)):
+        world.result(world.tree.create(path))
+    assert world.result(world.tree.children("/")) == ["a"]
+
+
+def test_data_has_a_limit(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a", bytes(DATA_SIZE_MAX)))
+    with pytest.raises(ValueError, match="more than a node may hold"):
+        result(tree.set("/a", bytes(DATA_SIZE_MAX + 1)))
+
+
+def test_multi_does_all(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a", b"1"))
+    result(tree.create("/old"))
+    ops: list[Op] = [Check("/a", 0), Create("/a/b"), Create("/a/b/c", b"x"), Set("/a", b"2", 0), Delete("/old")]
+    ops.append(Create("/a/s", sequential=True))
+    results = result(tree.multi(ops))
+    assert results[:3] == [None, "/a/b", "/a/b/c"]
+    assert isinstance(results[3], Stat) and results[3].version == 1
+    assert results[4:] == [None, "/a/s0000000001"]
+    assert result(tree.get("/a"))[0] == b"2"
+    assert result(tree.exists("/old")) is None
+    inner = result(tree.exists("/a/b"))
+    outer = result(tree.get("/a"))[1]
+    assert inner is not None and inner.czxid == outer.mzxid  # one transaction
+
+
+def test_multi_does_nothing_when_one_cannot_be_done(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a", b"1"))
+    told: list[WatchEvent] = []
+    result(tree.children("/", watch=told.append))
+    cases: list[tuple[Op, type[TreeError]]] = [
+        (Check("/a", 7), BadVersion),
+        (Check("/nothing"), NoNode),
+        (Create("/a"), NodeExists),
+        (Delete("/b"), NotEmpty),
+        (Set("/a", b"", 9), BadVersion),
+    ]
+    for failing, error in cases:
+        with pytest.raises(error) as caught:
+            result(tree.multi([Create("/b"), Create("/b/c"), failing, Set("/a", b"2")]))
+        assert caught.value.index == 2
+    assert result(tree.children("/")) == ["a"]
+    assert result(tree.get("/a"))[0] == b"1"
+    assert told == []
+    assert result(tree.multi([])) == []
+
+
+def test_a_node_watch_is_told_once(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a"))
+    told: list[WatchEvent] = []
+    result(tree.get("/a", watch=told.append))
+    result(tree.set("/a", b"1"))
+    result(tree.set("/a", b"2"))
+    assert told == [(EventType.DATA_CHANGED, "/a")]
+
+
+def test_watches_on_creation_and_deletion(world: World) -> None:
+    tree, result = world.tree, world.result
+    told: list[WatchEvent] = []
+    result(tree.exists("/a", watch=told.append))
+    result(tree.create("/a"))
+    result(tree.exists("/a", watch=told.append))
+    result(tree.children("/a", watch=told.append))
+    result(tree.delete("/a"))
+    assert told == [(EventType.CREATED, "/a"), (EventType.DELETED, "/a")]  # one callable is told of the deletion once
+
+
+def test_a_failed_get_sets_no_watch(world: World) -> None:
+    tree, result = world.tree, world.result
+    told: list[WatchEvent] = []
+    operations: list[Deferred[Any]] = [tree.get("/a", watch=told.append), tree.children("/a", watch=told.append)]
+    for operation in operations:
+        with pytest.raises(NoNode):
+            result(operation)
+    result(tree.create("/a"))
+    result(tree.create("/a/b"))
+    assert told == []
+
+
+def test_a_children_watch_hears_of_children_only(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/p"))
+    told: list[WatchEvent] = []
+    result(tree.children("/p", watch=told.append))
+    result(tree.set("/p", b"x"))
+    assert told == []
+    result(tree.create("/p/a"))
+    result(tree.create("/p/b"))
+    assert told == [(EventType.CHILDREN_CHANGED, "/p")]
+    result(tree.children("/p", watch=told.append))
+    result(tree.set("/p/a", b"x"))
+    result(tree.create("/p/a/deep"))
+    assert len(told) == 1
+    result(tree.delete("/p/b"))
+    assert len(told) == 2
+
+
+def test_one_callable_set_twice_is_told_once(world: World) -> None:
+    tree, result = world.tree, world.result
+    told: list[WatchEvent] = []
+    watcher = told.append
+    result(tree.exists("/a", watch=watcher))
+    result(tree.exists("/a", watch=watcher))
+    other: list[WatchEvent] = []
+    result(tree.exists("/a", watch=other.append))
+    result(tree.create("/a"))
+    assert len(told) == len(other) == 1
+
+
+def test_results_come_before_watches_and_in_the_order_of_calls(world: World) -> None:
+    tree = world.tree
+    order: list[str] = []
+    tree.exists("/a", watch=lambda event: order.append(f"watch {event.path}")).addCallback(lambda _: order.append("exists"))
+    tree.create("/a").addCallback(lambda path: order.append(f"created {path}"))
+    tree.get("/a").addCallback(lambda found: order.append(f"got {found[0]!r}"))
+    tree.set("/a", b"1").addCallback(lambda _: order.append("set"))
+    tree.get("/a").addCallback(lambda found: order.append(f"got {found[0]!r}"))
+    assert order in ([], ["exists", "created /a", "got None", "set", "got b'1'"])
+    world.turns.run()
+    assert [line for line in order if line != "watch /a"] == ["exists", "created /a", "got None", "set", "got b'1'"]
+    assert order.index("watch /a") > order.index("created /a")
+
+
+def test_a_failing_watcher_does_not_hurt_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    tree, result = world.tree, world.result
+    told: list[WatchEvent] = []
+
+    def broken(event: WatchEvent) -> None:
+        raise RuntimeError("no")
+
+    result(tree.exists("/a", watch=broken))
+    result(tree.exists("/a", watch=told.append))
+    assert result(tree.create("/a")) == "/a"
+    assert len(told) == 1
+    assert "a watcher of /a failed" in caplog.text
+
+
+def test_ephemeral_nodes(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/ids"))
+    result(tree.create("/ids/1", b"x", ephemeral=True))
+    stat = result(tree.exists("/ids/1"))
+    assert stat is not None and stat.ephemeral_owner == tree.session_id != 0
+    with pytest.raises(NoChildrenForEphemerals):
+        result(tree.create("/ids/1/a"))
+    tree = world.reopen()
+    assert world.result(tree.children("/ids")) == []
+    assert tree.session_id != stat.ephemeral_owner
+    world.result(tree.create("/ids/1", ephemeral=True))
+    again = world.result(tree.exists("/ids/1"))
+    assert again is not None and again.czxid > stat.czxid  # the broker epoch grows over restarts
+
+
+def test_persistent_nodes_outlive_the_session(world: World) -> None:
+    tree, result = world.tree, world.result
+    result(tree.create("/a", b"\x00\xff"))
+    result(tree.create("/a/b", "ü".encode()))
+    result(tree.set("/a/b", None))
+    before = result(tree.get("/a/b"))
+    tree = world.reopen()
+    assert world.result(tree.get("/a"))[0] == b"\x00\xff"
+    assert world.result(tree.get("/a/b")) == before
+    assert world.result(tree.create("/c")) == "/c"
+    stat = world.result(tree.exists("/c"))
+    assert stat is not None and stat.czxid > before[1].mzxid
+
+
+def test_a_closed_session_serves_nothing(world: World) -> None:
+    tree = world.tree
+    told: list[WatchEvent] = []
+    expired: list[bool] = []
+    tree.on_expired(lambda: expired.append(True))
+    world.result(tree.exists("/a", watch=told.append))
+    tree2 = world.reopen()
+    world.result(tree2.create("/a"))
+    operations: list[Deferred[Any]] = [tree.get("/a"), tree.create("/b"), tree.multi([]), tree.close()]
+    for operation in operations:
+        with pytest.raises(SessionExpired):
+            world.result(operation)
+    assert told == [] and expired == []
+
+
+def test_many_operations_at_once(world: World) -> None:
+    """What is called in a row is done in a row, however it is bundled: a failure among them is nobody else's."""
+    tree = world.tree
+    outcomes: list[str] = []
+    for i in range(200):
+        tree.create(f"/n{i % 150}").addCallbacks(outcomes.append, lambda failure: outcomes.append(failure.type.__name__))
+    world.turns.run()
+    assert outcomes == [f"/n{i}" for i in range(150)] + ["NodeExists"] * 50
+    assert len(world.result(tree.children("/"))) == 150
