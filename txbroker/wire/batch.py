@@ -18,12 +18,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from txbroker.errors import CorruptRecords
 from txbroker.wire.compression import CODECS, Codec
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from txbroker.wire.compression import Buffer as Buffer  # callers name it by this module
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and length: what every entry of every magic begins with
@@ -33,7 +31,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-_CODEC_MASK = 0x07
+CODEC_MASK = 0x07
 
 _LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 _CRC_POSITION = 17
@@ -74,7 +72,7 @@ class BatchHeader:
     @property
     def codec(self) -> Codec:
         """What the records are compressed with."""
-        return CODECS[self.attributes & _CODEC_MASK]
+        return CODECS[self.attributes & CODEC_MASK]
 
     @property
     def log_append_time(self) -> bool:
@@ -133,7 +131,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         or size > len(buffer) - position
         or header.count < 0
         or header.last_offset_delta < 0
-        or header.attributes & _CODEC_MASK >= len(CODECS)
+        or header.attributes & CODEC_MASK >= len(CODECS)
     ):
         raise CorruptRecords(_nonsense(header, len(buffer) - position))
     return header
@@ -149,7 +147,7 @@ def _nonsense(header: BatchHeader, available: int) -> str:
         return f"a record batch claims {header.size} bytes of which {available} are there"
     if header.count < 0 or header.last_offset_delta < 0:
         return f"a record batch claims {header.count} records up to offset delta {header.last_offset_delta}"
-    return f"a record batch has the unknown codec {header.attributes & _CODEC_MASK}"
+    return f"a record batch has the unknown codec {header.attributes & CODEC_MASK}"
 
 
 _crc32c: Callable[[memoryview], int] | None = None
