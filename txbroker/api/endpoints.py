@@ -1,0 +1,52 @@
+"""Where clients are told to connect: the advertised address of each broker on the listener that the client came in by.
+
+A listener that is bound to a wildcard address and has no advertised one is told as the address that the client itself
+reached: behind it the client has just found this broker, which no guess at a host name can promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from txbroker.api.context import RequestContext
+from txbroker.cluster.image import BrokerImage, ClusterImage
+
+
+class Node(NamedTuple):
+    """A broker as one client sees it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+NO_NODE = Node(-1, "", -1, None)
+
+
+class Endpoints:
+    """Endpoints by broker, listener and connection. `reached`: this broker's listeners that tell the address that was reached."""
+
+    def __init__(self, broker_id: int, image: ClusterImage, reached: Iterable[str]) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._reached = frozenset(reached)
+
+    def node(self, broker_id: int, context: RequestContext) -> Node:
+        """The broker, or NO_NODE when it is not alive or does not have the client's listener."""
+        broker = self._image.brokers.get(broker_id)
+        return NO_NODE if broker is None else self._of(broker, context)
+
+    def nodes(self, context: RequestContext) -> list[Node]:
+        """All live brokers that have the client's listener."""
+        return [node for node in (self._of(b, context) for b in self._image.brokers.values()) if node is not NO_NODE]
+
+    def _of(self, broker: BrokerImage, context: RequestContext) -> Node:
+        endpoint = broker.endpoints.get(context.listener)
+        if endpoint is None:
+            return NO_NODE
+        host = endpoint.host
+        if broker.id == self._broker_id and context.listener in self._reached:
+            host = context.local_host
+        return Node(broker.id, host, endpoint.port, broker.rack)

@@ -1,0 +1,258 @@
+"""Fetch (key 1): read record batches as file regions.
+
+Behaviour: partitions are read in the order of the request (of the session); the first batch is sent whole however large it is
+(KIP-74), what follows only as far as max.bytes reaches. When fewer than min.bytes are there the request waits in the purgatory, at most
+max.wait.ms, until one of its partitions moves. An error of a partition is told at once.
+Version notes: v0-v3 get batches converted to the old message formats (KIP-31); v4 isolation level; v7 sessions (KIP-227); v9 leader
+epochs (KIP-320); v12 diverging epochs (KIP-595); v13 topic ids (KIP-516). KIP-392 (reading from followers) is not implemented:
+preferred_read_replica is always -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSessions, named_by_id
+from txbroker.api.parking import park
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import CONSUMER, Isolation
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.region import Region
+from txbroker.names import TopicPartition
+from txbroker.purgatory import Purgatory
+from txbroker.wire.conversion import from_v2
+from txbroker.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from txbroker.wire.schema import Request
+
+HARD_LIMIT_VERSION = 2  # up to here a client wants no more than it asked for, even if that is less than a batch
+V2_BATCH_VERSION = 4
+TOPIC_ID_VERSION = 13
+_MAGIC_0_VERSION_MAX = 1
+DOWN_CONVERTED_BYTES_MAX = 128 << 20  # what one partition's answer may decompress to while it is converted
+
+
+class FetchHandler:
+    """Reads, and parks what has too little to tell."""
+
+    request: type[Request] = FetchRequest
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        image: ClusterImage,
+        sessions: FetchSessions,
+        purgatory: Purgatory,
+        now_ms: Callable[[], int],
+        *,
+        fetch_max_bytes: int,
+    ) -> None:
+        self._replicas = replicas
+        self._image = image
+        self._sessions = sessions
+        self._purgatory = purgatory
+        self._now_ms = now_ms
+        self._fetch_max_bytes = fetch_max_bytes
+
+    def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred[FetchResponse]:
+        replica = request.replica_id if request.replica_id != CONSUMER else request.replica_state.replica_id
+        uses_ids = context.api_version >= TOPIC_ID_VERSION
+        try:
+            plan = self._sessions.plan(request, uses_ids, replica != CONSUMER, self._now_ms())
+        except BrokerError as error:
+            return FetchResponse(error_code=error.code, responses=[])
+        reader = Reader(self, plan, request, replica, context.api_version)
+        reader.read()
+        if reader.ready or request.max_wait_ms <= 0 or not plan.items:
+            return reader.response()
+        return park(self._purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, done))
+
+    def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
+        """The error for the whole request, and from before v7 for each partition."""
+        failures = [
+            FetchableTopicResponse(
+                topic=topic.topic, topic_id=topic.topic_id, partitions=[_failure(p.partition, error) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+        return FetchResponse(error_code=error.code, responses=failures)
+
+    def read_item(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+        """One partition's answer; BrokerError when it cannot be read."""
+        name = item.topic
+        if named_by_id(item):
+            known = self._image.topic_by_id(item.topic_id)
+            if known is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = known.name
+        partition = self._replicas.get(name, item.partition)
+        if replica != CONSUMER:
+            partition.check_leader(item.current_leader_epoch)
+            partition.follower_fetched(replica, item.fetch_offset)
+        elif not partition.is_leader or item.current_leader_epoch != -1:
+            partition.check_leader(item.current_leader_epoch)
+        log = partition.log
+        if item.last_fetched_epoch != -1:
+            diverging = partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset)
+            if diverging is not None:
+                return PartitionData(
+                    partition_index=item.partition,
+                    error_code=0,
+                    high_watermark=partition.high_watermark,
+                    log_start_offset=log.log_start_offset,
+                    diverging_epoch=EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset),
+                    records=b"",
+                )
+        offset_end = partition.end_for(isolation, replica)
+        read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
+        aborted = None
+        stable = partition.high_watermark
+        if isolation == Isolation.READ_COMMITTED:
+            stable = partition.last_stable_offset
+            aborted = [
+                AbortedTransaction(producer_id=t.producer_id, first_offset=t.first_offset)
+                for t in log.aborted_transactions(item.fetch_offset, read.end_offset)
+            ]
+        return PartitionData(
+            partition_index=item.partition,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=stable,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=aborted,
+            records=read.region,
+        )
+
+    def failed_item(self, item: FetchItem, error: BrokerError, version: int) -> PartitionData:
+        """A partition's error; for a client at the wrong broker or epoch, with the leader that it should ask (KIP-951)."""
+        data = _failure(item.partition, error)
+        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            topic = self._image.topic_by_id(item.topic_id) if named_by_id(item) else self._image.topic(item.topic)
+            known = None if topic is None else topic.partitions.get(item.partition)
+            if known is not None:
+                data.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        return data
+
+    def limit(self, request: FetchRequest) -> int:
+        """How many bytes of records an answer may have: the client's limit, and the broker's fetch.max.bytes."""
+        return min(request.max_bytes, self._fetch_max_bytes)
+
+    def key(self, item: FetchItem) -> TopicPartition:
+        """What the purgatory watches for this item."""
+        if named_by_id(item):
+            known = self._image.topic_by_id(item.topic_id)
+            return TopicPartition(known.name if known else "", item.partition)
+        return TopicPartition(item.topic, item.partition)
+
+
+class Reader:
+    """One Fetch request being read, once or again each time that one of its partitions moves."""
+
+    __slots__ = ("_handler", "_isolation", "_plan", "_replica", "_request", "_results", "_version", "ready")
+
+    def __init__(self, handler: FetchHandler, plan: FetchPlan, request: FetchRequest, replica: int, version: int) -> None:
+        self._handler = handler
+        self._plan = plan
+        self._request = request
+        self._replica = replica
+        self._version = version
+        self._isolation = request.isolation_level
+        self._results: list[tuple[FetchItem, PartitionData]] = []
+        self.ready = False
+
+    @property
+    def keys(self) -> list[TopicPartition]:
+        return [self._handler.key(item) for item in self._plan.items]
+
+    def read(self) -> None:
+        """Read every partition. `ready` says whether the answer has enough, or an error, to be sent now."""
+        handler, request, version = self._handler, self._request, self._version
+        limit = left = handler.limit(request)
+        whole_first_batch = version > HARD_LIMIT_VERSION
+        results = self._results = []
+        urgent = False
+        for item in self._plan.items:
+            try:
+                data = handler.read_item(item, left, whole_first_batch, self._isolation, self._replica)
+                size = len(data.records) if data.records is not None else 0
+                if size:
+                    left = max(left - size, 0)
+                    whole_first_batch = False
+                elif data.diverging_epoch.epoch != -1:
+                    urgent = True
+            except BrokerError as error:
+                data = handler.failed_item(item, error, version)
+                urgent = True
+            results.append((item, data))
+        self.ready = urgent or limit - left >= request.min_bytes
+
+    def response(self) -> FetchResponse:
+        """The answer: everything, or only what changed since the session's last one."""
+        plan = self._plan
+        results = self._results
+        if plan.session is not None:
+            changed = [(item, data) for item, data in results if item.changed(data)]
+            plan.session.served(item for item, data in changed if data.records is not None and len(data.records) > 0)
+            if plan.incremental:
+                results = changed
+        if self._version < V2_BATCH_VERSION:
+            for item, data in results:
+                _down_convert(data, 0 if self._version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset)
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for item, data in results:
+            key = (item.topic, item.topic_id)
+            answer = topics.get(key)
+            if answer is None:
+                answer = topics[key] = FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[])
+            answer.partitions.append(data)
+        return FetchResponse(session_id=plan.session_id, responses=list(topics.values()))
+
+
+class _Waiting:
+    """A fetch with too little to tell (Kafka's DelayedFetch): ends when A: min.bytes are there, or B: a partition has an error,
+    lost its leader among them. Expired: it tells what there is."""
+
+    __slots__ = ("_done", "_reader")
+
+    def __init__(self, reader: Reader, done: Deferred[FetchResponse]) -> None:
+        self._reader = reader
+        self._done = done
+
+    def try_complete(self) -> bool:
+        """Read again; answer when it is enough."""
+        self._reader.read()
+        if self._reader.ready:
+            self._done.callback(self._reader.response())
+            return True
+        return False
+
+    def on_expired(self) -> None:
+        """max.wait.ms is over."""
+        self._reader.read()
+        self._done.callback(self._reader.response())
+
+
+def _failure(partition: int, error: BrokerError) -> PartitionData:
+    return PartitionData(partition_index=partition, error_code=error.code, high_watermark=-1, records=b"")
+
+
+def _down_convert(data: PartitionData, magic: int, first_offset: int) -> None:
+    """Records for a client that knows no v2 batches. The one place where a fetch looks into records; nobody new comes here."""
+    if not isinstance(data.records, Region):
+        return
+    try:
+        data.records = from_v2(data.records.read(), magic, first_offset=first_offset, bytes_max=DOWN_CONVERTED_BYTES_MAX)
+    except BrokerError as error:
+        data.error_code = error.code
+        data.records = b""

@@ -1,0 +1,182 @@
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches, so that requests and answers carry only what changed.
+
+A session's partitions are in the order in which they are served; a partition that gave records goes to the end, so that a busy one does
+not starve the others. Sessions belong to connections only loosely: they are found by id, and evicted when the cache is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION = 0
+FINAL_EPOCH = -1  # no session wanted; one that is named ends
+INITIAL_EPOCH = 0  # a new session wanted
+_EPOCH_MAX = 0x7FFFFFFF
+
+# Kafka's FetchSessionCache: a session that was used this recently is not evicted for another consumer's.
+EVICTION_MIN_MS = 120_000
+
+
+class FetchItem:
+    """One partition that a client fetches, and what the client was last told of it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "partition",
+        "partition_max_bytes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = wanted.partition
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(wanted)
+
+    def update(self, wanted: FetchPartition) -> None:
+        """Take over what the client wants now."""
+        self.fetch_offset = wanted.fetch_offset
+        self.partition_max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+    def changed(self, data: PartitionData) -> bool:
+        """Whether an incremental answer must carry `data`; remembers what it says."""
+        moved = data.high_watermark != self.high_watermark or data.log_start_offset != self.log_start_offset
+        self.high_watermark = data.high_watermark
+        self.log_start_offset = data.log_start_offset
+        if data.error_code:
+            # An error is told again each time, and what follows it is always news to the client.
+            self.high_watermark = -1
+            return True
+        return moved or (data.records is not None and len(data.records) > 0) or data.diverging_epoch.epoch != -1
+
+
+_Key = tuple[str, bytes, int]
+
+
+class FetchSession:
+    """One client's partitions. `epoch` is the session epoch that the next request must name."""
+
+    __slots__ = ("created_ms", "epoch", "items", "privileged", "session_id", "used_ms", "uses_ids")
+
+    def __init__(self, session_id: int, privileged: bool, uses_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.privileged = privileged
+        self.uses_ids = uses_ids
+        self.created_ms = self.used_ms = now_ms
+        self.epoch = INITIAL_EPOCH + 1
+        self.items: dict[_Key, FetchItem] = {}
+
+    def advance(self) -> None:
+        """The next epoch; it wraps to 1, as 0 asks for a new session."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+    def apply(self, request: FetchRequest) -> None:
+        """Add and change what the request names, and forget what it forgets."""
+        items = self.items
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                key = (topic.topic, topic.topic_id, wanted.partition)
+                known = items.get(key)
+                if known is None:
+                    items[key] = FetchItem(topic.topic, topic.topic_id, wanted)
+                else:
+                    known.update(wanted)
+        for gone in request.forgotten_topics_data:
+            for partition in gone.partitions:
+                items.pop((gone.topic, gone.topic_id, partition), None)
+
+    def served(self, items: Iterable[FetchItem]) -> None:
+        """These gave records: others come first next time."""
+        for item in items:
+            key = (item.topic, item.topic_id, item.partition)
+            if self.items.pop(key, None) is not None:
+                self.items[key] = item
+
+
+class FetchPlan:
+    """What one request asks for: its partitions in order, and the session it belongs to, if any."""
+
+    __slots__ = ("incremental", "items", "session")
+
+    def __init__(self, items: list[FetchItem], session: FetchSession | None, incremental: bool) -> None:
+        self.items = items
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.session_id
+
+
+class FetchSessions:
+    """The cache of sessions, at most `slots` of them (max.incremental.fetch.session.cache.slots)."""
+
+    def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._random_id = random_id  # a positive 31-bit number
+        self._sessions: dict[int, FetchSession] = {}  # the least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, uses_ids: bool, privileged: bool, now_ms: int) -> FetchPlan:
+        """Find or make the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
+        epoch = request.session_epoch
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            items = [FetchItem(t.topic, t.topic_id, p) for t in request.topics for p in t.partitions]
+            session = None
+            if epoch == INITIAL_EPOCH and items and self._make_room(privileged, now_ms):
+                session = FetchSession(self._new_id(), privileged, uses_ids, now_ms)
+                session.items = {(i.topic, i.topic_id, i.partition): i for i in items}
+                self._sessions[session.session_id] = session
+            return FetchPlan(items, session, False)
+        found = self._sessions.pop(request.session_id, None)
+        if found is None:
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        self._sessions[request.session_id] = found  # now the most recently used
+        if found.epoch != epoch:
+            raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"the session's epoch is {found.epoch}, not {epoch}")
+        if found.uses_ids != uses_ids:
+            raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        found.used_ms = now_ms
+        found.apply(request)
+        if not found.items:  # a session of nothing is no session
+            del self._sessions[request.session_id]
+            return FetchPlan([], None, True)
+        found.advance()
+        return FetchPlan(list(found.items.values()), found, True)
+
+    def _make_room(self, privileged: bool, now_ms: int) -> bool:
+        """Evict the least recently used session if it may go; a follower's session counts for more than a consumer's."""
+        if len(self._sessions) < self._slots:
+            return True
+        for session in self._sessions.values():
+            if now_ms - session.used_ms > EVICTION_MIN_MS or (privileged and not session.privileged):
+                del self._sessions[session.session_id]
+                return True
+        return False
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._random_id()
+            if session_id != NO_SESSION and session_id not in self._sessions:
+                return session_id
+
+
+def named_by_id(item: FetchItem) -> bool:
+    """Whether the client named the topic of this item by its id (Fetch v13+)."""
+    return item.topic_id != NULL_TOPIC_ID

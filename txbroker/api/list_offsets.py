@@ -1,0 +1,97 @@
+"""ListOffsets (key 2): earliest, latest, by timestamp, of the largest timestamp.
+
+Behaviour: a timestamp finds the first record, by offset, that is as late or later; nothing found is offset -1 without an error.
+Consumers see up to the high watermark, read_committed ones up to the last stable offset. Nothing is tiered: earliest local is
+earliest, latest tiered (KIP-1005) is -1.
+Version notes: v0 answers with a list of segment starts; v2 isolation level; v4 leader epochs; v7 largest timestamp (KIP-734).
+"""
+
+from __future__ import annotations
+
+from txbroker.api.context import RequestContext
+from txbroker.cluster.partition import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Partition
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from txbroker.wire.schema import Request
+
+OLD_STYLE_VERSION = 0
+DEBUGGING_REPLICA = -2  # a reader that sees like a consumer, at any replica
+
+
+class ListOffsetsHandler:
+    """Looks offsets up in the logs that this broker leads."""
+
+    request: type[Request] = ListOffsetsRequest
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def __call__(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        isolation = request.isolation_level if request.replica_id in (CONSUMER, DEBUGGING_REPLICA) else None
+        seen: set[tuple[str, int]] = set()
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for wanted in topic.partitions:
+                key = (topic.name, wanted.partition_index)
+                try:
+                    if key in seen and context.api_version > OLD_STYLE_VERSION:
+                        raise BrokerError(ErrorCode.INVALID_REQUEST)
+                    seen.add(key)
+                    partition = self._replicas.get(*key)
+                    if request.replica_id != DEBUGGING_REPLICA:
+                        partition.check_leader(wanted.current_leader_epoch)
+                    if context.api_version == OLD_STYLE_VERSION:
+                        answers.append(_old_style(partition, wanted, isolation))
+                    else:
+                        answers.append(_answer(partition, wanted, isolation))
+                except BrokerError as error:
+                    answers.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code))
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        return ListOffsetsResponse(topics=topics)
+
+    def failed(self, request: ListOffsetsRequest, context: RequestContext, error: BrokerError) -> ListOffsetsResponse:
+        """Every partition with the same error."""
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=error.code) for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None) -> ListOffsetsPartitionResponse:
+    found = partition.list_offset(wanted.timestamp, isolation)
+    answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
+    if found is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+    return answer
+
+
+def _old_style(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None) -> ListOffsetsPartitionResponse:
+    """Segment starts from the wanted time backwards, at most max_num_offsets of them; the log's end is the newest."""
+    log = partition.log
+    end = log.log_end_offset if isolation is None else partition.high_watermark
+    starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
+    if wanted.timestamp == EARLIEST_TIMESTAMP:
+        offsets = starts[:1]
+    elif wanted.timestamp == LATEST_TIMESTAMP:
+        offsets = [*starts, end] if end > starts[-1] else starts
+    else:
+        offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp <= wanted.timestamp]
+    newest_first = sorted({offset for offset in offsets if offset <= end}, reverse=True)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, error_code=0, old_style_offsets=newest_first[: max(wanted.max_num_offsets, 0)]
+    )

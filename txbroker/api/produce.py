@@ -1,0 +1,168 @@
+"""Produce (key 0): append record batches to partitions that this broker leads.
+
+Behaviour: acks=0 gets no answer (an error closes the connection, which is how Kafka tells); acks=1 is answered once the leader has
+the records; acks=all once every in-sync replica has them, or REQUEST_TIMED_OUT. Each partition fails or succeeds alone.
+Version notes: v0-v2 carry the old message sets, which the log converts; from v3 on exactly one v2 batch for each partition.
+zstd needs v7 (KIP-110). v13 names topics by id (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.parking import park
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import INTERNAL_TOPICS
+from txbroker.purgatory import Purgatory
+from txbroker.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from txbroker.wire.schema import Request
+
+ACKS_ALL = -1
+ZSTD_VERSION = 7
+BATCH_VERSION = 3  # from here on a partition's data is exactly one v2 batch
+TOPIC_ID_VERSION = 13
+INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to internal topics
+
+_MAGIC_POSITION = 16
+_CODEC_POSITION = 22  # the low byte of a v2 batch's attributes
+_ZSTD = 4
+
+
+class ProduceHandler:
+    """Appends, and parks acks=all until the in-sync replicas have followed."""
+
+    request: type[Request] = ProduceRequest
+
+    def __init__(self, replicas: Replicas, image: ClusterImage, purgatory: Purgatory, now_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._image = image
+        self._purgatory = purgatory
+        self._now_ms = now_ms
+
+    def __call__(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred[ProduceResponse] | None:
+        acks = request.acks
+        if acks not in (0, 1, ACKS_ALL):
+            return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
+        version = context.api_version
+        now_ms = self._now_ms()
+        waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        failed = False
+        topics = []
+        for topic in request.topic_data:
+            name = topic.name
+            answers = []
+            for data in topic.partition_data:
+                try:
+                    if version >= TOPIC_ID_VERSION:
+                        known = self._image.topic_by_id(topic.topic_id)
+                        if known is None:
+                            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+                        name = known.name
+                    if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
+                        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
+                    partition = self._replicas.get(name, data.index)
+                    records = self._records(data, version)
+                    appended = partition.append(records, now_ms, all_in_sync=acks == ACKS_ALL)
+                    answer = PartitionProduceResponse(
+                        index=data.index,
+                        error_code=0,
+                        base_offset=appended.first_offset,
+                        log_append_time_ms=appended.append_time_ms,
+                        log_start_offset=appended.log_start_offset,
+                    )
+                    if acks == ACKS_ALL and not partition.acknowledged(appended.last_offset):
+                        waiting.append((partition, appended.last_offset, answer))
+                except BrokerError as error:
+                    failed = True
+                    answer = _failure(data.index, error)
+                answers.append(answer)
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+        if acks == 0:
+            if failed:
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce request with acks=0 failed: the connection is closed to tell")
+            return None
+        response = ProduceResponse(responses=topics)
+        if not waiting:
+            return response
+        keys = [partition.topic_partition for partition, _, _ in waiting]
+        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, done))
+
+    def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
+        """Every partition with the same error; None (the connection is closed) for acks=0."""
+        return None if request.acks == 0 else self._refused(request, error)
+
+    def _refused(self, request: ProduceRequest, error: BrokerError) -> ProduceResponse:
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[_failure(data.index, error) for data in topic.partition_data],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    def _records(self, data: PartitionProduceData, version: int) -> memoryview:
+        records = cast("memoryview | None", data.records)
+        if records is None or len(records) <= _CODEC_POSITION:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must hold a record batch for each of its partitions")
+        if version >= BATCH_VERSION and records[_MAGIC_POSITION] != 2:
+            raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
+        if version < ZSTD_VERSION and records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & 7 == _ZSTD:
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
+        return records
+
+
+def _failure(index: int, error: BrokerError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1, error_message=error.message
+    )
+
+
+class _Replicated:
+    """acks=all (Kafka's DelayedProduce). A partition is done when A: the high watermark has passed its last record, or B: this
+    broker no longer leads it, which answers NOT_LEADER_OR_FOLLOWER. Expired: REQUEST_TIMED_OUT for what is not done."""
+
+    def __init__(
+        self,
+        response: ProduceResponse,
+        waiting: list[tuple[Partition, int, PartitionProduceResponse]],
+        done: Deferred[ProduceResponse],
+    ) -> None:
+        self._response = response
+        self._waiting = waiting
+        self._done = done
+
+    def try_complete(self) -> bool:
+        """Whether every partition is done; answers then."""
+        still = []
+        for partition, last_offset, answer in self._waiting:
+            if not partition.is_leader:
+                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif not partition.acknowledged(last_offset):
+                still.append((partition, last_offset, answer))
+        self._waiting = still
+        if still:
+            return False
+        self._done.callback(self._response)
+        return True
+
+    def on_expired(self) -> None:
+        """timeout.ms of the request is over."""
+        for _, _, answer in self._waiting:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._done.callback(self._response)

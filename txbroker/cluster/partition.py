@@ -1,0 +1,214 @@
+"""One partition on this broker: its log, its role, its in-sync replicas and its high watermark (Kafka's `Partition`).
+
+The high watermark is changed here and nowhere else. Whoever waits for a partition to move is not known here: `moved` is reported to
+one observer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from txbroker.cluster.image import NO_LEADER
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.log import Log
+from txbroker.log.values import Appended, EpochEnd, Origin, Read, TimestampOffset
+from txbroker.names import TopicPartition
+
+CONSUMER = -1  # the replica id of a reader that is no replica
+
+# Offsets that ListOffsets asks for by name (KIP-79, KIP-734, KIP-405, KIP-1005).
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+HIGH_WATERMARK_REQUEST = -1  # DeleteRecords up to the high watermark
+
+
+class Isolation(IntEnum):
+    """How far a consumer may read."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Leadership(NamedTuple):
+    """What the controller says of a partition."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    partition_epoch: int
+
+
+NOBODY = Leadership(NO_LEADER, -1, (), (), -1)
+
+
+class Observer(Protocol):
+    """Who is told when a partition's end offset or high watermark has moved, or when its leadership changed."""
+
+    def moved(self, partition: Partition) -> None: ...
+
+
+class Partition:
+    """A replica of one partition, leader or follower, over one log. All offsets are of records."""
+
+    __slots__ = ("_follower_ends", "_single", "broker_id", "high_watermark", "is_leader", "log", "observer", "state", "topic_partition")
+
+    def __init__(self, broker_id: int, log: Log, observer: Observer, *, high_watermark: int = 0) -> None:
+        self.broker_id = broker_id
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.log = log
+        self.observer = observer
+        self.state = NOBODY
+        self.is_leader = False
+        # A checkpoint may be older or newer than the log that was found.
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self._follower_ends: dict[int, int] = {}
+        self._single = False
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the leadership that this replica last took over."""
+        return self.state.leader_epoch
+
+    def lead(self, state: Leadership) -> bool:
+        """Become leader, or take over a new ISR as leader. Whether the leadership is new."""
+        new_epoch = not self.is_leader or state.leader_epoch != self.state.leader_epoch
+        self.state = state
+        self.is_leader = True
+        self._single = state.isr == (self.broker_id,)
+        if new_epoch:
+            self._follower_ends = {}
+            self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
+        self._advance()
+        self.observer.moved(self)
+        return new_epoch
+
+    def follow(self, state: Leadership) -> bool:
+        """Become a follower of another broker. Whether anything changed."""
+        changed = self.is_leader or state.leader_epoch != self.state.leader_epoch or state.leader != self.state.leader
+        self.state = state
+        self.is_leader = False
+        self._single = False
+        self._follower_ends = {}
+        if changed:
+            self.observer.moved(self)
+        return changed
+
+    def check_leader(self, current_leader_epoch: int = -1) -> None:
+        """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320) unless a client of that epoch is right here."""
+        self.check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """FENCED_LEADER_EPOCH for a client of the past, UNKNOWN_LEADER_EPOCH for one of the future; -1 is not checked."""
+        if current_leader_epoch == -1 or current_leader_epoch == self.state.leader_epoch:
+            return
+        if current_leader_epoch < self.state.leader_epoch:
+            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
+        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS unless min.insync.replicas are there."""
+        if not self.is_leader:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
+        log = self.log
+        if all_in_sync and len(self.state.isr) < log.config.min_insync_replicas:
+            raise BrokerError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {log.config.min_insync_replicas}",
+            )
+        appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
+        if not appended.duplicate:
+            if self._single:
+                self.high_watermark = log.log_end_offset
+            else:
+                self._advance()
+            self.observer.moved(self)
+        return appended
+
+    def follower_fetched(self, replica: int, offset: int) -> None:
+        """A follower asked for `offset`: it has everything below it."""
+        self._follower_ends[replica] = offset
+        if self._advance():
+            self.observer.moved(self)
+
+    def _advance(self) -> bool:
+        """The high watermark follows the slowest in-sync replica; it never goes back. Whether it moved."""
+        ends = [self._follower_ends.get(replica, 0) for replica in self.state.isr if replica != self.broker_id]
+        wanted = min([*ends, self.log.log_end_offset])
+        if wanted <= self.high_watermark:
+            return False
+        self.high_watermark = wanted
+        return True
+
+    def acknowledged(self, last_offset: int) -> bool:
+        """Whether every in-sync replica has the record at `last_offset`."""
+        return self.high_watermark > last_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a read_committed consumer must stop."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def end_for(self, isolation: int, replica: int = CONSUMER) -> int:
+        """The offset (exclusive) up to which this reader may see records."""
+        if replica != CONSUMER:
+            return self.log.log_end_offset
+        return self.last_stable_offset if isolation == Isolation.READ_COMMITTED else self.high_watermark
+
+    def read(self, offset: int, bytes_max: int, offset_end: int, whole_first_batch: bool) -> Read:
+        """A region from the batch with `offset` on; OFFSET_OUT_OF_RANGE outside of the log. Role and epoch are the caller's to check."""
+        return self.log.read(offset, bytes_max, offset_end=offset_end, whole_first_batch=whole_first_batch)
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
+        """Where a reader whose log ends with `last_fetched_epoch` at `fetch_offset` must cut it back to, if it diverges (KIP-595)."""
+        if last_fetched_epoch < 0:
+            return None
+        end = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if end.epoch < 0:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} knows no epoch up to {last_fetched_epoch}")
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
+        return None
+
+    def list_offset(self, timestamp: int, isolation: int | None) -> TimestampOffset | None:
+        """Answer ListOffsets: a named offset, or the first record at `timestamp` or later. None when there is none to be seen.
+
+        `isolation` None is a replica, which sees up to the log's end.
+        """
+        log = self.log
+        end = log.log_end_offset if isolation is None else self.end_for(isolation)
+        if timestamp == LATEST_TIMESTAMP:
+            return TimestampOffset(-1, end, self.state.leader_epoch)
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return TimestampOffset(-1, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset))
+        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return None  # nothing is tiered here
+        found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        return found if found is not None and found.offset < end else None
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log's start up to `offset` (-1: the high watermark). The new low watermark of this replica.
+
+        POLICY_VIOLATION on a topic without cleanup.policy=delete, OFFSET_OUT_OF_RANGE above the high watermark; a start that
+        is further on already stays where it is.
+        """
+        if not self.log.config.delete:
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic_partition.topic} has no delete")
+        wanted = self.high_watermark if offset == HIGH_WATERMARK_REQUEST else offset
+        if wanted < 0 or wanted > self.high_watermark:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the high watermark of {self.topic_partition} is {self.high_watermark}")
+        self.log.advance_start(wanted)
+        return self.log.log_start_offset
+
+    def in_sync(self) -> Sequence[int]:
+        """The ISR, as the controller last told it."""
+        return self.state.isr

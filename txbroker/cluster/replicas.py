@@ -1,0 +1,205 @@
+"""The partitions that this broker keeps (what is left of Kafka's `ReplicaManager` when the requests are taken out of it).
+
+Only LeaderAndIsr and StopReplica requests, and directories that fail, change the set of partitions and their roles.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Leadership, Partition
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.config import LogConfig
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
+from txbroker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from txbroker.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+
+if TYPE_CHECKING:
+    from txbroker.log.directories import LogDirectories
+
+log = logging.getLogger("txbroker.cluster.replicas")
+
+# StopReplica's leader epochs that are no epochs (Kafka's LeaderAndIsr): the topic is being deleted; the sender knew none.
+EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+
+
+class ReplicasObserver(Protocol):
+    """Who is told what becomes of the partitions here."""
+
+    def moved(self, partition: Partition) -> None:
+        """The end of the log, the high watermark or the role has changed."""
+
+    def leading(self, partition: Partition) -> None:
+        """This broker has become leader, or leader anew in another epoch."""
+
+    def resigned(self, topic_partition: TopicPartition) -> None:
+        """This broker does not lead the partition any longer."""
+
+
+class Replicas:
+    """Partitions by name; changed on the reactor's thread only."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        directories: LogDirectories,
+        image: ClusterImage,
+        log_config: Callable[[str], LogConfig],
+        observer: ReplicasObserver,
+    ) -> None:
+        self.broker_id = broker_id
+        self.controller_epoch = 0
+        self._directories = directories
+        self._image = image
+        self._log_config = log_config
+        self._observer = observer
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._offline: set[tuple[str, int]] = set()
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        """The partition, if it is here and its directory is online."""
+        return self._partitions.get((topic, partition))
+
+    def get(self, topic: str, partition: int) -> Partition:
+        """The partition; KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION when it is not here."""
+        found = self._partitions.get((topic, partition))
+        if found is not None:
+            return found
+        if (topic, partition) in self._offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline")
+        if self._image.partition(topic, partition) is not None:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} has no replica of {topic}-{partition}")
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # What the controller says
+
+    def leader_and_isr(self, request: LeaderAndIsrRequest, now_ms: int) -> LeaderAndIsrResponse:
+        """Take over roles: logs are made or opened, leaders begin to lead. STALE_CONTROLLER_EPOCH for the whole request."""
+        self._check_controller(request.controller_epoch)
+        answers = []
+        for topic in request.topic_states:
+            errors = []
+            for state in topic.partition_states:
+                code = ErrorCode.NONE
+                try:
+                    self._take_role(topic.topic_name, topic.topic_id, state, now_ms)
+                except BrokerError as error:
+                    code = error.code
+                    log.warning("%s-%d: no role taken: %s", topic.topic_name, state.partition_index, error)
+                errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
+            answers.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=answers)
+
+    def stop_replica(self, request: StopReplicaRequest, now_ms: int) -> StopReplicaResponse:
+        """Stop replicas, and delete those whose topic goes."""
+        self._check_controller(request.controller_epoch)
+        errors = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+                code = ErrorCode.NONE
+                try:
+                    self._stop(topic_partition, state.leader_epoch, state.delete_partition, now_ms)
+                except BrokerError as error:
+                    code = error.code
+                    log.warning("%s: not stopped: %s", topic_partition, error)
+                errors.append(
+                    StopReplicaPartitionError(topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code)
+                )
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def _check_controller(self, epoch: int) -> None:
+        if epoch < self.controller_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {epoch} after {self.controller_epoch}")
+        self.controller_epoch = epoch
+
+    def _take_role(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, now_ms: int) -> None:
+        key = (topic, state.partition_index)
+        if key in self._offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = self._open(TopicPartition(*key), topic_id, now_ms)
+        elif topic_id not in (NULL_TOPIC_ID, partition.log.topic_id):
+            partition.log.assign_topic_id(topic_id)  # INCONSISTENT_TOPIC_ID when it has another
+        if state.leader_epoch < partition.leader_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"leader epoch {state.leader_epoch} after {partition.leader_epoch}")
+        if state.leader_epoch == partition.leader_epoch and state.partition_epoch <= partition.state.partition_epoch:
+            return  # told twice: controllers repeat themselves after their own start
+        leadership = Leadership(state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas), state.partition_epoch)
+        if state.leader == self.broker_id:
+            if partition.lead(leadership):
+                self._observer.leading(partition)
+        else:
+            led = partition.is_leader
+            partition.follow(leadership)
+            if led:
+                self._observer.resigned(partition.topic_partition)
+
+    def _open(self, topic_partition: TopicPartition, topic_id: bytes, now_ms: int) -> Partition:
+        found = self._directories.get(topic_partition)
+        if found is None:
+            found = self._directories.create(topic_partition, topic_id, self._log_config(topic_partition.topic), now_ms=now_ms)
+        elif topic_id not in (NULL_TOPIC_ID, found.topic_id):
+            found.assign_topic_id(topic_id)
+        return Partition(self.broker_id, found, self._observer, high_watermark=self._directories.high_watermark(topic_partition))
+
+    def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool, now_ms: int) -> None:
+        key = tuple(topic_partition)
+        partition = self._partitions.get(key)
+        if partition is not None:
+            if NO_EPOCH < leader_epoch < partition.leader_epoch:
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} after {partition.leader_epoch}")
+            led = partition.is_leader
+            partition.follow(partition.state._replace(leader=-1))
+            if led:
+                self._observer.resigned(topic_partition)
+        if delete:
+            self._partitions.pop(key, None)
+            self._offline.discard(key)
+            if partition is not None:
+                self._observer.moved(partition)
+            if self._directories.get(topic_partition) is not None:
+                self._directories.delete(topic_partition, now_ms=now_ms)
+
+    # What else happens to partitions
+
+    def directory_failed(self, lost: set[TopicPartition]) -> None:
+        """These partitions are gone with their directory: whoever asks is answered KAFKA_STORAGE_ERROR."""
+        for topic_partition in lost:
+            partition = self._partitions.pop(tuple(topic_partition), None)
+            self._offline.add(tuple(topic_partition))
+            if partition is None:
+                continue
+            led = partition.is_leader
+            partition.is_leader = False
+            if led:
+                self._observer.resigned(topic_partition)
+            self._observer.moved(partition)
+
+    def reconfigure(self, topic: str) -> None:
+        """The topic's configuration has changed: its logs go on with the new one."""
+        config = self._log_config(topic)
+        for partition in self._partitions.values():
+            if partition.topic_partition.topic == topic:
+                partition.log.reconfigure(config)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """For the replication-offset-checkpoint files."""
+        return {p.topic_partition: p.high_watermark for p in self._partitions.values()}
