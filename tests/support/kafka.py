@@ -38,7 +38,7 @@ class _JavaServer(Server):
         self.port = self.port or free_port()
         path = self.directory / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
-        return java.command(self.script, self.release, [str(path)], options=self.java_options, log_level="INFO")
+        return java.command(self.script, self.release, [str(path)], options=self.java_options)
 
 
 class KafkaProcess(_JavaServer):

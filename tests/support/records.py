@@ -35,11 +35,12 @@ class Received(NamedTuple):
     headers: Headers = ()
 
 
-def samples(count: int, *, seed: int = 0, base_timestamp: int = BASE_TIMESTAMP, null_headers: bool = True) -> list[Sample]:
+def samples(count: int, *, seed: int = 0, base_timestamp: int = BASE_TIMESTAMP, null_headers: bool = False) -> list[Sample]:
     """`count` records, the same for the same seed.
 
     Null and empty keys and values, every byte value, text in several scripts, repeated header names, incompressible and very compressible
-    values, a few large ones; timestamps rise but for a few that step back.
+    values, a few large ones; timestamps rise but for a few that step back. Key and value are never both null, nor is a header's value
+    without `null_headers`: some clients refuse to send those.
     """
     chance = random.Random(seed)
     made = []
@@ -53,6 +54,8 @@ def samples(count: int, *, seed: int = 0, base_timestamp: int = BASE_TIMESTAMP, 
             b"compressible " * chance.randrange(1, 200),
             "значение-值-".encode() + bytes(range(256)),
         ))
+        if value is None and key is None:
+            key = b"tombstone"
         if i % 101 == 100:
             value = chance.randbytes(120_000)
         headers: list[tuple[str, bytes | None]] = [("trace", b"%d" % i)] if i % 3 else []
