@@ -15,7 +15,8 @@ class GroupConfig:
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     size_max: int = 2_147_483_647  # group.max.size, in members
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
-    offset_metadata_bytes_max: int = 4_096  # offset.metadata.max.bytes
+    offset_metadata_max: int = 4_096  # offset.metadata.max.bytes, which Kafka counts in characters
     offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS  # offsets.retention.check.interval.ms
     new_member_join_timeout_ms: int = 5 * MINUTE_MS  # how long a member that has never synced may wait in JoinGroup; no key in Kafka
+    pending_members_max: int = 10_000  # member ids of one group given out and not used yet (KIP-394); no key in Kafka, and no limit there

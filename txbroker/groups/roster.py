@@ -1,0 +1,190 @@
+"""Who is in a group: members, their protocols and votes, static instances, the leader. No time, no states."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from txbroker.groups.effects import JoinWaiter, MemberRecord, SyncWaiter
+from txbroker.groups.values import JoinedMember, Protocol
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Member:
+    """One member. It fails when `deadline_ms` passes, unless it waits for an answer from us (`is_watched`)."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    deadline_ms: int
+    assignment: bytes = b""
+    is_new: bool = False  # has never been part of a generation: then even its wait in JoinGroup is limited
+    awaiting_join: JoinWaiter | None = None
+    awaiting_sync: SyncWaiter | None = None
+
+    @classmethod
+    def restored(cls, record: MemberRecord, protocol_name: str | None, now_ms: int) -> Member:
+        """The member that a record describes; its session starts anew."""
+        return cls(
+            member_id=record.member_id,
+            group_instance_id=record.group_instance_id,
+            client_id=record.client_id,
+            client_host=record.client_host,
+            rebalance_timeout_ms=record.rebalance_timeout_ms,
+            session_timeout_ms=record.session_timeout_ms,
+            protocols=(Protocol(name=protocol_name or "", metadata=record.subscription),),
+            deadline_ms=now_ms + record.session_timeout_ms,
+            assignment=record.assignment,
+        )
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has a group.instance.id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether passing the deadline means failure: a member that waits for our answer need not send heartbeats."""
+        return self.is_new or (self.awaiting_join is None and self.awaiting_sync is None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Its subscription for one protocol; empty if it does not follow that one."""
+        return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
+
+
+class Roster:
+    """The members of one group, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.leader: str | None = None
+        self._instances: dict[str, str] = {}  # group.instance.id -> member id
+        self._supporters: Counter[str] = Counter()  # protocol name -> how many members follow it
+        self.joined_count = 0  # members that wait for the answer to their JoinGroup
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self.members
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self.members[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        """The member of this id, if there is one."""
+        return self.members.get(member_id)
+
+    def instance(self, group_instance_id: str) -> str | None:
+        """The member id that a static instance has now."""
+        return self._instances.get(group_instance_id)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest time that any member asks for to rejoin."""
+        return max((m.rebalance_timeout_ms for m in self), default=0)
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first becomes leader."""
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self._instances[member.group_instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self._supporters.update(_names(member.protocols))
+        self.joined_count += member.awaiting_join is not None
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; another takes over where it was leader."""
+        del self.members[member.member_id]
+        if member.group_instance_id is not None:
+            self._instances.pop(member.group_instance_id, None)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+        self._withdraw(member.protocols)
+        self.joined_count -= member.awaiting_join is not None
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Give a static member a new id; it stays leader if it was."""
+        del self.members[member.member_id]
+        if self.leader == member.member_id:
+            self.leader = member_id
+        member.member_id = member_id
+        self.members[member_id] = member
+        if member.group_instance_id is not None:
+            self._instances[member.group_instance_id] = member_id
+
+    def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """Take over what a member said when it joined again."""
+        self._withdraw(member.protocols)
+        member.protocols = protocols
+        self._supporters.update(_names(protocols))
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def await_join(self, member: Member, waiter: JoinWaiter | None) -> JoinWaiter | None:
+        """Set who waits for the member's JoinGroup answer; returns who waited before."""
+        before = member.awaiting_join
+        member.awaiting_join = waiter
+        self.joined_count += (waiter is not None) - (before is not None)
+        return before
+
+    def supports(self, protocols: Iterable[Protocol]) -> bool:
+        """Whether at least one of these protocols is followed by every member there is."""
+        return any(self._supporters[p.name] == len(self) for p in protocols)
+
+    def select_protocol(self) -> str:
+        """The protocol with the most votes: each member votes for the first in its list that all members follow."""
+        candidates = {name for name, count in self._supporters.items() if count == len(self)}
+        votes = Counter(next(p.name for p in m.protocols if p.name in candidates) for m in self)
+        return votes.most_common(1)[0][0]
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is a member that has joined; False when none has."""
+        if self.leader is not None and self[self.leader].awaiting_join is not None:
+            return True
+        joined = next((m for m in self if m.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
+
+    def joined(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        """All members as the leader is told of them."""
+        return tuple(
+            JoinedMember(member_id=m.member_id, group_instance_id=m.group_instance_id, metadata=m.metadata(protocol_name)) for m in self
+        )
+
+    def records(self, protocol_name: str | None, assignments: dict[str, bytes]) -> tuple[MemberRecord, ...]:
+        """All members as the group's record keeps them."""
+        return tuple(
+            MemberRecord(
+                member_id=m.member_id,
+                group_instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                rebalance_timeout_ms=m.rebalance_timeout_ms,
+                session_timeout_ms=m.session_timeout_ms,
+                subscription=m.metadata(protocol_name),
+                assignment=assignments[m.member_id],
+            )
+            for m in self
+        )
+
+    def _withdraw(self, protocols: tuple[Protocol, ...]) -> None:
+        for name in _names(protocols):
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
+
+
+def _names(protocols: tuple[Protocol, ...]) -> set[str]:
+    return {p.name for p in protocols}
