@@ -1,9 +1,11 @@
-"""Between record batches and the older message sets: up for old producers, down for old consumers."""
+"""Between record batches and the older message sets: up for old producers (Produce v0-2), down for old consumers (Fetch v0-3)."""
 
 from __future__ import annotations
 
-from txbroker.wire.batch import Buffer
-from txbroker.wire.compression import Codec
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.wire import entries, legacy, records
+from txbroker.wire.compression import Buffer, Codec
+from txbroker.wire.records import Record
 
 
 def to_v2(
@@ -16,10 +18,53 @@ def to_v2(
     leader_epoch: int = -1,
     log_append_time: int | None = None,
 ) -> bytes:
-    """A produced message set (magic 0 or 1) as one record batch, offsets counted from `base_offset`; b"" when it has no whole message."""
-    raise NotImplementedError
+    """A produced message set (magic 0 or 1) as one record batch, its offsets counted from `base_offset`.
+
+    `codec`: None keeps the set's own. `bytes_max` bounds what a wrapper holds. A torn tail is dropped, as Kafka does; b"" when
+    nothing is left. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP for one below -1, and
+    INVALID_RECORD when the set mixes formats or has more than its one wrapper (Kafka's LogValidator).
+    """
+    found: list[Record] = []
+    magic, own_codec = None, Codec.NONE
+    for position, header in legacy.iterate(buffer):
+        legacy.check_crc(buffer, position, header)
+        if magic is not None and (header.magic != magic or header.codec is not Codec.NONE or own_codec is not Codec.NONE):
+            raise BrokerError(ErrorCode.INVALID_RECORD, "A message set holds one wrapper, or plain messages of one format")
+        magic, own_codec = header.magic, header.codec
+        found += legacy.read_records(buffer, position, header, bytes_max)
+    if not found:
+        return b""
+    if min(record.timestamp for record in found) < -1:
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "A message has a negative timestamp")
+    return records.build(
+        [record._replace(offset=base_offset + index) for index, record in enumerate(found)],
+        codec=own_codec if codec is None else codec,
+        level=level,
+        leader_epoch=leader_epoch,
+        log_append_time=log_append_time,
+    )
 
 
 def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int) -> bytes:
-    """What a fetch that knows `magic` (0 or 1) at most gets for the log bytes in `buffer`."""
-    raise NotImplementedError
+    """What a fetch from `first_offset` that knows formats up to `magic` (0 or 1) gets for the log entries in `buffer`.
+
+    Kafka's rules (RecordsUtil): offsets stay; headers and control batches are left out; entries that are old enough stay as they
+    are; records of an uncompressed batch below `first_offset` are left out, since such a consumer may not skip them. A torn tail
+    is dropped. Errors: UNSUPPORTED_COMPRESSION_TYPE for zstd; CorruptRecords and MESSAGE_TOO_LARGE as reading gives them.
+    """
+    parts: list[bytes] = []
+    scan = entries.Scan(buffer)
+    for position, header in scan:
+        if header.control:
+            continue
+        if header.magic <= magic:
+            parts.append(bytes(buffer[position : position + header.size]))
+            continue
+        if header.codec is Codec.ZSTD:
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Records compressed with zstd need a newer fetch request")
+        found = entries.read_records(buffer, position, header, bytes_max)
+        kept = [record for record in found if header.codec is not Codec.NONE or record.offset >= first_offset]
+        append_time = header.max_timestamp if header.log_append_time else None
+        parts.append(legacy.build(kept, magic=magic, codec=header.codec, log_append_time=append_time))
+    scan.raise_if_corrupt()
+    return b"".join(parts)

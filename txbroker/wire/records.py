@@ -27,7 +27,7 @@ from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.varint import encode_varint, read_varint, read_varlong
 
 INT32_MAX = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Record(NamedTuple):
@@ -65,7 +65,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
     base_offset, offset_delta_max = header.base_offset, header.last_offset_delta
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.log_append_time else None
-    if base_offset + offset_delta_max > _INT64_MAX:
+    if base_offset + offset_delta_max > INT64_MAX:
         raise CorruptRecords(f"a batch at offset {base_offset} reaches beyond the last offset there can be")
     position = 0
     for _ in range(header.count):
@@ -136,7 +136,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
             raise CorruptRecords(f"a record's offset delta {offset_delta} is outside its batch at offset {base_offset}")
         if append_time is not None:
             timestamp = append_time
-        elif not _INT64_MIN <= timestamp <= _INT64_MAX:
+        elif not INT64_MIN <= timestamp <= INT64_MAX:
             raise CorruptRecords(f"a record's timestamp in the batch at offset {base_offset} is beyond 64 bits")
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if position != len(data):
@@ -255,9 +255,12 @@ def _encode(records: Iterable[Record], base_offset: int, base_timestamp: int) ->
         if not previous < delta <= INT32_MAX:
             raise ValueError(f"offset {offset} cannot follow {base_offset + previous} in a batch at {base_offset}")
         previous = delta
+        timestamp_delta = timestamp - base_timestamp
+        if not INT64_MIN <= timestamp_delta <= INT64_MAX:
+            raise ValueError(f"timestamps {base_timestamp} and {timestamp} cannot stand in one batch")
         body = [
             b"\0",
-            encode_varint(timestamp - base_timestamp),
+            encode_varint(timestamp_delta),
             encode_varint(delta),
             *_sized(key),
             *_sized(value),

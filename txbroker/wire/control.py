@@ -1,0 +1,53 @@
+"""Transaction markers: the control batch with one record that ends a producer's transaction in a partition (KIP-98)."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from txbroker.errors import CorruptRecords
+from txbroker.wire.records import Record, build
+
+_ABORT, _COMMIT = 0, 1
+_KEY = struct.Struct(">hh")  # version, type
+_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class Marker(NamedTuple):
+    """How a transaction ended, and under which epoch of its coordinator."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+def build_marker(
+    marker: Marker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0, leader_epoch: int = -1
+) -> bytes:
+    """The batch that carries `marker` for this producer. `timestamp` in ms."""
+    key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
+    return build(
+        [Record(base_offset, timestamp, key, _VALUE.pack(0, marker.coordinator_epoch))],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        leader_epoch=leader_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def read_marker(record: Record) -> Marker | None:
+    """The marker in a record of a control batch, None when it is control of another type; CorruptRecords on nonsense.
+
+    Later versions may be longer; what is known of them stands at the front.
+    """
+    if record.key is None or len(record.key) < _KEY.size:
+        raise CorruptRecords(f"the control record at offset {record.offset} has no type")
+    version, kind = _KEY.unpack_from(record.key)
+    if version >= 0 and kind not in (_ABORT, _COMMIT):
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise CorruptRecords(f"the transaction marker at offset {record.offset} has no coordinator epoch")
+    value_version, epoch = _VALUE.unpack_from(record.value)
+    if version < 0 or value_version < 0:
+        raise CorruptRecords(f"the control record at offset {record.offset} has a negative version")
+    return Marker(kind == _COMMIT, epoch)
