@@ -1,0 +1,115 @@
+"""ListGroups, DescribeGroups and DeleteGroups (keys 16, 15, 42).
+
+Version notes: ListGroups v4 filters by state (KIP-518), v5 by type (KIP-848; all groups here are classic). DescribeGroups v6 answers
+GROUP_ID_NOT_FOUND for a group that does not exist (KIP-1043); before it such a group is Dead, without an error.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.operations import GROUP_OPERATIONS, asked
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.groups import values
+from txbroker.groups.coordinator import GroupCoordinator
+from txbroker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from txbroker.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from txbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from txbroker.wire.schema import Request
+
+NOT_FOUND_VERSION = 6
+DEAD = "Dead"
+
+
+class ListGroupsHandler:
+    """The groups whose coordinator this broker is."""
+
+    request: type[Request] = ListGroupsRequest
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def __call__(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+        code, groups = self._coordinator.list_groups(request.states_filter, request.types_filter)
+        listed = [
+            ListedGroup(group_id=g.group_id, protocol_type=g.protocol_type, group_state=g.state, group_type=g.group_type) for g in groups
+        ]
+        return ListGroupsResponse(error_code=code, groups=listed)
+
+    def failed(self, request: ListGroupsRequest, context: RequestContext, error: BrokerError) -> ListGroupsResponse:
+        """The error alone."""
+        return ListGroupsResponse(error_code=error.code, groups=[])
+
+
+class DescribeGroupsHandler:
+    """Groups with their members."""
+
+    request: type[Request] = DescribeGroupsRequest
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def __call__(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+        operations = asked(request.include_authorized_operations, GROUP_OPERATIONS)
+        described = self._coordinator.describe_groups(request.groups)
+        return DescribeGroupsResponse(groups=[_described(group, operations, context.api_version) for group in described])
+
+    def failed(self, request: DescribeGroupsRequest, context: RequestContext, error: BrokerError) -> DescribeGroupsResponse:
+        """Every group with the same error."""
+        groups = [values.DescribedGroup(group_id=group_id, error=error.code) for group_id in request.groups]
+        return DescribeGroupsResponse(groups=[_described(g, asked(False, 0), context.api_version) for g in groups])
+
+
+def _described(group: values.DescribedGroup, operations: int, version: int) -> DescribedGroup:
+    code, state, message = group.error, group.state, group.error_message
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
+        state = DEAD
+        if version < NOT_FOUND_VERSION:
+            code = ErrorCode.NONE
+    return DescribedGroup(
+        error_code=code,
+        error_message=message if version >= NOT_FOUND_VERSION else None,
+        group_id=group.group_id,
+        group_state=state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=m.member_id,
+                group_instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                member_metadata=m.metadata,
+                member_assignment=m.assignment,
+            )
+            for m in group.members
+        ],
+        authorized_operations=operations,
+    )
+
+
+class DeleteGroupsHandler:
+    """Deletes groups that have no members, with their offsets (KIP-229)."""
+
+    request: type[Request] = DeleteGroupsRequest
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def __call__(self, request: DeleteGroupsRequest, context: RequestContext) -> Deferred[DeleteGroupsResponse]:
+        return self._coordinator.delete_groups(request.groups_names).addCallback(_deleted)
+
+    def failed(self, request: DeleteGroupsRequest, context: RequestContext, error: BrokerError) -> DeleteGroupsResponse:
+        """Every group with the same error."""
+        return _deleted(dict.fromkeys(request.groups_names, error.code))
+
+
+def _deleted(codes: dict[str, ErrorCode]) -> DeleteGroupsResponse:
+    results = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results)

@@ -1,0 +1,251 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete (keys 8, 9, 47): committed offsets on the wire.
+
+Behaviour: offsets of topics that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION; what was never committed is offset -1.
+Version notes: OffsetCommit v0 and OffsetFetch v0, which Kafka once kept in ZooKeeper, use the same store as all others.
+OffsetCommit v2-v4 name a retention time; OffsetFetch v2 may ask for all topics, v8 for several groups (KIP-709); v10 of both names
+topics by id (KIP-848).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twisted.internet.defer import Deferred, succeed
+
+from txbroker.api.context import RequestContext
+from txbroker.cluster.image import ClusterImage
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.groups.coordinator import GroupCoordinator
+from txbroker.groups.values import FetchedOffset, OffsetCommit
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
+from txbroker.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from txbroker.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from txbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from txbroker.wire.schema import Request
+
+TOPIC_ID_VERSION = 10
+GROUPS_VERSION = 8
+GROUP_ERROR_VERSION = 2  # before it, an error of the group is told in each partition
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+def _name(image: ClusterImage, name: str, topic_id: bytes) -> str | None:
+    """The topic's name, looked up when the client named it by id; None when there is no such topic."""
+    if topic_id == NULL_TOPIC_ID:
+        return name
+    known = image.topic_by_id(topic_id)
+    return None if known is None else known.name
+
+
+class OffsetCommitHandler:
+    """Keeps offsets for a group; the answer waits until they are in `__consumer_offsets`."""
+
+    request: type[Request] = OffsetCommitRequest
+
+    def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:
+        self._coordinator = coordinator
+        self._image = image
+
+    def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> Deferred[OffsetCommitResponse]:
+        known: dict[TopicPartition, OffsetCommit] = {}
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if context.api_version >= TOPIC_ID_VERSION else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for topic in request.topics:
+            name = _name(self._image, topic.name, topic.topic_id)
+            for p in topic.partitions:
+                if name is not None and self._image.partition(name, p.partition_index) is not None:
+                    known[TopicPartition(name, p.partition_index)] = OffsetCommit(
+                        offset=p.committed_offset, leader_epoch=p.committed_leader_epoch, metadata=p.committed_metadata
+                    )
+        if not known:
+            return succeed(self._answer(request, {}, unknown))
+        done = self._coordinator.commit_offsets(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            known,
+            request.retention_time_ms,
+        )
+        return done.addCallback(lambda codes: self._answer(request, codes, unknown))
+
+    def _answer(self, request: OffsetCommitRequest, codes: Codes, otherwise: ErrorCode) -> OffsetCommitResponse:
+        topics = []
+        for topic in request.topics:
+            name = _name(self._image, topic.name, topic.topic_id)
+            missing = otherwise if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partitions = [
+                OffsetCommitResponsePartition(
+                    partition_index=p.partition_index, error_code=codes.get(TopicPartition(name or "", p.partition_index), missing)
+                )
+                for p in topic.partitions
+            ]
+            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        return OffsetCommitResponse(topics=topics)
+
+    def failed(self, request: OffsetCommitRequest, context: RequestContext, error: BrokerError) -> OffsetCommitResponse:
+        """Every partition with the same error."""
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=t.name,
+                    topic_id=t.topic_id,
+                    partitions=[OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code) for p in t.partitions],
+                )
+                for t in request.topics
+            ]
+        )
+
+
+class OffsetFetchHandler:
+    """Tells the offsets of one group, or of several."""
+
+    request: type[Request] = OffsetFetchRequest
+
+    def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:
+        self._coordinator = coordinator
+        self._image = image
+
+    def __call__(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.api_version >= GROUPS_VERSION:
+            by_id = context.api_version >= TOPIC_ID_VERSION
+            return OffsetFetchResponse(groups=[self._group(group, request.require_stable, by_id) for group in request.groups])
+        wanted = None
+        if request.topics is not None:
+            wanted = [TopicPartition(t.name, p) for t in request.topics for p in t.partition_indexes]
+        code, found = self._coordinator.fetch_offsets(request.group_id, wanted, request.require_stable)
+        if code != ErrorCode.NONE:
+            if context.api_version >= GROUP_ERROR_VERSION:
+                return OffsetFetchResponse(error_code=code)
+            found = {topic_partition: FetchedOffset(error=code) for topic_partition in wanted or ()}
+        topics = []
+        for name, offsets in _by_topic(found).items():
+            partitions = [
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=o.offset,
+                    committed_leader_epoch=o.leader_epoch,
+                    metadata=o.metadata,
+                    error_code=o.error,
+                )
+                for index, o in offsets
+            ]
+            topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+        return OffsetFetchResponse(topics=topics)
+
+    def _group(self, wanted: OffsetFetchRequestGroup, require_stable: bool, by_id: bool) -> OffsetFetchResponseGroup:
+        unknown: list[OffsetFetchResponseTopics] = []
+        partitions: list[TopicPartition] | None = None
+        if wanted.topics is not None:
+            partitions = []
+            for topic in wanted.topics:
+                name = _name(self._image, topic.name, topic.topic_id)
+                if name is None:
+                    unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+                else:
+                    partitions += [TopicPartition(name, p) for p in topic.partition_indexes]
+        code, found = self._coordinator.fetch_offsets(wanted.group_id, partitions, require_stable)
+        if code != ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=code)
+        topics = []
+        for name, offsets in _by_topic(found).items():
+            topic_id = NULL_TOPIC_ID
+            if by_id:
+                image = self._image.topic(name)
+                if image is None:  # deleted meanwhile: it has no id to be told by
+                    continue
+                topic_id = image.topic_id
+            answers = [
+                OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=o.offset,
+                    committed_leader_epoch=o.leader_epoch,
+                    metadata=o.metadata,
+                    error_code=o.error,
+                )
+                for index, o in offsets
+            ]
+            topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
+        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics + unknown)
+
+    def failed(self, request: OffsetFetchRequest, context: RequestContext, error: BrokerError) -> OffsetFetchResponse:
+        """The error for each group."""
+        if context.api_version >= GROUPS_VERSION:
+            return OffsetFetchResponse(
+                groups=[OffsetFetchResponseGroup(group_id=g.group_id, error_code=error.code) for g in request.groups]
+            )
+        return OffsetFetchResponse(error_code=error.code)
+
+
+def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            for index in indexes
+        ],
+    )
+
+
+def _by_topic(found: dict[TopicPartition, FetchedOffset]) -> dict[str, list[tuple[int, FetchedOffset]]]:
+    topics: dict[str, list[tuple[int, FetchedOffset]]] = {}
+    for (topic, index), offset in found.items():
+        topics.setdefault(topic, []).append((index, offset))
+    return topics
+
+
+class OffsetDeleteHandler:
+    """Forgets offsets of a group that does not consume the topics (KIP-496)."""
+
+    request: type[Request] = OffsetDeleteRequest
+
+    def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:
+        self._coordinator = coordinator
+        self._image = image
+
+    def __call__(self, request: OffsetDeleteRequest, context: RequestContext) -> Deferred[OffsetDeleteResponse]:
+        wanted = [TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions]
+        known = [topic_partition for topic_partition in wanted if self._image.partition(*topic_partition) is not None]
+        done = self._coordinator.delete_offsets(request.group_id, known)
+        return done.addCallback(lambda result: self._answer(request, *result))
+
+    def _answer(self, request: OffsetDeleteRequest, code: ErrorCode, codes: Codes) -> OffsetDeleteResponse:
+        if code != ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=[])
+        topics = [
+            OffsetDeleteResponseTopic(
+                name=t.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=codes.get(TopicPartition(t.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                    )
+                    for p in t.partitions
+                ],
+            )
+            for t in request.topics
+        ]
+        return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)
+
+    def failed(self, request: OffsetDeleteRequest, context: RequestContext, error: BrokerError) -> OffsetDeleteResponse:
+        """The error alone."""
+        return OffsetDeleteResponse(error_code=error.code, throttle_time_ms=0, topics=[])
