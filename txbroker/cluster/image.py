@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     )
 
 NO_CONTROLLER = -1
-NO_LEADER = -1
 LEADER_DURING_DELETE = -2  # Kafka's LeaderAndIsr.LeaderDuringDelete: the partition is to be forgotten
 
 
@@ -44,7 +43,7 @@ class BrokerImage(NamedTuple):
 class PartitionImage(NamedTuple):
     """The state of one partition, as the controller last told it."""
 
-    leader: int  # NO_LEADER when there is none
+    leader: int  # -1 when there is none
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]

@@ -1,0 +1,293 @@
+"""What the nodes of the metadata tree hold: Kafka's JSON, as in ZooKeeper mode, to and from values.
+
+Compact JSON with Kafka's order of keys. What is read may have been written by another broker or by a person: unknown keys are
+passed over, anything else that does not fit raises `MalformedNode`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from txbroker.cluster.paths import Entity
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_from_text, id_to_text
+
+P = ParamSpec("P")
+T = TypeVar("T")
+NO_LEADER = -1
+
+
+class MalformedNode(Exception):
+    """A node does not hold what belongs there."""
+
+
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """Compact JSON in the order of the keys."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decoder(what: str) -> Callable[[Callable[Concatenate[dict[str, Any], P], T]], Callable[Concatenate[bytes | None, P], T]]:
+    """Hand the decorated function a JSON object; whatever it does not find there as expected becomes MalformedNode."""
+
+    def decorate(function: Callable[Concatenate[dict[str, Any], P], T]) -> Callable[Concatenate[bytes | None, P], T]:
+        @wraps(function)
+        def decode(data: bytes | None, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                value = json.loads(data or b"")
+                if not isinstance(value, dict):
+                    raise ValueError("not an object")
+                return function(value, *args, **kwargs)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise MalformedNode(f"{data[:200] if data else data!r} is no {what}: {type(error).__name__} {error}") from error
+
+        return decode
+
+    return decorate
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or any(type(item) is not int for item in value):
+        raise ValueError(f"{value!r} is no list of broker ids")
+    return tuple(value)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """`/cluster/id`."""
+    return to_json({"version": "1", "id": cluster_id})
+
+
+@_decoder("cluster id")
+def decode_cluster_id(value: dict[str, Any]) -> str:
+    """`/cluster/id`."""
+    if not isinstance(value["id"], str):
+        raise ValueError("the id is no text")
+    return value["id"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredEndpoint:
+    """One listener of a broker, as it advertises it."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """`/brokers/ids/N`: where a broker is."""
+
+    endpoints: tuple[RegisteredEndpoint, ...]
+    rack: str | None = None
+
+    def encode(self, timestamp_ms: int) -> bytes:
+        """Host and port of their own are for clients of old: those of the first endpoint without encryption."""
+        plain = next((e for e in self.endpoints if e.security_protocol == "PLAINTEXT"), None)
+        value: dict[str, Any] = {
+            "features": {},
+            "listener_security_protocol_map": {e.listener: e.security_protocol for e in self.endpoints},
+            "endpoints": [str(e) for e in self.endpoints],
+        }
+        if self.rack is not None:
+            value["rack"] = self.rack
+        value |= {
+            "jmx_port": -1,
+            "port": -1 if plain is None else plain.port,
+            "host": None if plain is None else plain.host,
+            "version": 5,
+            "timestamp": str(timestamp_ms),
+        }
+        return to_json(value)
+
+
+@_decoder("broker registration")
+def decode_broker(value: dict[str, Any]) -> BrokerRegistration:
+    """`/brokers/ids/N`, version 2 and later (brokers of 0.9 and later)."""
+    protocols = value.get("listener_security_protocol_map") or {}
+    endpoints = tuple(_endpoint(text, protocols) for text in value["endpoints"])
+    return BrokerRegistration(endpoints, value.get("rack"))
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> RegisteredEndpoint:
+    listener, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon:
+        raise ValueError(f"{text!r} is no endpoint")
+    # Before listeners had names of their own (version 3 and before) their names were those of the protocols.
+    return RegisteredEndpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    """`/controller`."""
+    return to_json({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
+
+
+@_decoder("controller")
+def decode_controller(value: dict[str, Any]) -> int:
+    """`/controller`: the id of the broker that is the controller."""
+    return int(value["brokerid"])
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """`/controller_epoch`, which is no JSON."""
+    return b"%d" % epoch
+
+
+def decode_controller_epoch(data: bytes | None) -> int:
+    """`/controller_epoch`."""
+    try:
+        return int(data or b"")
+    except ValueError as error:
+        raise MalformedNode(f"{data!r} is no controller epoch") from error
+
+
+# `/feature` of a cluster without finalized features; status 1 is "enabled" (KIP-584).
+FEATURES = to_json({"features": {}, "version": 2, "status": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """Which brokers have a partition, the preferred leader first; while it moves, which are being added and removed."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """`/brokers/topics/T`: a topic's id and the replicas of each partition."""
+
+    topic_id: bytes
+    partitions: Mapping[int, ReplicaAssignment]
+
+    def encode(self) -> bytes:
+        """Version 3."""
+        in_order = sorted(self.partitions.items())
+        return to_json(
+            {
+                "partitions": {str(partition): list(a.replicas) for partition, a in in_order},
+                "topic_id": id_to_text(self.topic_id),
+                "adding_replicas": {str(partition): list(a.adding) for partition, a in in_order if a.adding},
+                "removing_replicas": {str(partition): list(a.removing) for partition, a in in_order if a.removing},
+                "version": 3,
+            }
+        )
+
+
+@_decoder("topic")
+def decode_topic(value: dict[str, Any]) -> TopicAssignment:
+    """`/brokers/topics/T`, versions 1 (Kafka before 2.4) to 3; no topic id (before 2.8) is the null id."""
+    topic_id = id_from_text(value["topic_id"]) if "topic_id" in value else NULL_TOPIC_ID
+    adding, removing = value.get("adding_replicas", {}), value.get("removing_replicas", {})
+    return TopicAssignment(
+        topic_id,
+        {
+            int(partition): ReplicaAssignment(_ids(replicas), _ids(adding.get(partition, [])), _ids(removing.get(partition, [])))
+            for partition, replicas in value["partitions"].items()
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """`/brokers/topics/T/partitions/P/state`: who leads a partition, and which replicas have all of it (LeaderAndIsr)."""
+
+    leader: int  # NO_LEADER when there is none
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    recovering: bool = False  # the leader was elected outside of the ISR and has not yet said that it has recovered (KIP-704)
+    partition_epoch: int = 0  # the node's version, which is not part of its data
+
+    def encode(self) -> bytes:
+        """Without the partition epoch."""
+        value: dict[str, Any] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
+        if self.recovering:
+            value["leader_recovery_state"] = 1
+        value |= {"leader_epoch": self.leader_epoch, "isr": list(self.isr)}
+        return to_json(value)
+
+
+@_decoder("partition state")
+def decode_state(value: dict[str, Any], partition_epoch: int) -> PartitionState:
+    """A partition's state; `partition_epoch` is the version of the node."""
+    return PartitionState(
+        leader=int(value["leader"]),
+        leader_epoch=int(value["leader_epoch"]),
+        isr=_ids(value["isr"]),
+        controller_epoch=int(value["controller_epoch"]),
+        recovering=value.get("leader_recovery_state", 0) == 1,
+        partition_epoch=partition_epoch,
+    )
+
+
+def encode_config(properties: Mapping[str, str]) -> bytes:
+    """`/config/<type>/<name>`."""
+    return to_json({"version": 1, "config": dict(properties)})
+
+
+@_decoder("configuration")
+def decode_config(value: dict[str, Any]) -> dict[str, str]:
+    """`/config/<type>/<name>`."""
+    return {str(name): str(text) for name, text in value.get("config", {}).items()}
+
+
+def encode_config_change(entity: Entity) -> bytes:
+    """`/config/changes/config_change_N`."""
+    return to_json({"version": 2, "entity_path": entity.entity_path})
+
+
+@_decoder("config change")
+def decode_config_change(value: dict[str, Any]) -> Entity:
+    """`/config/changes/config_change_N`, version 2 (paths) and 1 (before 0.10: type and name)."""
+    if "entity_path" not in value:
+        return Entity(value["entity_type"], value["entity_name"])
+    entity_type, slash, name = value["entity_path"].partition("/")
+    if not slash:
+        raise ValueError("the path has no name")
+    return Entity(entity_type, name)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """`/latest_producer_id_block`: the producer ids `start` to `end`, both inclusive, that one broker hands out."""
+
+    broker_id: int
+    start: int
+    end: int
+
+    def encode(self) -> bytes:
+        """Numbers are text, as in Kafka, since they are longs."""
+        return to_json({"version": 1, "broker": self.broker_id, "block_start": str(self.start), "block_end": str(self.end)})
+
+
+@_decoder("block of producer ids")
+def decode_producer_id_block(value: dict[str, Any]) -> ProducerIdBlock:
+    """`/latest_producer_id_block`."""
+    return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+
+
+@_decoder("log directory event")
+def decode_log_dir_event(value: dict[str, Any]) -> int:
+    """`/log_dir_event_notification/log_dir_event_N`: the broker that lost a log directory."""
+    return int(value["broker"])
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """`/log_dir_event_notification/log_dir_event_N`; event 1 is the failure of a log directory."""
+    return to_json({"version": 1, "broker": broker_id, "event": 1})
+
+
+@_decoder("ISR change")
+def decode_isr_change(value: dict[str, Any]) -> list[TopicPartition]:
+    """`/isr_change_notification/isr_change_N`: partitions whose leader has written their state itself (Kafka before 2.7)."""
+    return [TopicPartition(item["topic"], int(item["partition"])) for item in value["partitions"]]

@@ -1,0 +1,106 @@
+"""Where things are in the metadata tree: Kafka's paths in ZooKeeper mode."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from txbroker.names import TopicPartition
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+FEATURE = "/feature"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+ISR_CHANGES = "/isr_change_notification"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+# What every broker creates when it starts, as Kafka does: parents come before children.
+STRUCTURE = (
+    "/consumers",
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    "/brokers/seqid",
+    "/config",
+    CONFIG_CHANGES,
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/admin",
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    "/cluster",
+)
+
+
+class Entity(NamedTuple):
+    """What has a configuration: `Entity("topics", "t1")`, `Entity("brokers", "1")`."""
+
+    type: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The node that holds its configuration."""
+        return f"/config/{self.type}/{self.name}"
+
+    @property
+    def entity_path(self) -> str:
+        """How a config change names it."""
+        return f"{self.type}/{self.name}"
+
+
+DEFAULT_NAME = "<default>"
+TOPIC_TYPE = "topics"
+BROKER_TYPE = "brokers"
+ALL_BROKERS = Entity(BROKER_TYPE, DEFAULT_NAME)
+
+
+def topic_entity(name: str) -> Entity:
+    """The configuration of one topic."""
+    return Entity(TOPIC_TYPE, name)
+
+
+def broker_entity(broker_id: int) -> Entity:
+    """The dynamic configuration of one broker."""
+    return Entity(BROKER_TYPE, str(broker_id))
+
+
+def broker(broker_id: int) -> str:
+    """A broker's registration."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    """A topic's id and assignment."""
+    return f"{TOPICS}/{name}"
+
+
+def partitions(name: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition(topic_partition: TopicPartition) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{topic_partition.topic}/partitions/{topic_partition.partition}"
+
+
+def state(topic_partition: TopicPartition) -> str:
+    """A partition's leader and in-sync replicas."""
+    return f"{partition(topic_partition)}/state"
+
+
+def deletion(name: str) -> str:
+    """Asks the controller to delete a topic."""
+    return f"{DELETE_TOPICS}/{name}"
