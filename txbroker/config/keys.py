@@ -1,16 +1,28 @@
 """What a configuration key is: its name, type, default and bounds, and how its text is read and written.
 
-Types are Kafka's `ConfigDef.Type`; the numbers of `Type` are those of DescribeConfigs (KIP-569).
+Types, bounds and the way values are printed are those of Kafka's `ConfigDef`; the numbers of `Type` are those of DescribeConfigs
+(KIP-569).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum, IntEnum
 
-# What a key's text is read into: LIST becomes a tuple of strings, INT, SHORT and LONG become int; None is "not set".
+from txbroker.config.checks import Check
+
+# What a key's text is read into: LIST becomes a tuple of strings; INT, SHORT and LONG become int; None is "not set".
 Value = bool | int | float | str | tuple[str, ...] | None
+
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = sys.float_info.max
 
 
 class Type(IntEnum):
@@ -29,7 +41,7 @@ class Type(IntEnum):
 
 
 class Importance(Enum):
-    """How likely it is that somebody must set a key; printed in reference pages."""
+    """How likely it is that somebody must set a key."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -45,22 +57,18 @@ class Update(Enum):
 
 
 class InvalidValue(ValueError):
-    """A value that its key does not allow; the text says what is allowed."""
+    """A value that its key does not allow; the text names the key and says what is allowed."""
 
 
-# A check takes the value that was read and returns what is allowed ("must be at least 1"), or None when the value is good.
-Check = Callable[[Value], str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Key:
     """One configuration key."""
 
     name: str
     type: Type
     default: Value
+    importance: Importance
     documentation: str
-    importance: Importance = Importance.MEDIUM
     check: Check | None = None
     update: Update = Update.READ_ONLY
     effective: bool = True  # False: taken for the sake of existing files, changes nothing in this broker
@@ -72,8 +80,97 @@ class Key:
 
     def parse(self, text: str) -> Value:
         """The value that `text` says; InvalidValue when the type or the bounds do not allow it."""
-        raise NotImplementedError
+        text = text.strip()
+        try:
+            value = _READERS[self.type](text)
+        except ValueError as error:
+            raise self._invalid(text, str(error)) from None
+        allowed = self.check(value) if self.check is not None else None
+        if allowed is not None:
+            raise self._invalid(text, allowed)
+        return value
 
     def format(self, value: Value) -> str | None:
-        """The text of a value as Kafka prints it: lists with commas, numbers plain, true/false; None when not set."""
-        raise NotImplementedError
+        """The text of a value as Kafka prints it: lists with commas, numbers plain, true and false; None when not set."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        if isinstance(value, float):
+            return java_double(value)
+        return str(value)
+
+    def _invalid(self, text: str, allowed: str) -> InvalidValue:
+        if self.sensitive:
+            return InvalidValue(f"{self.name} must be {allowed}")
+        shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+        return InvalidValue(f"{self.name} is '{shown}'; it must be {allowed}")
+
+
+_SHOWN_MAX = 200  # characters of a bad value that an error message repeats
+
+
+def by_name(keys: Iterable[Key]) -> Mapping[str, Key]:
+    """The keys by their names, in the order of the names."""
+    return {key.name: key for key in sorted(keys, key=lambda key: key.name)}
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The parts of a comma-separated text without the space around them; none when it is empty. Kafka's reading of a LIST."""
+    text = text.strip()
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def java_double(value: float) -> str:
+    """A number as Java's `Double.toString` prints it: plain from 0.001 to 10 million, else with an exponent (1.0E-4)."""
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)  # not one of Decimal's infinities
+    fraction = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent + len(digits) - 1}"
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[dDfF]?", re.ASCII)
+
+
+def _read_boolean(text: str) -> bool:
+    match text.lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise ValueError("true or false")
+
+
+def _read_integer(text: str, bits: int) -> int:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    value = int(text) if _INTEGER.fullmatch(text) else None
+    if value is None or not low <= value <= high:
+        raise ValueError(f"a whole number from {low} to {high}")
+    return value
+
+
+def _read_double(text: str) -> float:
+    if _DOUBLE.fullmatch(text) is None:
+        raise ValueError("a number")
+    return float(text.rstrip("dDfF"))
+
+
+_READERS = {
+    Type.BOOLEAN: _read_boolean,
+    Type.STRING: str,
+    Type.INT: lambda text: _read_integer(text, 32),
+    Type.SHORT: lambda text: _read_integer(text, 16),
+    Type.LONG: lambda text: _read_integer(text, 64),
+    Type.DOUBLE: _read_double,
+    Type.LIST: split_list,
+    Type.CLASS: str,
+    Type.PASSWORD: str,
+}

@@ -1,0 +1,99 @@
+"""What a value may be beyond its type: ranges, choices, and the shapes of some texts.
+
+A check takes the value that was read and returns what is allowed, to be put after "it must be", or None when the value is good.
+Values of the wrong type never reach a check; None (not set) is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+Check = Callable[[Any], str | None]
+
+
+def at_least(low: int) -> Check:
+    """A number that is not below `low`."""
+
+    def check(value: float) -> str | None:
+        return None if value >= low else f"at least {low}"
+
+    return check
+
+
+def between(low: float, high: float) -> Check:
+    """A number from `low` to `high`, both included."""
+
+    def check(value: float) -> str | None:
+        return None if low <= value <= high else f"from {low} to {high}"
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    """One of these texts, letter by letter."""
+
+    def check(value: str) -> str | None:
+        return None if value in choices else f"one of {', '.join(choices)}"
+
+    return check
+
+
+def each_of(*choices: str) -> Check:
+    """A list whose every part is one of these texts."""
+
+    def check(value: tuple[str, ...]) -> str | None:
+        return None if all(part in choices for part in value) else f"a list of {', '.join(choices)}"
+
+    return check
+
+
+def at_least_or_minus_one(low: int) -> Check:
+    """A number that is not below `low`, or -1, which means none or the system's own choice."""
+
+    def check(value: int) -> str | None:
+        return None if value == -1 or value >= low else f"at least {low}, or -1"
+
+    return check
+
+
+def gzip_level(value: int) -> str | None:
+    """1 to 9, or -1 for zlib's own choice."""
+    return None if value == -1 or 1 <= value <= 9 else "from 1 to 9, or -1"
+
+
+_KAFKA_VERSION = re.compile(r"(0\.(8|9|10|11)|[1-4])\.[0-9]{1,2}(\.[0-9]{1,2})?(-IV[0-9]{1,2})?", re.ASCII)
+
+
+def kafka_version(value: str) -> str | None:
+    """A release of Kafka, or one of the versions inside it."""
+    return None if _KAFKA_VERSION.fullmatch(value) else "a version of Kafka such as 3.0 or 3.0-IV1"
+
+
+_REPLICA = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
+
+
+def throttled_replicas(value: tuple[str, ...]) -> str | None:
+    """Every replica (`*`), or a list of replicas as partition:broker."""
+    if value in ((), ("*",)) or all(_REPLICA.fullmatch(part) for part in value):
+        return None
+    return "* or a list of partition:broker"
+
+
+_HOST_LIMIT = re.compile(r"[^,\s]+:[0-9]{1,9}", re.ASCII)
+
+
+def host_limits(value: str) -> str | None:
+    """A comma-separated text of host:count."""
+    parts = [part.strip() for part in value.split(",")] if value else []
+    return None if all(_HOST_LIMIT.fullmatch(part) for part in parts) else "a list of host:count"
+
+
+def unsupported(allowed: str) -> Check:
+    """Nothing but what is off: for keys that would promise what this broker does not do. `allowed` says what to write instead."""
+
+    def check(value: object) -> str | None:
+        return allowed if value else None
+
+    return check
