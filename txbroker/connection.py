@@ -1,30 +1,273 @@
 """One client connection's protocol: frames in, replies out in the order of the requests.
 
-A value machine: no socket and no clock. The transport above the socket hands over whole frames and takes the output; a Deferred that
-fires later makes the machine call `transport.flush()`.
+A value machine: no socket and no clock. The transport hands over whole frames and takes the output; a Deferred that fires
+later makes the machine call `transport.flush()`.
+
+What ends a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
+version that is not served (but ApiVersions is answered as KIP-511 says), and a failure that no answer can tell.
 """
 
 from __future__ import annotations
 
+import logging
+import struct
+from collections import deque
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from txbroker.api.registry import Registry
+from txbroker.api.context import RequestContext, Session
+from txbroker.api.registry import Registry, Route, UnsupportedVersion
+from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport.interfaces import FrameTransport
+from txbroker.wire.codec import encode_bytes, size_of
+from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
+from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+
+log = logging.getLogger("txbroker.connection")
+
+# API key and version as one number (registry.route_key), and the correlation id.
+_START = struct.Struct(">Ii")
+
+# Kafka serves one request of a connection at a time. Its own producers send 5 before they wait, other clients some dozens.
+IN_FLIGHT_MAX = 100
+
+# Beyond this, more replies are not made until the transport got rid of some; one reply may still be larger.
+OUTPUT_BYTES_MAX = 1024 * 1024
+
+# Longer headers are parsed each time instead of kept.
+HEADER_KEPT_MAX = 256
+
+
+class _Slot:
+    """The place of an answer in the order of requests. `parts` is None until it is there, and empty where none is wanted."""
+
+    __slots__ = ("deferred", "parts", "size")
+
+    def __init__(self, deferred: Deferred[Any] | None) -> None:
+        self.deferred = deferred
+        self.parts: list[Any] | None = None
+        self.size = 0
 
 
 class Connection:
     """Decodes each request, calls its handler, and keeps the answers in order. Satisfies `FrameProtocol`."""
 
-    def __init__(self, registry: Registry, *, requests_in_flight_max: int = 100, output_bytes_max: int = 1 << 20) -> None: ...
+    __slots__ = (
+        "_client_id",
+        "_closing",
+        "_header",
+        "_header_end",
+        "_header_version",
+        "_held_bytes",
+        "_in_flight_max",
+        "_output",
+        "_output_bytes_max",
+        "_registry",
+        "_routes",
+        "_session",
+        "_slots",
+        "_transport",
+        "full",
+        "output_bytes",
+    )
 
-    def makeConnection(self, transport: FrameTransport) -> None: ...
+    _transport: FrameTransport
+    _session: Session
 
-    def connectionLost(self, reason: Failure) -> None: ...
+    def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
+        self._registry = registry
+        self._routes = registry.routes
+        self._in_flight_max = in_flight_max
+        self._output_bytes_max = output_bytes_max
+        self._output: list[Any] = []
+        self.output_bytes = 0
+        self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
+        self.full = False
+        self._closing = False
+        # The last request's header behind its first eight bytes: most often the next one's is the same.
+        self._header = b""
+        self._header_end = 8
+        self._header_version = 0
+        self._client_id: str | None = None
 
-    def frame_received(self, frame: memoryview) -> None: ...
+    def makeConnection(self, transport: FrameTransport) -> None:
+        self._transport = transport
+        self._session = transport.session
 
-    def bad_size(self, size: int, size_max: int) -> None: ...
+    def connectionLost(self, reason: Failure) -> None:
+        """Forget what is under way; operations that wait somewhere are cancelled."""
+        self._closing = self.full = True
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.deferred is not None:
+                try:
+                    slot.deferred.cancel()
+                except Exception:
+                    log.exception("cancelling a request of %s failed: a bug", self._who())
 
-    def take_output(self) -> list[Any]: ...
+    @property
+    def in_flight(self) -> int:
+        return len(self._slots)
+
+    def take_output(self) -> list[Any]:
+        output, self._output = self._output, []
+        self.output_bytes = 0
+        if self.full:
+            self._measure()
+        return output
+
+    def bad_size(self, size: int, size_max: int) -> None:
+        self._close(f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
+
+    def frame_received(self, frame: memoryview) -> None:
+        if self._closing:
+            return
+        try:
+            key, correlation_id = _START.unpack_from(frame)
+            route = self._routes[key]
+            request = route.decode(frame[self._read_header(frame, route.request_header) :])
+        except ProtocolError as error:
+            self._refuse(frame, error)
+            return
+        context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
+        try:
+            response = route.call(request, context)
+        except Exception as error:
+            response = self._failed(error, route, request, context)
+        if isinstance(response, Deferred):
+            self._wait(response, route, request, context)
+        elif response is not None:
+            self._put(*self._encode(response, route, request, context))
+
+    def _read_header(self, frame: memoryview, version: int) -> int:
+        """Where the body starts; keeps the client id."""
+        if version == self._header_version and frame[8 : self._header_end] == self._header:
+            return self._header_end
+        self._client_id, position = read_client_id(frame, version)
+        if position <= HEADER_KEPT_MAX:
+            self._header, self._header_end, self._header_version = bytes(frame[8:position]), position, version
+        return position
+
+    def _put(self, parts: list[Any], size: int) -> None:
+        """A reply that is there: it is due, unless others are before it."""
+        if self._slots:
+            slot = _Slot(None)
+            self._slots.append(slot)
+            self._fill(slot, parts, size)
+        else:
+            self._output += parts
+            self.output_bytes += size
+        self._measure()
+
+    def _fill(self, slot: _Slot, parts: list[Any], size: int) -> None:
+        slot.parts = parts
+        slot.size = size
+        self._held_bytes += size
+
+    def _wait(self, deferred: Deferred[Any], route: Route, request: Any, context: RequestContext) -> None:
+        slot = _Slot(deferred)
+        self._slots.append(slot)
+        self._measure()
+        arguments = (slot, route, request, context)
+        deferred.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
+
+    def _answered(self, response: Any, slot: _Slot, route: Route, request: Any, context: RequestContext) -> None:
+        if self._closing:
+            return
+        slot.deferred = None
+        parts, size = ([], 0) if response is None else self._encode(response, route, request, context)
+        self._fill(slot, parts, size)
+        if slot is self._slots[0]:
+            self._drain()
+
+    def _broken(self, failure: Failure, slot: _Slot, route: Route, request: Any, context: RequestContext) -> None:
+        if self._closing:
+            return
+        error = failure.value
+        assert error is not None
+        error.__traceback__ = failure.getTracebackObject()
+        self._answered(self._failed(error, route, request, context), slot, route, request, context)
+
+    def _drain(self) -> None:
+        """The oldest answer is there: it and those that waited for it are due."""
+        slots = self._slots
+        while slots and (parts := slots[0].parts) is not None:
+            self._output += parts
+            size = slots.popleft().size
+            self._held_bytes -= size
+            self.output_bytes += size
+        self._measure()
+        self._transport.flush()
+
+    def _measure(self) -> None:
+        self.full = (
+            self._closing or len(self._slots) >= self._in_flight_max or self.output_bytes + self._held_bytes > self._output_bytes_max
+        )
+
+    def _encode(self, response: Any, route: Route, request: Any, context: RequestContext) -> tuple[list[Any], int]:
+        """The reply's parts with the header, and their size; nothing after a failure that closes the connection."""
+        try:
+            return _reply(response, route, context)
+        except Exception as error:
+            response = self._failed(error, route, request, context)
+        if response is not None:
+            try:
+                return _reply(response, route, context)
+            except Exception:
+                log.exception("the answer to a failed %s of %s cannot be encoded: a bug", route.name, self._who())
+                self._close(f"{route.name} failed")
+        return [], 0
+
+    def _failed(self, error: BaseException, route: Route, request: Any, context: RequestContext) -> Any:
+        """The answer to a request that failed as a whole; None when there can be none, and the connection is closed."""
+        if isinstance(error, ProtocolError):
+            self._close(f"{route.name}: {error}")
+            return None
+        if not isinstance(error, BrokerError):
+            log.error("%s of %s failed: a bug", route.name, self._who(), exc_info=error)
+            error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        response = None
+        if route.failed is not None:
+            try:
+                response = route.failed(request, context, error)
+            except Exception:
+                log.exception("the answer to a failed %s of %s cannot be made: a bug", route.name, self._who())
+        if response is None:
+            self._close(f"{route.name} failed with {error.code.name}, which no answer can tell")
+        return response
+
+    def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
+        """Close, save for an ApiVersions request of a version above ours: clients learn from the answer (KIP-511)."""
+        key, correlation_id = _START.unpack_from(frame)
+        if not (isinstance(error, UnsupportedVersion) and key >> 16 == API_VERSIONS_KEY):
+            route = self._routes.get(key)
+            self._close(f"{route.name}: {error}" if route else str(error))
+            return
+        low, high = self._registry.ranges()[API_VERSIONS_KEY]
+        served = ApiVersion(api_key=API_VERSIONS_KEY, min_version=low, max_version=high)
+        body = encode_bytes(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served]), 0)
+        prefix = response_prefix(0, len(body), correlation_id)
+        self._put([prefix, body], len(prefix) + len(body))
+
+    def _close(self, why: str) -> None:
+        """End the connection: what is due is still sent."""
+        if not self._closing:
+            self._closing = self.full = True
+            log.warning("closing the connection of %s: %s", self._who(), why)
+            self._transport.loseConnection()
+
+    def _who(self) -> str:
+        session = self._session
+        client = "" if self._client_id is None else f" (client id {self._client_id!r})"
+        return f"{session.peer_host}:{session.peer_port}{client}"
+
+
+def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[Any], int]:
+    parts = route.encode(response)
+    size = size_of(parts)
+    prefix = response_prefix(route.response_header, size, context.correlation_id)
+    parts.insert(0, prefix)
+    return parts, size + len(prefix)

@@ -2,85 +2,115 @@
 
 A handler is an object with
 
-    request: type[Request]          the request class it answers; its api_key is the handler's key
-    versions: tuple[int, int]       optional: a range narrower than the schema's
+    request: type[Request]          the request class that it answers, and with it the API key
+    versions: VersionRange          optional: a range narrower than the schema's
     __call__(request, context)      -> Response | Deferred[Response | None] | None
     failed(request, context, error) -> Response | None         optional
 
 `__call__` answers with a response, with None (no answer is wanted, as for acks=0) or with a Deferred of either. Record views in the
-request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with, is one for the whole
-request; so is UNKNOWN_SERVER_ERROR, after any other exception. Then `failed` makes the response that carries `error.code`; where it is missing, raises or
-gives None, the connection is closed, which is Kafka's way of telling a producer with acks=0.
+request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with, is the failure of the
+whole request; any other exception counts as one with UNKNOWN_SERVER_ERROR. Then `failed` makes the response that carries `error.code`;
+where it is missing, raises or gives None, the connection is closed, which is also how Kafka tells a producer with acks=0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from txbroker.api.context import RequestContext
-from txbroker.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from txbroker.wire.schema import Request
+from txbroker.errors import BrokerError, ProtocolError
+from txbroker.wire.codec import decoder, encoder
+from txbroker.wire.headers import request_header_version, response_header_version
+from txbroker.wire.schema import Request, VersionRange, response_class
 
 
 class Handler(Protocol):
-    """What can be registered; see the module's docstring for the two optional members."""
+    """What can be registered; the module's docstring names two optional members."""
 
-    request: type[Request]
+    @property
+    def request(self) -> type[Request]: ...
 
-    def __call__(self, request: Any, context: RequestContext, /) -> Any: ...
-
-
-class ApiRange(NamedTuple):
-    """One row of ApiVersions."""
-
-    api_key: int
-    min_version: int
-    max_version: int
+    @property
+    def __call__(self) -> Callable[[Any, RequestContext], Any]: ...
 
 
 class UnsupportedVersion(ProtocolError):
-    """The API key is known, the version is not."""
-
-    def __init__(self, name: str, api_version: int, served: ApiRange) -> None:
-        super().__init__(f"{name} has no version {api_version} here, only {served.min_version} to {served.max_version}")
-        self.served = served
+    """The API key is served, but not in this version."""
 
 
 class Route:
-    """All that one (API key, version) needs, resolved once.
+    """All that requests of one API key and version need, resolved once."""
 
-    `encode` gives the body's parts; `head(correlation_id, body_size)` the size and the response header before them.
-    """
+    __slots__ = ("api_key", "api_version", "call", "decode", "encode", "failed", "name", "request_header", "response_header")
 
-    __slots__ = ("api_key", "api_version", "call", "decode", "encode", "failed", "flexible_response", "header_version", "name")
-
-    api_key: int
-    api_version: int
-    name: str
-    header_version: int
-    flexible_response: bool
-    decode: Callable[[memoryview], Any]
-    call: Callable[[Any, RequestContext], Any]
-    encode: Callable[[Any], Sequence[Any]]
-    failed: Callable[[Any, RequestContext, Exception], Any] | None
+    def __init__(self, handler: Handler, version: int) -> None:
+        request = handler.request
+        self.api_key = request.api_key
+        self.api_version = version
+        self.name = f"{api_name(request)} v{version}"
+        self.call: Callable[[Any, RequestContext], Any] = handler.__call__
+        self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
+        self.decode: Callable[[memoryview], Any] = decoder(request, version)
+        self.encode: Callable[[Any], list[Any]] = encoder(response_class(request), version)
+        self.request_header = request_header_version(request, version)
+        self.response_header = response_header_version(request, version)
 
 
 class Registry:
-    """The handlers of a listener; `routes[api_key << 16 | api_version]` finds one request's route.
+    """The handlers of a broker, by API key."""
 
-    Raises ProtocolError for a key without a handler, UnsupportedVersion for a version outside the handler's range.
-    """
-
-    routes: dict[int, Route]
-
-    def __init__(self, handlers: Iterable[Handler] = ()) -> None: ...
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self._handlers: dict[int, tuple[Handler, VersionRange]] = {}
+        self.routes: dict[int, Route] = _Routes(self._resolve)
+        """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
+        for handler in handlers:
+            self.register(handler)
 
     def register(self, handler: Handler) -> None:
-        """Add one handler; ValueError when its key is taken or its range is not within the schema's."""
+        """Add a handler. ValueError when its key is taken, or its range leaves the schema's."""
+        request = handler.request
+        served: VersionRange = getattr(handler, "versions", request.versions)
+        if request.api_key in self._handlers:
+            raise ValueError(f"{api_name(request)} has a handler already")
+        if served.low > served.high or served.low not in request.versions or served.high not in request.versions:
+            raise ValueError(f"{api_name(request)} has versions {request.versions}, and its handler asks for {served}")
+        self._handlers[request.api_key] = handler, served
 
-    def ranges(self) -> list[ApiRange]:
-        """What ApiVersions advertises, by ascending key."""
-        raise NotImplementedError
+    def ranges(self) -> dict[int, VersionRange]:
+        """What ApiVersions advertises: API key to versions, by ascending key."""
+        return {key: self._handlers[key][1] for key in sorted(self._handlers)}
+
+    def _resolve(self, api_key: int, api_version: int) -> Route:
+        if api_key not in self._handlers:
+            raise ProtocolError(f"no such API key here: {api_key} (version {api_version})")
+        handler, served = self._handlers[api_key]
+        if api_version not in served:
+            raise UnsupportedVersion(f"{api_name(handler.request)} v{api_version} is not served, only versions {served}")
+        return Route(handler, api_version)
+
+
+class _Routes(dict[int, Route]):
+    """Made on first use; unknown ones are never kept, so that nobody can make the table grow."""
+
+    def __init__(self, resolve: Callable[[int, int], Route]) -> None:
+        super().__init__()
+        self._resolve = resolve
+
+    def __missing__(self, key: int) -> Route:
+        made = self[key] = self._resolve(_signed(key >> 16), _signed(key & 0xFFFF))
+        return made
+
+
+def route_key(api_key: int, api_version: int) -> int:
+    """The first four bytes of a request, as one unsigned number."""
+    return (api_key & 0xFFFF) << 16 | api_version & 0xFFFF
+
+
+def _signed(number: int) -> int:
+    return number - 0x10000 if number & 0x8000 else number
+
+
+def api_name(request: type[Request]) -> str:
+    """The name of an API as Kafka's protocol guide has it."""
+    return request.__name__.removesuffix("Request")

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+from txbroker.transport.hub import Hub
 from txbroker.transport.interfaces import FrameProtocol, FrameTransport
 from txbroker.transport.limits import Limits
+from txbroker.transport.listener import Listener
 
-__all__ = ["FrameProtocol", "FrameTransport", "Limits"]
+__all__ = ["FrameProtocol", "FrameTransport", "Hub", "Limits", "Listener"]

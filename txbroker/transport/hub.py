@@ -1,0 +1,129 @@
+"""What all connections of one reactor share: buffers, quotas, limits, the worker for cold reads, and one timer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+
+from txbroker.transport.limits import Limits
+from txbroker.transport.quotas import ConnectionQuotas
+from txbroker.transport.receive import ReceiveBuffers
+
+log = logging.getLogger("txbroker.transport")
+
+RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
+
+# The timer looks at all connections this many times in connections.max.idle.ms, and at least this often.
+SWEEPS_PER_IDLE_TIME = 8
+SWEEP_S_MAX = 5.0
+
+# While others wait for the receive budget, a large frame that makes no progress for this long is given up.
+STALLED_SWEEPS = 6
+
+# What a stopping broker grants its connections to take their last answers.
+STOP_GRACE_S = 1.0
+
+
+class Member(Protocol):
+    """A connection, as the hub sees it."""
+
+    active: int
+
+    def flush_now(self) -> None: ...
+
+    def reap(self) -> None:
+        """Nothing moved for connections.max.idle.ms."""
+
+    def give_up_stalled(self) -> None:
+        """Nothing moved for a while, and others wait for what a half-received frame may hold."""
+
+    def loseConnection(self) -> None: ...
+
+    def abortConnection(self) -> None: ...
+
+
+class Hub:
+    """Owned by whoever listens; `start` it before the listeners.
+
+    `busy` is set while some connection is being served. What becomes due on other connections meanwhile is sent when
+    that one is done, so that many answers to one connection leave together.
+    """
+
+    def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker) -> None:
+        self.reactor = reactor
+        self.limits = limits
+        self.run_in_worker = run_in_worker
+        self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
+        self.quotas = ConnectionQuotas(limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides)
+        self.busy = False
+        self.dirty: list[Member] = []
+        self.tick = 0
+        self._members: set[Member] = set()
+        self._timer: Any = None
+        self._emptied: Deferred[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._members)
+
+    def start(self) -> None:
+        """Start the timer."""
+        self._timer = self.reactor.callLater(self._sweep_s, self._sweep)
+
+    def stop(self) -> Deferred[None]:
+        """Let every connection take its last answers, and close it; fires when all are gone. Listeners must have stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._members:
+            return succeed(None)
+        for member in tuple(self._members):
+            member.loseConnection()
+        cut = self.reactor.callLater(STOP_GRACE_S, self._abort_all)
+        self._emptied = Deferred()
+        return self._emptied.addCallback(lambda _: cut.cancel() if cut.active() else None)
+
+    def _abort_all(self) -> None:
+        for member in tuple(self._members):
+            member.abortConnection()
+
+    def opened(self, member: Member) -> None:
+        self._members.add(member)
+
+    def closed(self, member: Member) -> None:
+        self._members.discard(member)
+        if not self._members and self._emptied is not None:
+            emptied, self._emptied = self._emptied, None
+            emptied.callback(None)
+
+    def end_turn(self) -> None:
+        """A connection was served: now send what others were given meanwhile."""
+        if self.dirty:
+            for member in self.dirty:
+                member.flush_now()
+            self.dirty.clear()
+        self.busy = False
+
+    @property
+    def _sweep_s(self) -> float:
+        idle_ms = self.limits.idle_ms_max
+        return min(idle_ms / 1000 / SWEEPS_PER_IDLE_TIME, SWEEP_S_MAX) if idle_ms > 0 else SWEEP_S_MAX
+
+    def _sweep(self) -> None:
+        self._timer = self.reactor.callLater(self._sweep_s, self._sweep)
+        self.tick += 1
+        self.buffers.trim()
+        idle_ms = self.limits.idle_ms_max
+        idle_ticks = int(idle_ms / 1000 / self._sweep_s) if idle_ms > 0 else None
+        contended = self.buffers.contended
+        for member in tuple(self._members):
+            quiet = self.tick - member.active
+            if contended and quiet > STALLED_SWEEPS:
+                member.give_up_stalled()
+            elif idle_ticks is not None and quiet > idle_ticks:
+                member.reap()
+        self.quotas.report(log)

@@ -1,0 +1,79 @@
+"""A listening socket that makes a `ServerTransport` of each connection it accepts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import tcp
+from twisted.internet.protocol import Factory
+
+from txbroker.transport.hub import Hub
+from txbroker.transport.interfaces import FrameProtocol
+from txbroker.transport.quotas import ConnectionQuotas
+from txbroker.transport.server import ServerTransport, plain_host
+
+# Connections accepted before others have their turn.
+ACCEPTS_PER_TURN = 100
+
+
+class _Protocols(Factory):
+    """Twisted's way to make a protocol, and to refuse one."""
+
+    noisy = False
+
+    def __init__(self, name: str, build: Callable[[], FrameProtocol], quotas: ConnectionQuotas) -> None:
+        self._name = name
+        self._build = build
+        self._quotas = quotas
+
+    def logPrefix(self) -> str:
+        return f"listener {self._name}"
+
+    def buildProtocol(self, addr: Any) -> Any:
+        return self._build() if self._quotas.allows(plain_host(addr.host)) else None
+
+
+class Listener(tcp.Port):
+    """One listener of the broker: `startListening` binds (CannotListenError), `stopListening` closes and returns a Deferred.
+
+    `host` is an address; "" is the wildcard, of IPv4 and IPv6 where the system has both. Port 0 takes any free one; `getHost().port` tells.
+    """
+
+    transport = ServerTransport  # type: ignore[assignment]
+
+    def __init__(self, hub: Hub, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int = 50) -> None:
+        self.hub = hub
+        self.name = name
+        self._both = host == "" and socket.has_dualstack_ipv6()
+        factory = _Protocols(name, build, hub.quotas)
+        super().__init__(port, factory, backlog, "::" if self._both else host, hub.reactor)  # type: ignore[arg-type]
+
+    def createInternetSocket(self) -> socket.socket:
+        """A socket whose options the accepted ones inherit."""
+        made: socket.socket = super().createInternetSocket()
+        if self._both:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        limits = self.hub.limits
+        if limits.send_buffer_bytes > 0:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        if limits.receive_buffer_bytes > 0:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+        return made
+
+    def doRead(self) -> None:
+        """Accept what waits, as far as max.connections allows."""
+        room = self.hub.quotas.room
+        if not room:
+            self.stopReading()
+            self.hub.quotas.when_room(self._accept_again)
+            return
+        self.numberAccepts = min(ACCEPTS_PER_TURN, room)
+        super().doRead()
+
+    def _accept_again(self) -> None:
+        if self.connected and not self.disconnecting:
+            self.startReading()

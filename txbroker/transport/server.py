@@ -1,0 +1,277 @@
+"""One connection's socket: reads into large buffers, cuts frames, sends what is due, and stops reading when too much is."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet import main, tcp
+from twisted.python.failure import Failure
+
+from txbroker.api.context import Session
+from txbroker.transport.inbox import SIZE, Inbox
+from txbroker.transport.output import RegionGone, SendQueue
+
+if TYPE_CHECKING:
+    from txbroker.transport.listener import Listener
+
+log = logging.getLogger("txbroker.transport")
+
+# API key, version and correlation id: no request is shorter.
+FRAME_BYTES_MIN = 8
+
+# Replies up to this long, together, are joined and sent at once.
+SEND_JOINED_MAX = 64 * 1024
+
+_SIZE_BYTES = SIZE.size
+
+
+class ServerTransport(tcp.Server):
+    """What a `Listener` makes of each accepted socket. Satisfies `FrameTransport`.
+
+    Reading stops while the protocol is full or too much output waits (`_blocked`; frames that were received already stay in the inbox),
+    and while the budget for large frames is used up (`inbox.starved`).
+    """
+
+    protocol: Any
+
+    def __init__(self, sock: socket.socket, protocol: Any, client: Any, server: Listener, sessionno: int, reactor: Any) -> None:
+        hub = server.hub
+        self._hub = hub
+        self._frame_bytes_max = hub.limits.request_bytes_max
+        self._output_bytes_max = hub.limits.output_bytes_max
+        self._inbox = Inbox(hub.buffers, self)
+        self._queue = SendQueue()
+        self._recv_into = sock.recv_into
+        self._has_regions = False
+        self._blocked = False
+        self._warming = False
+        self._dirty = False
+        self.active = hub.tick
+        self.session = _session(sock, client, server.name, sessionno)
+        super().__init__(sock, protocol, client, server, sessionno, reactor)
+        hub.quotas.add(self.session.peer_host)
+        hub.opened(self)
+
+    def doRead(self) -> Exception | None:  # type: ignore[override]
+        hub = self._hub
+        hub.busy = self._dirty = True
+        self.active = hub.tick
+        try:
+            try:
+                if not self._inbox.fill(self._recv_into):
+                    return self._end_of_input()
+            except BlockingIOError:
+                return None
+            except OSError:
+                return main.CONNECTION_LOST
+            return self._handle() or self._send()
+        finally:
+            self._dirty = False
+            hub.end_turn()
+
+    def doWrite(self) -> Exception | None:  # type: ignore[override]
+        hub = self._hub
+        hub.busy = self._dirty = True
+        try:
+            why = self._advance()
+        finally:
+            self._dirty = False
+            hub.end_turn()
+        if why is None and not self._queue.size:
+            self.stopWriting()
+            if self.disconnecting:
+                return main.CONNECTION_DONE
+        return why
+
+    def _handle(self) -> Exception | None:
+        """Hand over every whole frame in the inbox, as long as the protocol takes them."""
+        inbox, protocol, size_max = self._inbox, self.protocol, self._frame_bytes_max
+        view, end = inbox.view, inbox.filled
+        position = 0
+        why = None
+        while end - position >= _SIZE_BYTES:
+            (size,) = SIZE.unpack_from(view, position)
+            if not FRAME_BYTES_MIN <= size <= size_max:
+                protocol.bad_size(size, size_max)
+                position = end
+                break
+            frame_end = position + _SIZE_BYTES + size
+            if frame_end > end:
+                break
+            protocol.frame_received(view[position + _SIZE_BYTES : frame_end])
+            position = frame_end
+            if protocol.full:
+                why = self._send()
+                if protocol.full:
+                    self._block()
+                if self._blocked or why:
+                    break
+        inbox.consumed(position)
+        if inbox.starved:
+            self.stopReading()
+        return why
+
+    def _end_of_input(self) -> Exception | None:
+        """The peer sends no more. It still gets what is due by now."""
+        why = self._send()
+        if why is None and self._queue.size:
+            self.loseConnection()
+            return None
+        return why or main.CONNECTION_DONE
+
+    def flush(self) -> None:
+        hub = self._hub
+        if hub.busy:
+            if not self._dirty:
+                self._dirty = True
+                hub.dirty.append(self)
+            return
+        hub.busy = True
+        self.flush_now()
+        hub.end_turn()
+
+    def flush_now(self) -> None:
+        """Send what is due, and go on with frames that had to wait for that."""
+        self._dirty = False
+        if not self.connected:
+            return
+        try:
+            why = self._advance()
+        except Exception:
+            log.exception("closing the connection of %s: a bug", self.session.connection_id)
+            why = main.CONNECTION_LOST
+        if why is not None:
+            self.connected = 0
+            self.stopReading()
+            self.stopWriting()
+            self._hub.reactor.callLater(0, self.connectionLost, Failure(why))
+
+    def _advance(self) -> Exception | None:
+        why = self._send()
+        while self._blocked and why is None and not self.protocol.full and self._queue.size <= self._output_bytes_max // 2:
+            self._blocked = False
+            self._inbox.reload()
+            why = self._handle() or self._send()
+            if not self._blocked:
+                self._read_on()
+        return why
+
+    def _block(self) -> None:
+        self._blocked = True
+        self.stopReading()
+
+    def _read_on(self) -> None:
+        if self.connected and not (self._blocked or self._inbox.starved or self.disconnecting):
+            self.startReading()
+
+    def granted(self) -> None:
+        """The receive budget has room for the large frame that this connection is in."""
+        self._inbox.starved = False
+        self._read_on()
+
+    def _send(self) -> Exception | None:
+        """Take the protocol's output, and send what the socket takes."""
+        protocol, queue = self.protocol, self._queue
+        size = protocol.output_bytes
+        if size:
+            parts = protocol.take_output()
+            if not (queue.size or self._has_regions) and size <= SEND_JOINED_MAX:
+                try:
+                    joined = b"".join(parts)
+                except TypeError:
+                    self._has_regions = True
+                else:
+                    try:
+                        count = self.socket.send(joined)
+                    except BlockingIOError:
+                        count = 0
+                    except OSError:
+                        return main.CONNECTION_LOST
+                    if count == size:
+                        return None
+                    parts, size = [memoryview(joined)[count:]], size - count
+            queue.add(parts, size)
+        return self._send_queue() if queue.size else None
+
+    def _send_queue(self) -> Exception | None:
+        queue = self._queue
+        if self._warming:
+            return None
+        before = queue.size
+        try:
+            queue.send(self.socket)
+        except (ConnectionError, TimeoutError):
+            return main.CONNECTION_LOST
+        except (RegionGone, OSError) as error:
+            log.error("closing the connection of %s: %s", self.session.connection_id, error)
+            return main.CONNECTION_LOST
+        if queue.size != before:
+            self.active = self._hub.tick
+        if queue.cold:
+            self._warm()
+        elif queue.size:
+            self.startWriting()
+        if queue.size > self._output_bytes_max:
+            self._block()
+        return None
+
+    def _warm(self) -> None:
+        """Let a worker read what the page cache does not hold, and go on when it has."""
+        self._warming = True
+        self.stopWriting()
+        self._hub.run_in_worker(self._queue.warming()).addBoth(self._warmed)
+
+    def _warmed(self, _: object) -> None:
+        # Where the worker failed to read, sendfile will fail too, and say why.
+        self._warming = False
+        self._queue.cold = False
+        self.flush()
+
+    def reap(self) -> None:
+        """Close a connection on which nothing moved for connections.max.idle.ms, unless it waits for an answer."""
+        if self._queue.size:
+            log.info("closing the connection of %s: it does not take its replies", self.session.connection_id)
+            self.abortConnection()
+        elif not self.protocol.in_flight:
+            log.debug("closing the connection of %s: it is idle", self.session.connection_id)
+            self.loseConnection()
+
+    def give_up_stalled(self) -> None:
+        """Close a connection that stopped in the middle of a large frame."""
+        if self._inbox.holds and not (self._blocked or self._inbox.starved):
+            log.warning("closing the connection of %s: it stopped in the middle of a large request", self.session.connection_id)
+            self.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:
+        if hasattr(self, "socket"):
+            self._inbox.close()
+            del self._recv_into
+            self._hub.quotas.remove(self.session.peer_host)
+            super().connectionLost(reason)
+            self._hub.closed(self)
+
+
+def _session(sock: socket.socket, client: Any, listener: str, number: int) -> Session:
+    try:
+        local = sock.getsockname()
+    except OSError:
+        local = ("", 0)
+    return Session(
+        peer_host=plain_host(client[0]),
+        peer_port=client[1],
+        local_host=plain_host(local[0]),
+        local_port=local[1],
+        listener=listener,
+        number=number,
+    )
+
+
+# An IPv4 address as an IPv6 socket reports it.
+_MAPPED = "::ffff:"
+
+
+def plain_host(host: str) -> str:
+    """The address without the IPv6 form of an IPv4 one."""
+    return host.removeprefix(_MAPPED) if "." in host else host
