@@ -1,0 +1,232 @@
+"""Topics as admin requests make, enlarge and delete them: checks, and then the tree. The controller, which watches it, does the rest."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from twisted.internet.defer import Deferred
+
+from txbroker.cluster import paths
+from txbroker.cluster.configs import encoded_config
+from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_topic
+from txbroker.cluster.placement import place
+from txbroker.cluster.tree import BadVersion, Create, NodeExists, NoNode, Set, Tree
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID, RESERVED_TOPIC_IDS, check_topic_name, collision_key, id_to_text
+
+FROM_DEFAULT = -1
+PARTITIONS_MAX = 10_000  # created by one request: KRaft's ReplicationControlManager has the same limit
+
+Assignments = Sequence[tuple[int, Sequence[int]]]  # partition and its brokers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to be created: numbers (FROM_DEFAULT: what the broker is configured for) or assignments, not both."""
+
+    name: str
+    partition_count: int = FROM_DEFAULT
+    replication_factor: int = FROM_DEFAULT
+    assignments: Assignments = ()
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """What has been created, or would be (then `topic_id` is the null id)."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+class TopicAdmin:
+    """Serves CreateTopics, CreatePartitions and DeleteTopics as far as the tree. All failures of a request are BrokerErrors."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        brokers: Callable[[], Mapping[int, str | None]],
+        validate_configs: Callable[[Mapping[str, str | None]], None],
+        partition_count: int,
+        replication_factor: int,
+        random: Random,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """`brokers`: the live ones and their racks; the two numbers are num.partitions and default.replication.factor."""
+        self._tree = tree
+        self._brokers = brokers
+        self._validate_configs = validate_configs
+        self._partition_count = partition_count
+        self._replication_factor = replication_factor
+        self._random = random
+        self._random_bytes = random_bytes
+
+    def create(self, topic: NewTopic, *, validate_only: bool = False) -> Deferred[CreatedTopic]:
+        """Write the topic and its configuration, or only say what would be written.
+
+        INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_CONFIG, INVALID_PARTITIONS, POLICY_VIOLATION,
+        INVALID_REPLICATION_FACTOR, INVALID_REPLICATION_ASSIGNMENT.
+        """
+        return Deferred.fromCoroutine(self._create(topic, validate_only))
+
+    def delete(self, name: str) -> Deferred[None]:
+        """Ask for the deletion of a topic, durably; asking twice is the same. UNKNOWN_TOPIC_OR_PARTITION."""
+        return Deferred.fromCoroutine(self._delete(name))
+
+    def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> Deferred[None]:
+        """Enlarge a topic to `count` partitions; `assignments` has the brokers of each new one, None lets the broker choose.
+
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS,
+        POLICY_VIOLATION, INVALID_REPLICATION_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+        """
+        return Deferred.fromCoroutine(self._create_partitions(name, count, assignments, validate_only))
+
+    async def _create(self, topic: NewTopic, validate_only: bool) -> CreatedTopic:
+        check_topic_name(topic.name)
+        await self._check_is_new(topic.name)
+        placed = self._placement(topic)
+        self._validate_configs(topic.configs)
+        configs = {name: value for name, value in topic.configs.items() if value is not None}
+        config_data = encoded_config(configs)
+        await self._check_no_collision(topic.name)
+        topic_id = NULL_TOPIC_ID if validate_only else self._new_topic_id()
+        if not validate_only:
+            await self._write_new(topic.name, config_data, _assignment(topic_id, placed))
+        return CreatedTopic(
+            name=topic.name,
+            topic_id=topic_id,
+            partition_count=len(placed),
+            replication_factor=len(placed[0]),
+            configs=configs,
+        )
+
+    async def _check_is_new(self, name: str) -> None:
+        if await self._tree.exists(paths.deletion(name)) is not None:
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+        if await self._tree.exists(paths.topic(name)) is not None:
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    async def _check_no_collision(self, name: str) -> None:
+        key = collision_key(name)
+        if "_" not in key:
+            return
+        others = [other for other in await self._tree.children(paths.TOPICS) if collision_key(other) == key and other != name]
+        if others:
+            message = f"Topic '{name}' collides with existing topics: {', '.join(others)}."
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
+    def _placement(self, topic: NewTopic) -> Mapping[int, tuple[int, ...]]:
+        by_numbers = topic.partition_count != FROM_DEFAULT or topic.replication_factor != FROM_DEFAULT
+        if topic.assignments:
+            if by_numbers:
+                message = "Give either the number of partitions and the replication factor, or the assignments, not both."
+                raise BrokerError(ErrorCode.INVALID_REQUEST, message)
+            _check_count(len(topic.assignments))
+            return self._checked(topic.assignments, first_partition=0)
+        count = self._partition_count if topic.partition_count == FROM_DEFAULT else topic.partition_count
+        factor = self._replication_factor if topic.replication_factor == FROM_DEFAULT else topic.replication_factor
+        _check_count(count)
+        return place(self._brokers(), count, factor, self._random)
+
+    def _checked(
+        self, assignments: Assignments, *, first_partition: int, replication_factor: int | None = None
+    ) -> dict[int, tuple[int, ...]]:
+        """Explicit assignments in the order of their partitions, INVALID_REPLICATION_ASSIGNMENT unless they make sense."""
+        placed = {partition: tuple(replicas) for partition, replicas in sorted(assignments, key=lambda item: item[0])}
+        brokers = self._brokers()
+        factor = len(next(iter(placed.values()))) if replication_factor is None else replication_factor
+        problem = None
+        if sorted(partition for partition, _ in assignments) != list(range(first_partition, first_partition + len(assignments))):
+            problem = "Partitions must be numbered without gaps, each once."
+        elif any(len(set(replicas)) != len(replicas) for replicas in placed.values()):
+            problem = "A broker is assigned to a partition twice."
+        elif not factor or any(len(replicas) != factor for replicas in placed.values()):
+            problem = "All partitions must have the same number of replicas, at least one."
+        elif unknown := sorted({replica for replicas in placed.values() for replica in replicas} - brokers.keys()):
+            problem = f"Brokers {unknown} are not available."
+        if problem is not None:
+            raise BrokerError(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, problem)
+        return placed
+
+    def _new_topic_id(self) -> bytes:
+        while True:
+            topic_id = uuid.UUID(bytes=self._random_bytes(16), version=4).bytes
+            # Kafka passes over ids whose text begins with a dash, which command lines take for an option.
+            if topic_id not in RESERVED_TOPIC_IDS and not id_to_text(topic_id).startswith("-"):
+                return topic_id
+
+    async def _write_new(self, name: str, config_data: bytes, assignment: TopicAssignment) -> None:
+        config_path = paths.topic_entity(name).path
+        while True:
+            # A configuration can be there without a topic: a Kafka broker writes it first and may have died in between.
+            left_behind = await self._tree.exists(config_path) is not None
+            config = Set(config_path, config_data) if left_behind else Create(config_path, config_data)
+            try:
+                await self._tree.multi([config, Create(paths.topic(name), assignment.encode())])
+            except (NodeExists, NoNode) as error:
+                if error.path == config_path:
+                    continue  # somebody else has just made or removed it
+                raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+            return
+
+    async def _delete(self, name: str) -> None:
+        if await self._tree.exists(paths.topic(name)) is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        try:
+            await self._tree.create(paths.deletion(name))
+        except NodeExists:
+            return
+
+    async def _create_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool) -> None:
+        while True:
+            try:
+                data, stat = await self._tree.get(paths.topic(name))
+            except NoNode as error:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.") from error
+            if await self._tree.exists(paths.deletion(name)) is not None:
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is being deleted.")
+            before = decode_topic(data)
+            added = self._added_partitions(before, count, assignments)
+            if validate_only:
+                return
+            partitions = dict(before.partitions) | {partition: ReplicaAssignment(replicas) for partition, replicas in added.items()}
+            try:
+                await self._tree.set(paths.topic(name), TopicAssignment(before.topic_id, partitions).encode(), stat.version)
+            except (BadVersion, NoNode):
+                continue
+            return
+
+    def _added_partitions(
+        self, before: TopicAssignment, count: int, assignments: Sequence[Sequence[int]] | None
+    ) -> Mapping[int, tuple[int, ...]]:
+        if any(assignment.adding or assignment.removing for assignment in before.partitions.values()):
+            raise BrokerError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "Partitions of the topic are being moved.")
+        present = len(before.partitions)
+        if count <= present:
+            raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"The topic has {present} partitions; it cannot be made to have {count}.")
+        _check_count(count - present)
+        first = before.partitions[0].replicas
+        if assignments is None:
+            return place(self._brokers(), count - present, len(first), self._random, first_partition=present, after_leader=first[0])
+        if len(assignments) != count - present:
+            message = f"{count - present} partitions are to be added, but {len(assignments)} assignments are given."
+            raise BrokerError(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, message)
+        return self._checked(list(enumerate(assignments, present)), first_partition=present, replication_factor=len(first))
+
+
+def _assignment(topic_id: bytes, placed: Mapping[int, tuple[int, ...]]) -> TopicAssignment:
+    return TopicAssignment(topic_id, {partition: ReplicaAssignment(replicas) for partition, replicas in placed.items()})
+
+
+def _check_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{count} new partitions are more than one request may ask for ({PARTITIONS_MAX}).")
