@@ -94,7 +94,7 @@ class Group:
         group.generation = record.generation
         group.protocol_type = record.protocol_type or None
         group.protocol_name = record.protocol
-        for member in record.members:
+        for member in {m.member_id: m for m in record.members}.values():
             group.roster.add(Member.restored(member, record.protocol, now_ms))
         if record.leader in group.roster.members:
             group.roster.leader = record.leader

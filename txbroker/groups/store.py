@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-Pair = tuple[bytes, bytes | None]  # a record's key and value; None is a tombstone
+Pair: TypeAlias = tuple[bytes, bytes | None]  # a record's key and value; None is a tombstone
 
 
 class OffsetsStore(Protocol):
     """The log of `__consumer_offsets`, as the coordinator sees it."""
 
     def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
-        """Append one batch of records stamped `now_ms`; fires when acks=all is fulfilled, fails with BrokerError otherwise."""
+        """Append one batch of records stamped `now_ms`, in the order of the calls.
 
-    def read(self, partition_index: int) -> Iterator[bytes | memoryview]:
-        """The whole partition from its first to its last offset, as chunks of whole record batches; one chunk is read at a time."""
+        Fires once acks=all is fulfilled; fails with BrokerError otherwise, REQUEST_TIMED_OUT after offsets.commit.timeout.ms among them.
+        """
+
+    def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
+        """Some whole record batches from the one that holds `offset` on; from the log's start if that is later. Empty at the log's end."""

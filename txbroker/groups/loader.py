@@ -1,0 +1,90 @@
+"""Reading a partition of `__consumer_offsets` back: from its batches to its groups and their offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from twisted.internet.defer import Deferred
+
+from txbroker.errors import CorruptRecords, ProtocolError
+from txbroker.groups.effects import GroupRecord
+from txbroker.groups.offsets import GroupOffsets
+from txbroker.groups.records import GroupEntry, OffsetEntry, read
+from txbroker.groups.store import OffsetsStore
+from txbroker.wire import entries
+from txbroker.wire.records import Record
+
+log = logging.getLogger("txbroker.groups")
+
+BATCH_BYTES_MAX = 256 * 1024 * 1024  # of one batch's records once decompressed; what a broker may write is far below
+RECORDS_A_TURN = 500  # some milliseconds of work, after which others get their turn
+MARKER_COMMIT = 1  # type of a control record: int16 version, int16 type (0 abort, 1 commit)
+
+
+class LoadedPartition:
+    """What a partition's log says, record by record."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupRecord] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self.record_count = 0
+        self.skipped_count = 0  # of newer kinds, or nonsense
+        self._open: dict[int, set[str]] = {}  # producer id -> groups that its open transaction has offsets for
+
+    def batches(self, chunk: bytes | memoryview) -> Iterator[int]:
+        """Take in a chunk of whole batches, or messages of older sets; yields the offset after each. CorruptRecords on nonsense."""
+        scan = entries.Scan(chunk, check_crc=True)
+        for position, header in scan:
+            for record in entries.read_records(chunk, position, header, BATCH_BYTES_MAX):
+                self.record_count += 1
+                if header.control:
+                    self._end_transaction(header.producer_id, record)
+                else:
+                    self._take(record, header.producer_id if header.transactional else None)
+            yield header.last_offset + 1
+        scan.raise_if_corrupt()
+
+    def _take(self, record: Record, producer_id: int | None) -> None:
+        try:
+            entry = read(record.key, record.value)
+        except ProtocolError as error:
+            log.warning("__consumer_offsets: record at offset %d is passed over: %s", record.offset, error)
+            entry = None
+        match entry:
+            case None:
+                self.skipped_count += 1
+            case GroupEntry(group_id, None):
+                self.groups.pop(group_id, None)
+            case GroupEntry(group_id, group):
+                assert group is not None
+                self.groups[group_id] = group
+            case OffsetEntry(group_id, partition, offset):
+                offsets = self.offsets.setdefault(group_id, GroupOffsets())
+                if producer_id is None:
+                    offsets.replay(partition, offset)
+                else:
+                    self._open.setdefault(producer_id, set()).add(group_id)
+                    offsets.replay_transactional(producer_id, partition, offset)
+
+    def _end_transaction(self, producer_id: int, marker: Record) -> None:
+        committed = marker.key is not None and int.from_bytes(marker.key[2:4], "big") == MARKER_COMMIT
+        for group_id in self._open.pop(producer_id, ()):
+            self.offsets[group_id].end_transaction(producer_id, committed)
+
+
+async def load(store: OffsetsStore, partition_index: int, pause: Callable[[], Deferred[None]]) -> LoadedPartition:
+    """Read a whole partition, letting others work through `pause` now and then. BrokerError when the log cannot be read."""
+    loaded = LoadedPartition()
+    offset = 0
+    paused_at = 0
+    while chunk := await store.read(partition_index, offset):
+        start = offset
+        for next_offset in loaded.batches(chunk):
+            offset = next_offset
+            if loaded.record_count - paused_at >= RECORDS_A_TURN:
+                paused_at = loaded.record_count
+                await pause()
+        if offset <= start:
+            raise CorruptRecords(f"__consumer_offsets-{partition_index}: reading at offset {start} leads nowhere")
+    return loaded

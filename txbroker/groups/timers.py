@@ -1,0 +1,98 @@
+"""Times to come, by key: one delayed call of the clock serves them all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Generic, Protocol, TypeVar
+
+log = logging.getLogger("txbroker.groups")
+
+K = TypeVar("K")
+
+
+class DelayedCall(Protocol):
+    """What IDelayedCall promises, as far as it is used here."""
+
+    def active(self) -> bool: ...
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What IReactorTime promises, in a form that type checkers understand: a reactor, `task.Clock`, a simulated clock.
+
+    `seconds()` is the wall clock, as a reactor's is. `callLater` returns a DelayedCall.
+    """
+
+    def seconds(self) -> float: ...
+    def callLater(self, delay_s: float, call: Callable[..., Any], /, *arguments: object) -> Any: ...
+
+
+def wall_clock_ms(clock: Clock) -> int:
+    """The clock in milliseconds. Rounded, so that a call for a certain millisecond never finds itself a fraction before it."""
+    return round(clock.seconds() * 1000)
+
+
+class Timers(Generic[K]):
+    """Calls `fire(key, now_ms)` once the time set for the key has come. Each key has one time; setting it again replaces it."""
+
+    def __init__(self, clock: Clock, fire: Callable[[K, int], None]) -> None:
+        self._clock = clock
+        self._fire = fire
+        self._at: dict[K, int] = {}
+        self._heap: list[tuple[int, int, K]] = []  # also holds times that were replaced since; they are passed over
+        self._count = 0
+        self._call: DelayedCall | None = None
+        self._call_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def set(self, key: K, at_ms: int) -> None:
+        """Fire for `key` at `at_ms` and at no other time."""
+        self._at[key] = at_ms
+        self._count += 1
+        heappush(self._heap, (at_ms, self._count, key))
+        if self._call is None or at_ms < self._call_ms:
+            self._schedule()
+
+    def cancel(self, key: K) -> None:
+        """Do not fire for `key`."""
+        self._at.pop(key, None)
+
+    def stop(self) -> None:
+        """Forget all."""
+        self._at.clear()
+        self._heap.clear()
+        self._unschedule()
+
+    def _schedule(self) -> None:
+        self._unschedule()
+        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        if self._heap:
+            self._call_ms = self._heap[0][0]
+            delay_s = max(0.0, self._call_ms / 1000 - self._clock.seconds())
+            self._call = self._clock.callLater(delay_s, self._run)
+
+    def _unschedule(self) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _run(self) -> None:
+        self._call = None
+        now_ms = wall_clock_ms(self._clock)
+        due: list[K] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, _, key = heappop(self._heap)
+            if self._at.get(key) == at_ms:
+                del self._at[key]
+                due.append(key)
+        for key in due:
+            try:
+                self._fire(key, now_ms)
+            except Exception:
+                log.exception("a timer for %r failed", key)
+        self._schedule()
