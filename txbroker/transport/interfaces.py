@@ -30,8 +30,9 @@ class FrameProtocol(Protocol):
     full: bool
     """No more frames for now: enough is in flight. When it becomes false again, the protocol calls `flush`."""
 
-    in_flight: int
-    """Requests that wait for an answer; while there are any, the connection is not idle."""
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer; while there are any, the connection is not idle."""
 
     def makeConnection(self, transport: Any) -> None: ...
 
