@@ -1,25 +1,33 @@
 """The broker's log directories (`log.dirs`): which logs are where, checkpoints, failures, deletions, moves (Kafka's LogManager).
 
 The life of it: `open` (directories made, locked, identities read), `claim` (identity checked and written), `load` (logs opened,
-recovered where needed), then serving, then `close` (all synced, marked clean). All methods belong to the thread of the logs but
-`load` and `close`, which wait for the disk and may run in a worker while nobody else uses the directories. What waits for the disk
-meanwhile goes through the injected `Later`.
+recovered where needed), `start`, then serving, then `close` (all synced, marked clean). All methods belong to the thread of the
+logs; `load` and `close` wait for the disk and may run in a worker while nobody else uses the directories. What else waits for the
+disk goes through the injected `Later`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Protocol
 
-from txbroker.errors import ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StartError, StorageError
+from txbroker.log import copies, meta_properties
 from txbroker.log.config import LogConfig
+from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
+from txbroker.log.directory import LogDirectory
+from txbroker.log.directory_names import Fate, with_fate
 from txbroker.log.disk import Disk
+from txbroker.log.loading import Job, Loading, Progress, Settings
 from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log
-from txbroker.log.meta_properties import Identity
+from txbroker.log.meta_properties import NOBODY, Identity
+from txbroker.log.moves import Move, Moves
 from txbroker.log.values import Later
-from txbroker.names import TopicPartition
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
 
-Job = Callable[[], None]
+logger = logging.getLogger("txbroker.log")
 
 
 class Observer(Protocol):
@@ -41,23 +49,11 @@ class RunAll(Protocol):
     def __call__(self, jobs: Mapping[str, Sequence[Job]]) -> None: ...
 
 
-class ReplicaDescription(NamedTuple):
-    """One log as DescribeLogDirs shows it; `offset_lag` in records, `is_future` for the unfinished copy of a move."""
-
-    topic_partition: TopicPartition
-    size: int
-    offset_lag: int
-    is_future: bool
-
-
-class DirectoryDescription(NamedTuple):
-    """One log directory as DescribeLogDirs shows it; sizes in bytes, -1 when it is offline (KAFKA_STORAGE_ERROR)."""
-
-    directory: str
-    error: ErrorCode
-    total_bytes: int
-    usable_bytes: int
-    replicas: list[ReplicaDescription]
+def one_by_one(jobs: Mapping[str, Sequence[Job]]) -> None:
+    """A `RunAll` without workers, for tools and tests."""
+    for of_directory in jobs.values():
+        for job in of_directory:
+            job()
 
 
 class LogDirectories:
@@ -74,9 +70,23 @@ class LogDirectories:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> None:
         """`paths`: absolute. `config_for`: the settings of a topic. `unique_id`: 32 hexadecimal digits, new at each call."""
+        self._disk = disk
+        self._unique_id = unique_id
+        self._config_for = config_for
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._directories = [LogDirectory(disk, later, path, self._fail) for path in paths]
+        self._by_path = {directory.path: directory for directory in self._directories}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        # As many moves at once as directories, as Kafka's num.replica.alter.log.dirs.threads.
+        self._moves = Moves(len(paths), arrived=self._arrived, failed=self._fail, discard=self._discard_future)
+        self._doomed: list[tuple[LogDirectory, str]] = []
+        self._observer: Observer | None = None
+        self._loaded = False
 
     def wire(self, observer: Observer) -> None:
-        """Tell `observer` from now on."""
+        """Tell `observer` from `start` on."""
+        self._observer = observer
 
     # --- start and stop ---
 
@@ -86,77 +96,373 @@ class LogDirectories:
         StartError: a directory is in use, identities disagree or cannot be read, no directory can be used. One of several that
         cannot be used goes offline.
         """
+        if len(self._by_path) < len(self._directories):
+            raise StartError(f"log.dirs names a directory twice: {', '.join(directory.path for directory in self._directories)}")
+        self._for_each_online(LogDirectory.open)
+        together, together_path = NOBODY, ""
+        for directory in self._online():
+            path = f"{directory.path}/{meta_properties.FILE_NAME}"
+            together = meta_properties.join(together, together_path, directory.identity, path)
+            together_path = together_path or path
+        return together
 
     def claim(self, identity: Identity) -> None:
         """Check that the directories are those of this broker, and write meta.properties where it is missing; StartError."""
+        self._for_each_online(lambda directory: directory.claim(identity))
 
-    def load(self, now_ms: int, run_all: RunAll, progress: Callable[[str, int, int], None]) -> None:
-        """Open every log. `progress(directory, done, total)` is called from workers. StartError when nothing is left to serve."""
+    def load(self, now_ms: int, run_all: RunAll, progress: Progress) -> None:
+        """Open every log. `progress(directory, done, total)` is called from workers.
+
+        StartError when a partition is in two directories, or when none is left to serve.
+        """
+        settings = Settings(self._config_for, self._producer_id_expiration_ms, now_ms)
+        loadings = [Loading(directory, self._disk, settings, progress) for directory in self._online()]
+        for loading in loadings:
+            loading.find()
+        sound = [loading for loading in loadings if loading.error is None]
+        copies.settle(sound, self._disk, self._unique_id, complete=len(sound) == len(self._directories))
+        run_all({loading.directory.path: loading.jobs() for loading in loadings})
+        for loading in loadings:
+            if loading.error is None:
+                self._take(loading)
+            else:
+                self._fail(loading.directory, loading.error)
+        for directory in self._online():
+            for future in list(directory.futures.values()):
+                self._resume(directory, future, now_ms)
+        self._check_any_online()
+        self._loaded = True
+
+    def _take(self, loading: Loading) -> None:
+        directory = loading.directory
+        for fate, log in loading.logs:
+            if fate is Fate.FUTURE:
+                directory.futures[log.topic_partition] = log
+            else:
+                directory.logs[log.topic_partition] = log
+                self._homes[log.topic_partition] = directory
+        self._doomed.extend((directory, path) for path in loading.doomed)
+
+    def _resume(self, directory: LogDirectory, future: Log, now_ms: int) -> None:
+        home = self._homes.get(future.topic_partition)
+        if home is None:
+            del directory.futures[future.topic_partition]  # the log that it copies went offline while loading
+            return
+        self._moves.add(Move(self._disk, self._moves, home, directory, home.logs[future.topic_partition], future, now_ms))
+
+    def start(self) -> None:
+        """Loading is over: from now on workers delete and copy what is due, and the observer is told."""
+        for directory in self._online():
+            directory.release()
+        for directory, path in self._doomed:
+            directory.later(0, partial(self._disk.remove_tree, path))
+        self._doomed.clear()
+        self._moves.run()
 
     def close(self, now_ms: int, run_all: RunAll, *, broker_epoch: int = -1) -> None:
-        """Sync and close all logs, write checkpoints and the mark of a clean shutdown. Workers must be idle; the end of use."""
+        """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
+
+        Workers must be idle. Before `load` has succeeded it only unlocks.
+        """
+        errors: dict[str, StorageError] = {}
+
+        def close_log(directory: LogDirectory, log: Log) -> None:
+            try:
+                log.close(now_ms)
+            except StorageError as error:
+                errors[directory.path] = error
+
+        if self._loaded:
+            run_all(
+                {
+                    directory.path: [partial(close_log, directory, log) for log in (*directory.logs.values(), *directory.futures.values())]
+                    for directory in self._online()
+                }
+            )
+        for directory in self._online():
+            if self._loaded:
+                self._finish(directory, errors.get(directory.path), broker_epoch)
+            directory.unlock()
+
+    def _finish(self, directory: LogDirectory, error: StorageError | None, broker_epoch: int) -> None:
+        try:
+            if error is not None:
+                raise error
+            directory.write_checkpoints()
+            directory.mark_clean(broker_epoch)
+        except StorageError as problem:
+            logger.error("%s is not closed cleanly and will be recovered at the next start: %s", directory.path, problem)
+
+    # --- directories ---
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.online]
+
+    def offline(self) -> list[str]:
+        """The directories that failed."""
+        return [directory.path for directory in self._directories if not directory.online]
+
+    def _for_each_online(self, action: Callable[[LogDirectory], None]) -> None:
+        """Do it with each; one that fails goes offline, StartError when none is left."""
+        problem = ""
+        for directory in self._online():
+            try:
+                action(directory)
+            except StorageError as error:
+                problem = str(error)
+                self._fail(directory, error)
+        self._check_any_online(problem)
+
+    def _check_any_online(self, problem: str = "see the log") -> None:
+        if not self._online():
+            paths = ", ".join(directory.path for directory in self._directories)
+            raise StartError(f"none of the log directories can be used ({paths}): {problem}")
+
+    def fail(self, log: Log, error: Exception) -> None:
+        """A log's disk failed: take its directory offline with all its logs, and tell the observer. Again: nothing."""
+        directory = self._by_path.get(log.directory.rpartition("/")[0])
+        if directory is not None:
+            self._fail(directory, error)
+
+    def _fail(self, directory: LogDirectory, error: Exception) -> None:
+        if not directory.online:
+            return
+        partitions = directory.go_offline()
+        for topic_partition in partitions:
+            del self._homes[topic_partition]
+        logger.error("the log directory %s is offline with its %d logs: %s", directory.path, len(partitions), error)
+        self._moves.directory_failed(directory)
+        self._preferred = {tp: preferred for tp, preferred in self._preferred.items() if preferred is not directory}
+        if self._observer is not None and self._loaded:
+            self._observer.directory_failed(directory.path, partitions)
+            if not self._online():
+                self._observer.all_directories_failed()
 
     # --- logs ---
 
-    def get(self, topic_partition: TopicPartition) -> Log | None: ...
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log of a partition, if it is here and its directory is online."""
+        home = self._homes.get(topic_partition)
+        return None if home is None else home.logs[topic_partition]
 
-    def logs(self) -> Mapping[TopicPartition, Log]: ...
+    def logs(self) -> dict[TopicPartition, Log]:
+        """All logs in use."""
+        return {topic_partition: home.logs[topic_partition] for topic_partition, home in self._homes.items()}
 
-    def get_or_create(self, topic_partition: TopicPartition, *, topic_id: bytes, is_new: bool, now_ms: int) -> Log:
-        """The log, made in the directory with the fewest unless it exists. INCONSISTENT_TOPIC_ID when it is another topic's.
+    def directory_of(self, topic_partition: TopicPartition) -> str | None:
+        """The log directory that a partition is in."""
+        home = self._homes.get(topic_partition)
+        return None if home is None else home.path
+
+    def create(self, topic_partition: TopicPartition, topic_id: bytes, *, is_new: bool, now_ms: int) -> Log:
+        """Make the log of a partition that has none, in the directory with the fewest.
 
         StorageError when no directory takes it, or unless `is_new` while a directory is offline, where it may be.
         """
+        if not is_new and self.offline():
+            raise StorageError(f"the log of {topic_partition} may be in {', '.join(self.offline())}, which is offline")
+        preferred = self._preferred.pop(topic_partition, None)
+        candidates = [preferred] if preferred else sorted(self._online(), key=LogDirectory.log_count)
+        for directory in candidates:
+            try:
+                log = self._make(directory, partition_directory(topic_partition), topic_partition, topic_id, now_ms)
+            except StorageError as error:
+                self._fail(directory, error)
+                continue
+            directory.logs[topic_partition] = log
+            self._homes[topic_partition] = directory
+            return log
+        raise StorageError(f"no log directory takes the log of {topic_partition}")
+
+    def _make(self, directory: LogDirectory, name: str, topic_partition: TopicPartition, topic_id: bytes, now_ms: int) -> Log:
+        log = Log.open(
+            f"{directory.path}/{name}",
+            topic_partition,
+            disk=self._disk,
+            config=self._config_for(topic_partition.topic),
+            now_ms=now_ms,
+            later=directory.later,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+        )
+        if topic_id != NULL_TOPIC_ID:
+            log.assign_topic_id(topic_id)
+        directory.sync_entries()
+        return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Rename the log's directory at once and remove it after file.delete.delay.ms. StorageError when it may be offline."""
+        """Take a log out of use: renamed at once, removed after file.delete.delay.ms. StorageError when it may be offline."""
+        self._preferred.pop(topic_partition, None)
+        home = self._homes.get(topic_partition)
+        if home is None:
+            if self.offline():
+                raise StorageError(f"the log of {topic_partition} may be in {', '.join(self.offline())}, which is offline")
+            return
+        self._moves.cancel(topic_partition)
+        del self._homes[topic_partition]
+        self._discard(home, home.logs.pop(topic_partition))
+        if not home.online:
+            raise StorageError(f"the log of {topic_partition} could not be deleted: {home.path} failed")
+
+    def _discard(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
+        """Rename a log's directory and remove it later; `gone` is called once the new name is durable."""
+        doomed = f"{home.path}/{with_fate(log.topic_partition, Fate.DELETE, self._unique_id())}"
+        try:
+            log.rename_directory(doomed)
+        except StorageError as error:
+            self._fail(home, error)
+            return
+        logger.info("the log of %s is now %s, to be removed in %d ms", log.topic_partition, doomed, log.config.file_delete_delay_ms)
+        home.forget(log.topic_partition)
+        if gone is None:
+            home.sync_entries()
+        else:
+            home.later(0, partial(self._disk.sync, home.path), gone)
+        home.later(log.config.file_delete_delay_ms, log.delete)
 
     def reconfigure(self, topic: str) -> None:
         """Give the topic's logs the settings that `config_for` has now."""
+        config = self._config_for(topic)
+        for directory in self._online():
+            for topic_partition, log in (*directory.logs.items(), *directory.futures.items()):
+                if topic_partition.topic == topic:
+                    log.reconfigure(config)
+
+    def flush(self, log: Log, now_ms: int, done: Callable[[], None] | None = None) -> None:
+        """Sync a log up to its present end in a worker, then call `done` (not when the disk failed: its directory is offline then)."""
+        plan = log.flush_plan()
+        home = self._by_path[log.directory.rpartition("/")[0]]
+        if plan is None:
+            if done is not None:
+                done()
+            return
+
+        def synced() -> None:
+            log.flushed(plan, now_ms)
+            if done is not None:
+                done()
+
+        home.later(0, plan.sync, synced)
+
+    # --- moves ---
 
     def move(self, topic_partition: TopicPartition, directory: str, now_ms: int) -> None:
         """Begin to move a log to another directory, or choose the directory of one that will be made (AlterReplicaLogDirs).
 
         LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (offline), REPLICA_NOT_AVAILABLE (no such log yet; the choice is remembered).
         """
+        target = self._by_path.get(directory)
+        if target is None:
+            raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is not in log.dirs")
+        if not target.online:
+            raise StorageError(f"{directory} is offline")
+        source = self._homes.get(topic_partition)
+        if source is None:
+            self._preferred[topic_partition] = target
+            raise BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} has no log here; if it gets one, it will be there")
+        move = self._moves.get(topic_partition)
+        if move is None or move.target is not target:
+            self._moves.cancel(topic_partition)
+            if source is not target:
+                self._begin_move(source, target, source.logs[topic_partition], now_ms)
 
-    def flush(self, log: Log, now_ms: int, done: Callable[[], None] | None = None) -> None:
-        """Sync a log up to its present end in a worker, then call `done` (not when the disk failed)."""
+    def _begin_move(self, source: LogDirectory, target: LogDirectory, log: Log, now_ms: int) -> None:
+        name = with_fate(log.topic_partition, Fate.FUTURE, self._unique_id())
+        try:
+            future = self._make(target, name, log.topic_partition, log.topic_id, now_ms)
+            future.truncate_fully_at(log.log_start_offset, now_ms=now_ms)
+        except StorageError as error:
+            self._fail(target, error)
+            raise
+        logger.info("%s is being moved from %s to %s", log.topic_partition, source.path, target.path)
+        target.futures[log.topic_partition] = future
+        self._moves.add(Move(self._disk, self._moves, source, target, log, future, now_ms))
 
-    # --- failures ---
+    def _discard_future(self, move: Move) -> None:
+        if move.target.futures.pop(move.log.topic_partition, None) is not None:
+            self._discard(move.target, move.future)
 
-    def fail(self, log: Log, error: Exception) -> None:
-        """A log's disk failed: take its directory offline with all its logs, and tell the observer. Again: nothing."""
+    def _arrived(self, move: Move) -> None:
+        """Make a copy the log in use. The new name is durable before the old log loses its own."""
+        topic_partition, source, target, future = move.log.topic_partition, move.source, move.target, move.future
+        try:
+            future.advance_start(move.log.log_start_offset)
+            future.rename_directory(f"{target.path}/{partition_directory(topic_partition)}")
+            self._disk.sync(target.path)
+        except StorageError as error:
+            self._fail(target, error)
+            return
+        del target.futures[topic_partition]
+        del source.logs[topic_partition]
+        target.logs[topic_partition] = future
+        self._homes[topic_partition] = target
+        target.inherit(topic_partition, source)
+        logger.info("%s is in %s now and no more in %s", topic_partition, target.path, source.path)
+        if self._observer is not None:
+            self._observer.log_moved(topic_partition, future)
+        mark = f"{future.directory}/{copies.CURRENT_COPY}"
+        self._discard(source, move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
 
     # --- what timers call ---
 
     def retention_pass(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> int:
         """Delete what retention allows in every log; how many segments (log.retention.check.interval.ms)."""
-
-    def flush_due(self, now_ms: int) -> None:
-        """Flush the logs whose flush.ms have passed (log.flush.scheduler.interval.ms)."""
+        return self._for_each_log(lambda topic_partition, log: log.delete_expired(now_ms, high_watermark(topic_partition)))
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget silent idempotent producers; how many (producer.id.expiration.check.interval.ms)."""
+        return self._for_each_log(lambda _, log: log.expire_producers(now_ms))
+
+    def flush_due(self, now_ms: int) -> None:
+        """Flush, in workers, the logs whose flush.ms have passed (log.flush.scheduler.interval.ms)."""
+        for log in self.logs().values():
+            if now_ms - log.last_flush_ms >= log.config.flush_ms:
+                self.flush(log, now_ms)
+
+    def _for_each_log(self, action: Callable[[TopicPartition, Log], int]) -> int:
+        """The sum of what `action` returns; a log whose disk fails takes its directory offline."""
+        total = 0
+        for topic_partition, home in list(self._homes.items()):
+            log = home.logs.get(topic_partition)
+            if log is None:
+                continue  # its directory failed meanwhile
+            try:
+                total += action(topic_partition, log)
+            except StorageError as error:
+                self._fail(home, error)
+        return total
 
     def checkpoint_recovery_points(self) -> None:
-        """log.flush.offset.checkpoint.interval.ms"""
+        """Have recovery-point-offset-checkpoint written (log.flush.offset.checkpoint.interval.ms)."""
+        for directory in self._online():
+            directory.recovery_points.request()
 
     def checkpoint_log_start_offsets(self) -> None:
-        """log.flush.start.offset.checkpoint.interval.ms"""
+        """Have log-start-offset-checkpoint written (log.flush.start.offset.checkpoint.interval.ms)."""
+        for directory in self._online():
+            directory.log_start_offsets.request()
 
-    # --- offsets that others own ---
+    # --- high watermarks, which partitions own ---
 
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        """What replication-offset-checkpoint held at load, of all directories."""
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        """What replication-offset-checkpoint says of a partition; 0 where it does not."""
+        offsets = (directory.kept_high_watermarks.get(topic_partition, 0) for directory in self._online())
+        return max(offsets, default=0)
 
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the high watermarks of all partitions, each to its directory (replica.high.watermark.checkpoint.interval.ms)."""
+        """Have these written, each in its directory (replica.high.watermark.checkpoint.interval.ms; before `close` too)."""
+        for directory in self._online():
+            directory.kept_high_watermarks = {tp: offsets[tp] for tp in directory.logs if tp in offsets}
+            directory.high_watermarks.request()
 
     # --- what admin requests show ---
 
     def describe(self, high_watermark: Callable[[TopicPartition], int]) -> list[DirectoryDescription]:
         """All configured directories with their logs."""
-
-    def offline(self) -> list[str]:
-        """The directories that failed."""
+        described = []
+        for directory in self._directories:
+            try:
+                described.append(describe_directory(directory, self._disk, self.get, high_watermark))
+            except StorageError as error:
+                self._fail(directory, error)
+                described.append(describe_offline(directory))
+        return described

@@ -1,8 +1,8 @@
 """meta.properties: whose log directory this is (Kafka's MetaProperties and MetaPropertiesEnsemble, version 0 as with ZooKeeper).
 
-    version=0
-    broker.id=1
-    cluster.id=lvr4NfIWTo6tu8cpVcm0iw
+version=0
+broker.id=1
+cluster.id=lvr4NfIWTo6tu8cpVcm0iw
 """
 
 from __future__ import annotations
@@ -63,6 +63,4 @@ def check(stored: Identity, path: str, wanted: Identity) -> None:
             "check log.dirs and where the cluster's metadata is"
         )
     if stored.broker_id is not None and stored.broker_id != wanted.broker_id:
-        raise StartError(
-            f"{path} belongs to broker {stored.broker_id}, but broker.id is {wanted.broker_id}; correct broker.id or log.dirs"
-        )
+        raise StartError(f"{path} belongs to broker {stored.broker_id}, but broker.id is {wanted.broker_id}; correct broker.id or log.dirs")

@@ -1,0 +1,58 @@
+"""One offset checkpoint file of a log directory: read at start, written in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint, format_offsets, parse_offsets
+from txbroker.log.coalesced import Coalesced
+from txbroker.log.disk import Disk
+from txbroker.log.values import Later
+from txbroker.names import TopicPartition
+
+logger = logging.getLogger("txbroker.log")
+
+
+class CheckpointFile:
+    """The file at `path`, which is to hold what `offsets` returns. It is put in place whole and durable, or not at all."""
+
+    def __init__(self, disk: Disk, later: Later, path: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        self._disk = disk
+        self._path = path
+        self._offsets = offsets
+        self._written: bytes | None = None
+        self._background = Coalesced(later, self._prepare)
+
+    def read(self) -> dict[TopicPartition, int]:
+        """What the file holds; nothing when it is missing, or cannot be what a broker wrote (as Kafka, with a warning)."""
+        size = self._disk.size(self._path)
+        if size is None:
+            return {}
+        if size > SIZE_MAX:
+            logger.warning("%s is ignored: it has %d bytes, more than any broker writes", self._path, size)
+            return {}
+        try:
+            return parse_offsets(self._disk.read(self._path) or b"")
+        except MalformedCheckpoint as error:
+            logger.warning("%s is ignored: %s", self._path, error)
+            return {}
+
+    def request(self) -> None:
+        """Write it in a worker, unless nothing changed."""
+        self._background.request()
+
+    def write(self) -> None:
+        """Write it and wait; for the end, when no worker writes it any more."""
+        work = self._prepare()
+        if work is not None:
+            work()
+
+    def _prepare(self) -> Callable[[], None] | None:
+        content = format_offsets(self._offsets())
+        if content == self._written:
+            return None
+        # When writing fails the directory goes offline, and nobody writes it again.
+        self._written = content
+        return partial(self._disk.replace, self._path, content)

@@ -1,0 +1,68 @@
+"""What a move between directories leaves behind when a crash interrupts it.
+
+Only the old log is in use: the unfinished copy goes on. Both are, and the new one has the file `CURRENT_COPY`: it is whole, and the
+old one goes. Only the new one is: nothing is left to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from txbroker.errors import StartError
+from txbroker.log.directory_names import Fate
+from txbroker.log.disk import Disk
+from txbroker.log.loading import Loading
+from txbroker.names import TopicPartition
+
+CURRENT_COPY = "txbroker-current-copy"  # Kafka ignores files of names that are not its own
+
+logger = logging.getLogger("txbroker.log")
+
+
+def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str], *, complete: bool) -> None:
+    """Decide what interrupted moves have left: one log in use for each partition, and copies only of such.
+
+    `complete`: no directory is offline, where a log might be. StartError when two directories hold a partition and nothing says
+    which is right: that is for a person to decide.
+    """
+    in_use: dict[TopicPartition, tuple[Loading, str]] = {}
+    for loading in loadings:
+        for path, topic_partition in loading.paths(Fate.KEEP):
+            other = in_use.get(topic_partition)
+            kept = (loading, path)
+            if other is not None:
+                kept, dropped = (kept, other) if _is_newer(disk, topic_partition, path, other[1]) else (other, kept)
+                logger.warning("%s is in %s; the older copy %s is deleted", topic_partition, kept[1], dropped[1])
+                dropped[0].drop(dropped[1], unique_id())
+            in_use[topic_partition] = kept
+    _settle_futures(loadings, in_use, unique_id, complete=complete)
+
+
+def _is_newer(disk: Disk, topic_partition: TopicPartition, path: str, other: str) -> bool:
+    newer = disk.size(f"{path}/{CURRENT_COPY}") is not None
+    if newer == (disk.size(f"{other}/{CURRENT_COPY}") is not None):
+        raise StartError(
+            f"{topic_partition} is both in {other} and in {path}; move one of them out of log.dirs, that of the disk that failed if one did"
+        )
+    return newer
+
+
+def _settle_futures(
+    loadings: Sequence[Loading],
+    in_use: Mapping[TopicPartition, tuple[Loading, str]],
+    unique_id: Callable[[], str],
+    *,
+    complete: bool,
+) -> None:
+    copied: set[TopicPartition] = set()
+    for loading in loadings:
+        for path, topic_partition in loading.paths(Fate.FUTURE):
+            current = in_use.get(topic_partition)
+            if current is not None and current[0] is not loading and topic_partition not in copied:
+                copied.add(topic_partition)
+            elif current is None and not complete:
+                logger.warning("%s is left as it is: the log that it copies may be in a directory that is offline", path)
+                loading.ignore(path)
+            else:
+                loading.drop(path, unique_id())

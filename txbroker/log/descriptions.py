@@ -1,0 +1,56 @@
+"""What DescribeLogDirs shows of log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from txbroker.errors import ErrorCode
+from txbroker.log.directory import LogDirectory
+from txbroker.log.disk import Disk
+from txbroker.log.log import Log
+from txbroker.names import TopicPartition
+
+
+class ReplicaDescription(NamedTuple):
+    """One log as DescribeLogDirs shows it; `size` in bytes, `offset_lag` in records, `is_future` for the unfinished copy of a move."""
+
+    topic_partition: TopicPartition
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+class DirectoryDescription(NamedTuple):
+    """One log directory as DescribeLogDirs shows it; bytes of its file system, -1 when it is offline (KAFKA_STORAGE_ERROR)."""
+
+    directory: str
+    error: ErrorCode
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[ReplicaDescription]
+
+
+def describe_offline(directory: LogDirectory) -> DirectoryDescription:
+    """A directory of which nothing can be known."""
+    return DirectoryDescription(directory.path, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, [])
+
+
+def describe_directory(
+    directory: LogDirectory,
+    disk: Disk,
+    get: Callable[[TopicPartition], Log | None],
+    high_watermark: Callable[[TopicPartition], int],
+) -> DirectoryDescription:
+    """A directory with its logs and copies; `get` finds the log in use. StorageError when its disk fails."""
+    if not directory.online:
+        return describe_offline(directory)
+    usage = disk.usage(directory.path)
+    replicas = [
+        ReplicaDescription(tp, log.size, max(0, high_watermark(tp) - log.log_end_offset), False) for tp, log in directory.logs.items()
+    ]
+    for topic_partition, future in directory.futures.items():
+        log = get(topic_partition)
+        lag = 0 if log is None else max(0, log.log_end_offset - future.log_end_offset)
+        replicas.append(ReplicaDescription(topic_partition, future.size, lag, True))
+    return DirectoryDescription(directory.path, ErrorCode.NONE, usage.total, usage.usable, replicas)

@@ -1,0 +1,174 @@
+"""One log directory: its lock, identity, checkpoint files, clean-shutdown mark, and the logs that are in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from txbroker.errors import StartError, StorageError
+from txbroker.log import checkpoints, clean_shutdown, meta_properties
+from txbroker.log.checkpoint_file import CheckpointFile
+from txbroker.log.coalesced import Coalesced
+from txbroker.log.disk import Disk, Lock
+from txbroker.log.log import Log
+from txbroker.log.meta_properties import NOBODY, Identity
+from txbroker.log.values import Later
+from txbroker.names import TopicPartition
+
+LOCK_FILE = ".lock"
+META_PROPERTIES_SIZE_MAX = 64 * 1024
+
+logger = logging.getLogger("txbroker.log")
+
+
+class LogDirectory:
+    """The directory at `path`. `logs`: those in use, by partition; `futures`: unfinished copies of logs of other directories.
+
+    Whatever fails on its disk in a worker is reported to `failed`; the owner takes it offline then (`go_offline`).
+    """
+
+    def __init__(self, disk: Disk, later: Later, path: str, failed: Callable[[LogDirectory, StorageError], None]) -> None:
+        self.path = path
+        self.online = True
+        self.was_clean = False
+        self.identity = NOBODY
+        self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        self.kept_high_watermarks: Mapping[TopicPartition, int] = {}
+        self.kept_cleaner_offsets: dict[TopicPartition, int] = {}
+        self._disk = disk
+        self._base_later = later
+        self._failed = failed
+        self._lock: Lock | None = None
+        self._postponed: list[tuple[int, Callable[[], None], Callable[[], None] | None]] | None = []
+        self._entries_sync = Coalesced(self.later, lambda: partial(disk.sync, path))
+        self.recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
+        self.log_start_offsets = self._checkpoint(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
+        self.high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda: self.kept_high_watermarks)
+        self.cleaner_offsets = self._checkpoint(checkpoints.CLEANER_OFFSETS, lambda: self.kept_cleaner_offsets)
+
+    def _checkpoint(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> CheckpointFile:
+        return CheckpointFile(self._disk, self.later, f"{self.path}/{name}", offsets)
+
+    def log_count(self) -> int:
+        """How many logs are in it, unfinished copies too."""
+        return len(self.logs) + len(self.futures)
+
+    # --- work that waits for this disk ---
+
+    def later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+        """A `Later` that reports the disk's failure. Before `release` it only collects, because loading runs in workers."""
+        if self._postponed is not None:
+            self._postponed.append((delay_ms, work, done))
+            return
+        failures: list[StorageError] = []
+
+        def guarded() -> None:
+            try:
+                if self.online:
+                    work()
+            except StorageError as error:
+                failures.append(error)
+
+        def finished() -> None:
+            if failures:
+                self._failed(self, failures[0])
+            elif done is not None and self.online:
+                done()
+
+        self._base_later(delay_ms, guarded, finished)
+
+    def release(self) -> None:
+        """Loading is over: do what was postponed, and postpone no more."""
+        postponed, self._postponed = self._postponed or [], None
+        for delay_ms, work, done in postponed:
+            self.later(delay_ms, work, done)
+
+    def sync_entries(self) -> None:
+        """Make the names of the logs in it durable, in a worker."""
+        self._entries_sync.request()
+
+    # --- start and stop ---
+
+    def open(self) -> None:
+        """Make it where it is missing, lock it, read its identity. StorageError, or StartError when it belongs to others."""
+        self._disk.make_directory(self.path)
+        self._disk.names(self.path)
+        self._lock = self._disk.lock(f"{self.path}/{LOCK_FILE}")
+        if self._lock is None:
+            raise StartError(f"the log directory {self.path} is in use by another broker; stop that one, or choose another log.dirs")
+        path = f"{self.path}/{meta_properties.FILE_NAME}"
+        size = self._disk.size(path)
+        if size is None:
+            return
+        if size > META_PROPERTIES_SIZE_MAX:
+            raise StartError(f"{path} has {size} bytes and is no file of a broker; choose another directory for log.dirs")
+        self.identity = meta_properties.parse(self._disk.read(path) or b"", path)
+
+    def claim(self, identity: Identity) -> None:
+        """Check the identity, and write it where it is missing or incomplete. StartError; StorageError."""
+        path = f"{self.path}/{meta_properties.FILE_NAME}"
+        meta_properties.check(self.identity, path, identity)
+        if self.identity != identity:
+            self._disk.replace(path, meta_properties.format_identity(identity))
+            self.identity = identity
+
+    def take_clean_mark(self) -> None:
+        """Learn whether the last stop was clean, and remove the mark: a crash from now on is one."""
+        path = f"{self.path}/{clean_shutdown.FILE_NAME}"
+        self.was_clean = self._disk.size(path) is not None
+        if self.was_clean:
+            self._disk.remove(path)
+            self._disk.sync(self.path)
+
+    def write_checkpoints(self) -> None:
+        """Write all that the logs in it would lose; at the end."""
+        self.recovery_points.write()
+        self.log_start_offsets.write()
+        self.high_watermarks.write()
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """Say that all logs are closed whole. After everything else."""
+        self._disk.replace(f"{self.path}/{clean_shutdown.FILE_NAME}", clean_shutdown.content(broker_epoch))
+
+    def unlock(self) -> None:
+        """Let others use it."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def go_offline(self) -> list[TopicPartition]:
+        """Stop using it; the partitions whose logs were in use."""
+        partitions = list(self.logs)
+        self.online = False
+        self.logs.clear()
+        self.futures.clear()
+        self.unlock()
+        return partitions
+
+    # --- what its checkpoints hold ---
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """A log left this directory: say so in the checkpoints, lest a later log of the same name inherits them."""
+        if self.kept_cleaner_offsets.pop(topic_partition, None) is not None:
+            self.cleaner_offsets.request()
+        self.recovery_points.request()
+        self.log_start_offsets.request()
+
+    def inherit(self, topic_partition: TopicPartition, other: LogDirectory) -> None:
+        """A log came here from another directory: write down what is known of it."""
+        cleaned = other.kept_cleaner_offsets.get(topic_partition)
+        if cleaned is not None:
+            self.kept_cleaner_offsets[topic_partition] = cleaned
+            self.cleaner_offsets.request()
+        self.recovery_points.request()
+        self.log_start_offsets.request()
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {tp: log.recovery_point for tp, log in (self.logs | self.futures).items()}
+
+    def _log_start_offsets(self) -> dict[TopicPartition, int]:
+        # Only where the file system does not say it: the start of most logs is that of their first segment.
+        logs = self.logs | self.futures
+        return {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.segments[0].base_offset}

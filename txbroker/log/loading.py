@@ -1,0 +1,149 @@
+"""Opening the logs of a directory at start: which there are, and how each is opened (Kafka's LogManager.loadLogs)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from txbroker.errors import StorageError
+from txbroker.log import directory_names
+from txbroker.log.config import LogConfig
+from txbroker.log.directory import LogDirectory
+from txbroker.log.directory_names import Fate, PartitionDirectory
+from txbroker.log.disk import Disk
+from txbroker.log.log import Log
+from txbroker.names import TopicPartition
+
+Job = Callable[[], None]
+Progress = Callable[[str, int, int], None]
+
+logger = logging.getLogger("txbroker.log")
+
+
+@dataclass(slots=True)
+class Settings:
+    """What opening a log takes beside its directory."""
+
+    config_for: Callable[[str], LogConfig]
+    producer_id_expiration_ms: int
+    now_ms: int
+
+
+class Loading:
+    """The logs of one directory on their way in: `find` them, decide about some, run all `jobs` in any order and any thread.
+
+    `logs`: what the jobs opened, with the fate KEEP or FUTURE. `doomed`: paths to be removed. `error`: the disk failed.
+    """
+
+    def __init__(self, directory: LogDirectory, disk: Disk, settings: Settings, progress: Progress) -> None:
+        self.directory = directory
+        self.logs: list[tuple[Fate, Log]] = []
+        self.doomed: list[str] = []
+        self.error: StorageError | None = None
+        self._disk = disk
+        self._settings = settings
+        self._progress = progress
+        self._found: dict[str, PartitionDirectory] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._total = 0
+        self._numbers = count(1)  # next() is atomic: jobs run in several threads
+
+    def find(self) -> None:
+        """See which logs there are."""
+        try:
+            for name in self._disk.names(self.directory.path):
+                parsed = directory_names.parse(name)
+                path = f"{self.directory.path}/{name}"
+                if parsed is None or not self._disk.is_directory(path):
+                    continue
+                if parsed.fate is Fate.DELETE:
+                    self.doomed.append(path)
+                elif parsed.fate is Fate.STRAY:
+                    logger.warning("%s is left as it is: it was set aside because the cluster did not know the partition", path)
+                else:
+                    self._found[path] = parsed
+        except StorageError as error:
+            self.error = error
+            self._found.clear()
+
+    def paths(self, fate: Fate) -> list[tuple[str, TopicPartition]]:
+        """The directories with this fate that were found, and their partitions."""
+        return [(path, parsed.topic_partition) for path, parsed in self._found.items() if parsed.fate is fate]
+
+    def ignore(self, path: str) -> None:
+        """Leave a directory that was found as it is."""
+        del self._found[path]
+
+    def drop(self, path: str, unique_id: str) -> None:
+        """Delete a directory that was found."""
+        parsed = self._found.pop(path)
+        doomed = f"{self.directory.path}/{directory_names.with_fate(parsed.topic_partition, Fate.DELETE, unique_id)}"
+        try:
+            self._disk.rename(path, doomed)
+            self._disk.sync(self.directory.path)
+        except StorageError as error:
+            self.error = error
+        self.doomed.append(doomed)
+
+    def jobs(self) -> list[Job]:
+        """One job a log; none when the disk fails. From here on a crash is one."""
+        directory = self.directory
+        try:
+            if self.error is None:
+                directory.take_clean_mark()
+                self._recovery_points = directory.recovery_points.read()
+                self._log_start_offsets = directory.log_start_offsets.read()
+                directory.kept_high_watermarks = directory.high_watermarks.read()
+                directory.kept_cleaner_offsets = directory.cleaner_offsets.read()
+        except StorageError as error:
+            self.error = error
+        if self.error is not None:
+            return []
+        self._total = len(self._found)
+        self._announce()
+        config_for = self._settings.config_for
+        configs = {topic: config_for(topic) for topic in {parsed.topic_partition.topic for parsed in self._found.values()}}
+        return [partial(self._open, path, parsed, configs[parsed.topic_partition.topic]) for path, parsed in self._found.items()]
+
+    def _announce(self) -> None:
+        path = self.directory.path
+        if not self._total:
+            logger.info("%s holds no logs yet", path)
+        elif self.directory.was_clean:
+            logger.info("loading %d logs from %s, which was shut down cleanly", self._total, path)
+        else:
+            logger.warning("recovering %d logs of %s, which was not shut down cleanly", self._total, path)
+
+    def _open(self, path: str, parsed: PartitionDirectory, config: LogConfig) -> None:
+        if self.error is not None:
+            return
+        topic_partition = parsed.topic_partition
+        try:
+            log = Log.open(
+                path,
+                topic_partition,
+                disk=self._disk,
+                config=config,
+                now_ms=self._settings.now_ms,
+                clean=self.directory.was_clean,
+                log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+                recovery_point=self._recovery_points.get(topic_partition, 0),
+                later=self.directory.later,
+                producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
+            )
+        except StorageError as error:
+            self.error = error
+            return
+        self.logs.append((parsed.fate, log))
+        self._count()
+
+    def _count(self) -> None:
+        """Say how far it is: to `progress` always, in the log at every tenth of a recovery."""
+        done, total = next(self._numbers), self._total
+        self._progress(self.directory.path, done, total)
+        if not self.directory.was_clean and done * 10 // total != (done - 1) * 10 // total:
+            logger.info("recovered %d of %d logs of %s", done, total, self.directory.path)

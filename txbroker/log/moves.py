@@ -1,0 +1,246 @@
+"""Moving a log to another directory of the broker (AlterReplicaLogDirs, KIP-113): copy to a future log, then change places.
+
+The future log is in a directory whose name ends in `-future`. Batches go over in chunks, read and written in a worker, one chunk a
+turn. When little is left, the future log is synced; the last bit is then copied in the logs' own thread, where nobody appends
+meanwhile, and the two logs change places at once.
+
+What a crash in the middle leaves is the matter of `copies.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from txbroker.errors import BrokerError, CorruptRecords, StorageError
+from txbroker.log.copies import CURRENT_COPY
+from txbroker.log.directory import LogDirectory
+from txbroker.log.disk import Disk
+from txbroker.log.leader_epochs import NO_EPOCH
+from txbroker.log.log import Log
+from txbroker.log.region import Region
+from txbroker.names import TopicPartition
+from txbroker.wire.entries import Scan, Stop
+
+CHUNK_BYTES = 4 << 20
+LAST_BYTES_MAX = 1 << 20  # copied in the logs' own thread: a few milliseconds
+
+logger = logging.getLogger("txbroker.log")
+
+
+class MoveOwner(Protocol):
+    """Who is told how a move ended, in the logs' thread."""
+
+    def arrived(self, move: Move) -> None:
+        """The future log has all that the log has: now they must change places."""
+
+    def gave_up(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
+        """It cannot go on: the disk of `directory` failed, or (None) the log has batches that cannot be copied."""
+
+
+class Move:
+    """One log on its way from `source` to `target`."""
+
+    def __init__(
+        self, disk: Disk, owner: MoveOwner, source: LogDirectory, target: LogDirectory, log: Log, future: Log, now_ms: int
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.log = log
+        self.future = future
+        self.started = False
+        self._disk = disk
+        self._owner = owner
+        self._now_ms = now_ms  # of the start: appends of a copy only compare it with records' own timestamps
+        self._synced = False
+        self._busy = False
+        self._problem: tuple[BrokerError, LogDirectory | None] | None = None
+        self._stopped: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin, or go on with what a crash interrupted."""
+        self.started = True
+        self._step()
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """Go no further; `stopped` is called once no worker touches the future log any more."""
+        self._stopped = stopped
+        if not self._busy:
+            stopped()
+
+    def _step(self) -> None:
+        try:
+            self._cut_what_is_gone()
+        except StorageError as error:
+            self._owner.gave_up(self, error, self.target)
+            return
+        try:
+            log, end = self.log, self.log.log_end_offset
+            region = log.read(self.future.log_end_offset, CHUNK_BYTES, offset_end=end, whole_first_batch=True).region
+        except BrokerError as error:
+            self._owner.gave_up(self, error, self.source if isinstance(error, StorageError) else None)
+            return
+        if log.segments[-1].base_offset > self.future.log_end_offset or len(region) > LAST_BYTES_MAX:
+            self._in_worker(lambda: self._copy(region), self._step)
+        elif not self._synced:
+            self._sync()
+        else:
+            if len(region):
+                self._copy(region)
+            if not self._failed():
+                self._owner.arrived(self)
+
+    def _in_worker(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        def finished() -> None:
+            self._busy = False
+            if self._stopped is not None:
+                self._stopped()
+            elif not self._failed():
+                done()
+
+        self._busy = True
+        self.target.later(0, work, finished)
+
+    def _failed(self) -> bool:
+        if self._problem is None:
+            return False
+        self._owner.gave_up(self, *self._problem)
+        return True
+
+    def _cut_what_is_gone(self) -> None:
+        """Follow the log where it lost records since they were copied: its end by truncation, its beginning by retention."""
+        log, future = self.log, self.future
+        end = log.log_end_offset
+        if future.leader_epochs.latest != NO_EPOCH:
+            known = log.end_offset_for_epoch(future.leader_epochs.latest)
+            end = min(end, known.end_offset) if known.epoch != NO_EPOCH else log.log_start_offset
+        if future.log_end_offset > end:
+            future.truncate_to(end)
+        if future.log_end_offset < log.log_start_offset:
+            future.truncate_fully_at(log.log_start_offset, now_ms=self._now_ms)
+
+    def _copy(self, region: Region) -> None:
+        """Append a region's whole batches to the future log. In a worker, or for the last bit in the logs' thread."""
+        try:
+            data = region.read()
+        except StorageError as error:
+            self._problem = (error, self.source)
+            return
+        try:
+            self._append(data)
+        except StorageError as error:
+            self._problem = (error, self.target)
+        except BrokerError as error:
+            self._problem = (error, None)
+
+    def _append(self, data: bytes) -> None:
+        scan = Scan(data)
+        for _ in scan:
+            pass
+        if scan.position == 0 or scan.stop is Stop.CORRUPT:
+            raise CorruptRecords(f"no whole batch could be read at offset {self.future.log_end_offset}: {scan.problem}")
+        first_offset = int.from_bytes(data[:8], "big", signed=True)
+        if first_offset < self.future.log_end_offset:
+            # The log begins in the middle of this batch (DeleteRecords); the copy begins with the whole of it.
+            self.future.truncate_fully_at(first_offset, now_ms=self._now_ms)
+        self.future.append_replicated(memoryview(bytearray(data[: scan.position])), now_ms=self._now_ms)
+
+    def _sync(self) -> None:
+        plan = self.future.flush_plan()
+
+        def sync() -> None:
+            if plan is not None:
+                plan.sync()
+            try:
+                # A mark that an earlier move left on the log itself must not speak for it any more.
+                self._disk.remove(f"{self.log.directory}/{CURRENT_COPY}")
+                self._disk.sync(self.log.directory)
+            except StorageError as error:
+                self._problem = (error, self.source)
+                return
+            self._disk.replace(f"{self.future.directory}/{CURRENT_COPY}", b"")
+
+        def synced() -> None:
+            self._synced = True
+            if plan is not None:
+                self.future.flushed(plan, self._now_ms)
+            self._step()
+
+        self._in_worker(sync, synced)
+
+
+class Moves:
+    """All moves of the broker; at most `active_max` at once, the others wait in their order.
+
+    `arrived(move)`: make the future log the log in use. `failed(directory, error)`: a disk failed. `discard(move)`: it was cancelled,
+    the future log is to be removed.
+    """
+
+    def __init__(
+        self,
+        active_max: int,
+        *,
+        arrived: Callable[[Move], None],
+        failed: Callable[[LogDirectory, Exception], None],
+        discard: Callable[[Move], None],
+    ) -> None:
+        self._active_max = active_max
+        self._arrived = arrived
+        self._failed = failed
+        self._discard = discard
+        self._moves: dict[TopicPartition, Move] = {}
+        self._running = False
+
+    def run(self) -> None:
+        """Begin with those that wait."""
+        self._running = True
+        self._next()
+
+    def get(self, topic_partition: TopicPartition) -> Move | None:
+        """The move of a partition's log, active or waiting."""
+        return self._moves.get(topic_partition)
+
+    def add(self, move: Move) -> None:
+        """Have a log moved."""
+        self._moves[move.log.topic_partition] = move
+        self._next()
+
+    def cancel(self, topic_partition: TopicPartition) -> None:
+        """Call a move off, if there is one."""
+        move = self._moves.pop(topic_partition, None)
+        if move is not None:
+            move.stop(lambda: self._discard(move))
+            self._next()
+
+    def directory_failed(self, directory: LogDirectory) -> None:
+        """Give up what goes from or to it. The copy that was begun is left as it is, for when the directory is back."""
+        for topic_partition, move in list(self._moves.items()):
+            if directory in (move.source, move.target):
+                del self._moves[topic_partition]
+                move.target.futures.pop(topic_partition, None)
+                move.stop(lambda: None)
+        self._next()
+
+    def arrived(self, move: Move) -> None:
+        """A `Move` says: it is done."""
+        del self._moves[move.log.topic_partition]
+        self._arrived(move)
+        self._next()
+
+    def gave_up(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
+        """A `Move` says: it cannot go on."""
+        if directory is not None:
+            self._failed(directory, error)
+            return
+        logger.error("%s stays in %s, it cannot be moved to %s: %s", move.log.topic_partition, move.source.path, move.target.path, error)
+        self.cancel(move.log.topic_partition)
+
+    def _next(self) -> None:
+        if not self._running:
+            return
+        for move in list(self._moves.values()):
+            if sum(other.started for other in self._moves.values()) >= self._active_max:
+                return
+            if not move.started and self._moves.get(move.log.topic_partition) is move:
+                move.start()
