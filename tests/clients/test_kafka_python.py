@@ -325,7 +325,7 @@ def test_a_restart_in_the_middle(start_broker: Callable[..., Server], name: str)
     problems: list[BaseException] = []
 
     def send() -> None:
-        producer = KafkaProducer(bootstrap_servers=server.address, enable_idempotence=True, retry_backoff_ms=50, reconnect_backoff_max_ms=200)
+        producer = KafkaProducer(bootstrap_servers=server.address, retry_backoff_ms=50, reconnect_backoff_max_ms=200)
         futures = []
         number = 0
         while not stop.wait(0.002):

@@ -68,9 +68,9 @@ def samples(count: int, *, seed: int = 0, base_timestamp: int = BASE_TIMESTAMP, 
     return made
 
 
-def numbered(count: int, *, start: int = 0, size: int = 0) -> list[Sample]:
+def numbered(count: int, *, start: int = 0, size: int = 0, base_timestamp: int = BASE_TIMESTAMP) -> list[Sample]:
     """Plain records whose value is their number (padded to `size` bytes), stamped 100 ms apart: for tests about which records come."""
-    return [Sample(b"%d" % i, (b"%d " % i).ljust(size, b"x"), (), BASE_TIMESTAMP + i * 100) for i in range(start, start + count)]
+    return [Sample(b"%d" % i, (b"%d " % i).ljust(size, b"x"), (), base_timestamp + i * 100) for i in range(start, start + count)]
 
 
 def numbers(received: Iterable[Received]) -> list[int]:

@@ -1,0 +1,41 @@
+"""The few administrative requests that many tests make, over a raw connection: quick, and of no client's mind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from tests.support.raw import RawConnection
+from tests.support.server import Server
+from tests.support.waiting import until
+
+KEEP = {"retention.ms": "-1"}  # sample records have old timestamps, which retention would delete at once
+
+
+def create_topic(server: Server, topic: str, partitions: int = 1, configs: Mapping[str, str] = KEEP) -> None:
+    """Create a topic, and wait until every partition has a leader."""
+    creatable = CreateTopicsRequest.CreatableTopic
+    entries = [creatable.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+    wanted = creatable(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=entries)
+    with RawConnection(server.address) as connection:
+        (created,) = connection.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False), 5).topics
+        assert created.error_code == 0, created
+        until(lambda: leaders(connection, topic) == partitions, f"the {partitions} partitions of {topic} have leaders")
+
+
+def leaders(connection: RawConnection, topic: str) -> int:
+    """How many partitions of the topic have a leader; the topic is not created by asking."""
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    (found,) = connection.call(request, 8).topics
+    return sum(partition.leader_id >= 0 and partition.error_code == 0 for partition in found.partitions)
+
+
+def delete_records(server: Server, topic: str, offset: int, partition: int = 0) -> None:
+    """Delete the records of a partition before `offset`."""
+    part = DeleteRecordsRequest.DeleteRecordsTopic
+    wanted = part(name=topic, partitions=[part.DeleteRecordsPartition(partition_index=partition, offset=offset)])
+    with RawConnection(server.address) as connection:
+        (answer,) = connection.call(DeleteRecordsRequest(topics=[wanted], timeout_ms=30_000), 1).topics
+        assert answer.partitions[0].error_code == 0, answer
