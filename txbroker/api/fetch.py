@@ -20,7 +20,7 @@ from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
@@ -115,7 +115,11 @@ class FetchHandler:
                     records=b"",
                 )
         offset_end = partition.end_for(isolation, replica)
-        read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
+        try:
+            read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
+        except StorageError as error:
+            self._replicas.storage_failed(partition, error)
+            raise
         aborted = None
         stable = partition.high_watermark
         if isolation == Isolation.READ_COMMITTED:

@@ -90,7 +90,7 @@ def _old_style(partition: Partition, wanted: ListOffsetsPartition, isolation: in
     elif wanted.timestamp == LATEST_TIMESTAMP:
         offsets = [*starts, end] if end > starts[-1] else starts
     else:
-        offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp <= wanted.timestamp]
+        offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp[0] <= wanted.timestamp]
     newest_first = sorted({offset for offset in offsets if offset <= end}, reverse=True)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, error_code=0, old_style_offsets=newest_first[: max(wanted.max_num_offsets, 0)]

@@ -18,7 +18,7 @@ from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.produce import (
@@ -75,7 +75,11 @@ class ProduceHandler:
                         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
                     partition = self._replicas.get(name, data.index)
                     records = self._records(data, version)
-                    appended = partition.append(records, now_ms, all_in_sync=acks == ACKS_ALL)
+                    try:
+                        appended = partition.append(records, now_ms, all_in_sync=acks == ACKS_ALL)
+                    except StorageError as error:
+                        self._replicas.storage_failed(partition, error)
+                        raise
                     answer = PartitionProduceResponse(
                         index=data.index,
                         error_code=0,

@@ -42,7 +42,7 @@ class UnsupportedVersion(ProtocolError):
 class Route:
     """All that requests of one API key and version need, resolved once."""
 
-    __slots__ = ("api_key", "api_version", "call", "decode", "encode", "failed", "name", "request_header", "response_header")
+    __slots__ = ("api_key", "api_version", "call", "decode", "encode", "failed", "name", "request_header", "response", "response_header")
 
     def __init__(self, handler: Handler, version: int) -> None:
         request = handler.request
@@ -52,7 +52,8 @@ class Route:
         self.call: Callable[[Any, RequestContext], Any] = handler.__call__
         self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
         self.decode: Callable[[memoryview], Any] = decoder(request, version)
-        self.encode: Callable[[Any], list[Any]] = encoder(response_class(request), version)
+        self.response = response_class(request)
+        self.encode: Callable[[Any], list[Any]] = encoder(self.response, version)
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from txbroker.cluster.image import NO_LEADER
+from txbroker.cluster.node_data import NO_LEADER
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.values import Appended, EpochEnd, Origin, Read, TimestampOffset

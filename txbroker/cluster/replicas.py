@@ -6,13 +6,14 @@ Only LeaderAndIsr and StopReplica requests, and directories that fail, change th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Leadership, Partition
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.config import LogConfig
+from txbroker.log.directories import LogDirectories
+from txbroker.log.log import Log
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -22,9 +23,6 @@ from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from txbroker.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-
-if TYPE_CHECKING:
-    from txbroker.log.directories import LogDirectories
 
 log = logging.getLogger("txbroker.cluster.replicas")
 
@@ -54,17 +52,16 @@ class Replicas:
         broker_id: int,
         directories: LogDirectories,
         image: ClusterImage,
-        log_config: Callable[[str], LogConfig],
         observer: ReplicasObserver,
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
         self._directories = directories
         self._image = image
-        self._log_config = log_config
         self._observer = observer
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
+        self._checkpointed = directories.high_watermarks()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
@@ -106,7 +103,7 @@ class Replicas:
             answers.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=answers)
 
-    def stop_replica(self, request: StopReplicaRequest, now_ms: int) -> StopReplicaResponse:
+    def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those whose topic goes."""
         self._check_controller(request.controller_epoch)
         errors = []
@@ -115,7 +112,7 @@ class Replicas:
                 topic_partition = TopicPartition(topic.topic_name, state.partition_index)
                 code = ErrorCode.NONE
                 try:
-                    self._stop(topic_partition, state.leader_epoch, state.delete_partition, now_ms)
+                    self._stop(topic_partition, state.leader_epoch, state.delete_partition)
                 except BrokerError as error:
                     code = error.code
                     log.warning("%s: not stopped: %s", topic_partition, error)
@@ -135,7 +132,7 @@ class Replicas:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         partition = self._partitions.get(key)
         if partition is None:
-            partition = self._partitions[key] = self._open(TopicPartition(*key), topic_id, now_ms)
+            partition = self._partitions[key] = self._open(TopicPartition(*key), topic_id, state.is_new, now_ms)
         elif topic_id not in (NULL_TOPIC_ID, partition.log.topic_id):
             partition.log.assign_topic_id(topic_id)  # INCONSISTENT_TOPIC_ID when it has another
         if state.leader_epoch < partition.leader_epoch:
@@ -152,16 +149,12 @@ class Replicas:
             if led:
                 self._observer.resigned(partition.topic_partition)
 
-    def _open(self, topic_partition: TopicPartition, topic_id: bytes, now_ms: int) -> Partition:
-        found = self._directories.get(topic_partition)
-        if found is None:
-            found = self._directories.create(topic_partition, topic_id, self._log_config(topic_partition.topic), now_ms=now_ms)
-        elif topic_id not in (NULL_TOPIC_ID, found.topic_id):
-            found.assign_topic_id(topic_id)
-        return Partition(self.broker_id, found, self._observer, high_watermark=self._directories.high_watermark(topic_partition))
+    def _open(self, topic_partition: TopicPartition, topic_id: bytes, is_new: bool, now_ms: int) -> Partition:
+        opened = self._directories.get_or_create(topic_partition, topic_id=topic_id, is_new=is_new, now_ms=now_ms)
+        return Partition(self.broker_id, opened, self._observer, high_watermark=self._checkpointed.pop(topic_partition, 0))
 
-    def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool, now_ms: int) -> None:
-        key = tuple(topic_partition)
+    def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
+        key = topic_partition
         partition = self._partitions.get(key)
         if partition is not None:
             if NO_EPOCH < leader_epoch < partition.leader_epoch:
@@ -176,15 +169,20 @@ class Replicas:
             if partition is not None:
                 self._observer.moved(partition)
             if self._directories.get(topic_partition) is not None:
-                self._directories.delete(topic_partition, now_ms=now_ms)
+                self._directories.delete(topic_partition)
 
     # What else happens to partitions
 
-    def directory_failed(self, lost: set[TopicPartition]) -> None:
+    def storage_failed(self, partition: Partition, error: Exception) -> None:
+        """A read or write of the partition's log failed: its directory goes offline, which comes back as `directory_failed`."""
+        self._directories.fail(partition.log, error)
+
+    def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
         """These partitions are gone with their directory: whoever asks is answered KAFKA_STORAGE_ERROR."""
-        for topic_partition in lost:
-            partition = self._partitions.pop(tuple(topic_partition), None)
-            self._offline.add(tuple(topic_partition))
+        log.error("log directory %s is offline, with %d partitions", directory, len(partitions))
+        for topic_partition in partitions:
+            partition = self._partitions.pop(topic_partition, None)
+            self._offline.add(topic_partition)
             if partition is None:
                 continue
             led = partition.is_leader
@@ -193,12 +191,11 @@ class Replicas:
                 self._observer.resigned(topic_partition)
             self._observer.moved(partition)
 
-    def reconfigure(self, topic: str) -> None:
-        """The topic's configuration has changed: its logs go on with the new one."""
-        config = self._log_config(topic)
-        for partition in self._partitions.values():
-            if partition.topic_partition.topic == topic:
-                partition.log.reconfigure(config)
+    def log_moved(self, topic_partition: TopicPartition, moved: Log) -> None:
+        """The partition's log is in another directory now."""
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            partition.log = moved
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the replication-offset-checkpoint files."""

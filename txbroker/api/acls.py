@@ -1,0 +1,57 @@
+"""DescribeAcls, CreateAcls and DeleteAcls (keys 29, 30, 31): there is no authorizer, and the answer says so.
+
+Tools ask for ACLs before anything else; SECURITY_DISABLED, Kafka's answer when authorizer.class.name is empty, lets them go on, where
+a missing API would stop them.
+"""
+
+from __future__ import annotations
+
+from txbroker.api.context import RequestContext
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from txbroker.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from txbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from txbroker.wire.schema import Request
+
+_DISABLED = BrokerError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker.")
+
+
+class DescribeAclsHandler:
+    """No ACLs are kept."""
+
+    request: type[Request] = DescribeAclsRequest
+
+    def __call__(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+        return self.failed(request, context, _DISABLED)
+
+    def failed(self, request: DescribeAclsRequest, context: RequestContext, error: BrokerError) -> DescribeAclsResponse:
+        """The error alone."""
+        return DescribeAclsResponse(throttle_time_ms=0, error_code=error.code, error_message=error.message, resources=[])
+
+
+class CreateAclsHandler:
+    """No ACLs are kept."""
+
+    request: type[Request] = CreateAclsRequest
+
+    def __call__(self, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+        return self.failed(request, context, _DISABLED)
+
+    def failed(self, request: CreateAclsRequest, context: RequestContext, error: BrokerError) -> CreateAclsResponse:
+        """The error for each creation."""
+        results = [AclCreationResult(error_code=error.code, error_message=error.message) for _ in request.creations]
+        return CreateAclsResponse(throttle_time_ms=0, results=results)
+
+
+class DeleteAclsHandler:
+    """No ACLs are kept."""
+
+    request: type[Request] = DeleteAclsRequest
+
+    def __call__(self, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+        return self.failed(request, context, _DISABLED)
+
+    def failed(self, request: DeleteAclsRequest, context: RequestContext, error: BrokerError) -> DeleteAclsResponse:
+        """The error for each filter."""
+        results = [DeleteAclsFilterResult(error_code=error.code, error_message=error.message, matching_acls=[]) for _ in request.filters]
+        return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)

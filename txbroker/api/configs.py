@@ -1,0 +1,245 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs (keys 32, 33, 44).
+
+Behaviour: resources are topics and brokers; the broker named "" is the default of all brokers, any other than this one is refused, as
+each broker knows only itself. AlterConfigs replaces all that was set; the incremental form (KIP-339) sets, deletes, appends and
+subtracts. Each resource fails or succeeds alone.
+Version notes: DescribeConfigs v1 sources and synonyms (KIP-226), v3 types and documentation (KIP-569).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.cluster.configs import ConfigAdmin
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.paths import ALL_BROKERS, TOPIC_TYPE, Entity, broker_entity, topic_entity
+from txbroker.config.alter import Change, alter_broker_configs, alter_topic_configs, validate_broker_configs
+from txbroker.config.resolve import BrokerConfig, ConfigEntry, Source
+from txbroker.config.topics import validate_topic_configs
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import check_topic_name
+from txbroker.wire.messages import alter_configs, incremental_alter_configs
+from txbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from txbroker.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from txbroker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from txbroker.wire.schema import Request
+
+IS_DEFAULT_VERSION = 0  # the only version that says "is default" instead of the source
+
+
+class ResourceType(IntEnum):
+    """Kafka's ConfigResource types that are served."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigResources:
+    """Turns a resource's type and name into what is configured: shared by the three handlers."""
+
+    def __init__(self, broker_id: int, image: ClusterImage) -> None:
+        self._broker_id = broker_id
+        self._image = image
+
+    def entity(self, resource_type: int, name: str) -> Entity:
+        """The entity in the tree. INVALID_REQUEST, INVALID_TOPIC_EXCEPTION or UNKNOWN_TOPIC_OR_PARTITION."""
+        if resource_type == ResourceType.TOPIC:
+            check_topic_name(name)
+            if self._image.topic(name) is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return topic_entity(name)
+        if resource_type != ResourceType.BROKER:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Resources of type {resource_type} are not served, only topics and brokers.")
+        if not name:
+            return ALL_BROKERS
+        if name != str(self._broker_id):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"This is broker {self._broker_id}; ask broker {name!r} itself.")
+        return broker_entity(self._broker_id)
+
+
+class DescribeConfigsHandler:
+    """Every key of a resource, with its value and where that comes from."""
+
+    request: type[Request] = DescribeConfigsRequest
+
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig) -> None:
+        self._resources = resources
+        self._admin = admin
+        self._config = config
+
+    def __call__(self, request: DescribeConfigsRequest, context: RequestContext) -> Deferred[DescribeConfigsResponse]:
+        return Deferred.fromCoroutine(self._describe(request, context.api_version))
+
+    async def _describe(self, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
+        results = []
+        for resource in request.resources:
+            try:
+                entries = await self._entries(resource)
+            except BrokerError as error:
+                results.append(_described(resource, error, []))
+                continue
+            wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
+            rows = [_row(entry, request, version) for entry in entries if wanted is None or entry.name in wanted]
+            results.append(_described(resource, None, rows))
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    async def _entries(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+        entity = self._resources.entity(resource.resource_type, resource.resource_name)
+        if resource.resource_type == ResourceType.TOPIC:
+            return self._config.describe_topic(await self._admin.read(entity))
+        return self._config.describe_default() if entity == ALL_BROKERS else self._config.describe_broker()
+
+    def failed(self, request: DescribeConfigsRequest, context: RequestContext, error: BrokerError) -> DescribeConfigsResponse:
+        """Every resource with the same error."""
+        return DescribeConfigsResponse(throttle_time_ms=0, results=[_described(r, error, []) for r in request.resources])
+
+
+def _described(
+    resource: DescribeConfigsResource, error: BrokerError | None, rows: list[DescribeConfigsResourceResult]
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=rows,
+    )
+
+
+def _row(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=version == IS_DEFAULT_VERSION and entry.source == Source.DEFAULT_CONFIG,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+class _Alteration:
+    """What both ways of altering share: one resource's new configuration, checked, and written unless it is only validated."""
+
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin) -> None:
+        self._resources = resources
+        self._admin = admin
+
+    async def alter(
+        self, resource_type: int, name: str, compute: Callable[[Entity, Mapping[str, str]], Mapping[str, str]], validate_only: bool
+    ) -> BrokerError | None:
+        """None when it is done."""
+        try:
+            entity = self._resources.entity(resource_type, name)
+            if validate_only:
+                compute(entity, await self._admin.read(entity))
+            else:
+                await self._admin.change(entity, lambda before: compute(entity, before))
+        except BrokerError as error:
+            return error
+        return None
+
+
+class AlterConfigsHandler:
+    """Replaces configurations (deprecated by Kafka, used by several clients)."""
+
+    request: type[Request] = AlterConfigsRequest
+
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig) -> None:
+        self._alteration = _Alteration(resources, admin)
+        self._config = config
+
+    def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> Deferred[AlterConfigsResponse]:
+        return Deferred.fromCoroutine(self._alter(request))
+
+    async def _alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        responses = []
+        for resource in request.resources:
+            wanted = {config.name: config.value for config in resource.configs}
+            error = await self._alteration.alter(
+                resource.resource_type, resource.resource_name, lambda entity, _, w=wanted: self._replaced(entity, w), request.validate_only
+            )
+            responses.append(_replaced(resource, error))
+        return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+    def _replaced(self, entity: Entity, wanted: Mapping[str, str | None]) -> dict[str, str]:
+        if entity.type == TOPIC_TYPE:
+            validate_topic_configs(self._config, wanted)
+        else:
+            validate_broker_configs(self._config, wanted, per_broker=entity != ALL_BROKERS)
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def failed(self, request: AlterConfigsRequest, context: RequestContext, error: BrokerError) -> AlterConfigsResponse:
+        """Every resource with the same error."""
+        return AlterConfigsResponse(throttle_time_ms=0, responses=[_replaced(r, error) for r in request.resources])
+
+
+def _replaced(resource: alter_configs.AlterConfigsResource, error: BrokerError | None) -> alter_configs.AlterConfigsResourceResponse:
+    return alter_configs.AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+class IncrementalAlterConfigsHandler:
+    """Changes single keys of configurations."""
+
+    request: type[Request] = IncrementalAlterConfigsRequest
+
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig) -> None:
+        self._alteration = _Alteration(resources, admin)
+        self._config = config
+
+    def __call__(self, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Deferred[IncrementalAlterConfigsResponse]:
+        return Deferred.fromCoroutine(self._alter(request))
+
+    async def _alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        responses = []
+        for resource in request.resources:
+            changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+            error = await self._alteration.alter(
+                resource.resource_type,
+                resource.resource_name,
+                lambda entity, before, c=changes: self._changed(entity, before, c),
+                request.validate_only,
+            )
+            responses.append(_changed(resource, error))
+        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+    def _changed(self, entity: Entity, before: Mapping[str, str], changes: list[Change]) -> dict[str, str]:
+        if entity.type == TOPIC_TYPE:
+            return alter_topic_configs(self._config, before, changes)
+        return alter_broker_configs(self._config, before, changes, per_broker=entity != ALL_BROKERS)
+
+    def failed(
+        self, request: IncrementalAlterConfigsRequest, context: RequestContext, error: BrokerError
+    ) -> IncrementalAlterConfigsResponse:
+        """Every resource with the same error."""
+        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=[_changed(r, error) for r in request.resources])
+
+
+def _changed(
+    resource: incremental_alter_configs.AlterConfigsResource, error: BrokerError | None
+) -> incremental_alter_configs.AlterConfigsResourceResponse:
+    return incremental_alter_configs.AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,65 @@
+"""CreatePartitions (key 37): enlarge topics (KIP-195).
+
+Behaviour: the answer waits, at most timeout.ms, until the new partitions have leaders.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.cluster.topics import TopicAdmin
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from txbroker.wire.schema import Request
+
+
+class CreatePartitionsHandler:
+    """Writes the larger assignment into the tree and waits for the controller."""
+
+    request: type[Request] = CreatePartitionsRequest
+
+    def __init__(self, admin: TopicAdmin, waiting: TopicWaiting, check_controller: Callable[[], None]) -> None:
+        self._admin = admin
+        self._waiting = waiting
+        self._check_controller = check_controller
+
+    def __call__(self, request: CreatePartitionsRequest, context: RequestContext) -> Deferred[CreatePartitionsResponse]:
+        self._check_controller()
+        return Deferred.fromCoroutine(self._create(request))
+
+    async def _create(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        named = Counter(topic.name for topic in request.topics)
+        results: dict[str, CreatePartitionsTopicResult] = {}
+        counts: dict[str, int] = {}
+        for topic in request.topics:
+            result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
+            try:
+                if named[topic.name] > 1:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is in the request more than once.")
+                await self._admin.create_partitions(topic.name, topic.count, _assignments(topic), validate_only=request.validate_only)
+                counts[topic.name] = topic.count
+            except BrokerError as error:
+                result.error_code, result.error_message = error.code, error.message
+        if counts and not request.validate_only and not await self._waiting.ready(counts, request.timeout_ms):
+            for name in counts:
+                results[name].error_code = ErrorCode.REQUEST_TIMED_OUT
+        return CreatePartitionsResponse(throttle_time_ms=0, results=list(results.values()))
+
+    def failed(self, request: CreatePartitionsRequest, context: RequestContext, error: BrokerError) -> CreatePartitionsResponse:
+        """Every topic with the same error."""
+        results = [CreatePartitionsTopicResult(name=t.name, error_code=error.code, error_message=error.message) for t in request.topics]
+        return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+def _assignments(topic: CreatePartitionsTopic) -> list[list[int]] | None:
+    return None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]

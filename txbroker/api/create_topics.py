@@ -1,0 +1,109 @@
+"""CreateTopics (key 19): topics with their partitions and configurations.
+
+Behaviour: each topic fails or succeeds alone; the answer waits, at most timeout.ms, until the new topics have leaders.
+Version notes: v1 validate only; v4 -1 for the broker's default number of partitions and replicas (KIP-464), taken in every version;
+v5 tells the resulting configuration (KIP-525); v7 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.cluster.topics import CreatedTopic, NewTopic, TopicAdmin
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID
+from txbroker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from txbroker.wire.schema import Request
+
+
+class CreateTopicsHandler:
+    """Writes topics into the tree and waits for the controller. `check_controller` raises NOT_CONTROLLER where this is not it."""
+
+    request: type[Request] = CreateTopicsRequest
+
+    def __init__(
+        self, admin: TopicAdmin, waiting: TopicWaiting, config: BrokerConfig, check_controller: Callable[[], None]
+    ) -> None:
+        self._admin = admin
+        self._waiting = waiting
+        self._config = config
+        self._check_controller = check_controller
+
+    def __call__(self, request: CreateTopicsRequest, context: RequestContext) -> Deferred[CreateTopicsResponse]:
+        self._check_controller()
+        return Deferred.fromCoroutine(self._create(request))
+
+    async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        named = Counter(topic.name for topic in request.topics)
+        results: dict[str, CreatableTopicResult] = {}
+        counts: dict[str, int] = {}
+        for topic in request.topics:
+            try:
+                if named[topic.name] > 1:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is in the request more than once.")
+                created = await self._admin.create(_new_topic(topic), validate_only=request.validate_only)
+            except BrokerError as error:
+                results[topic.name] = _failure(topic.name, error)
+                continue
+            results[topic.name] = self._result(created)
+            counts[topic.name] = created.partition_count
+        if counts and not request.validate_only and not await self._waiting.ready(counts, request.timeout_ms):
+            for name in counts:
+                results[name] = _failure(name, BrokerError(ErrorCode.REQUEST_TIMED_OUT, "The topic has no leaders yet."))
+        return CreateTopicsResponse(topics=list(results.values()))
+
+    def _result(self, created: CreatedTopic) -> CreatableTopicResult:
+        return CreatableTopicResult(
+            name=created.name,
+            topic_id=created.topic_id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            num_partitions=created.partition_count,
+            replication_factor=created.replication_factor,
+            configs=[
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.sensitive,
+                )
+                for entry in self._config.describe_topic(created.configs)
+            ],
+        )
+
+    def failed(self, request: CreateTopicsRequest, context: RequestContext, error: BrokerError) -> CreateTopicsResponse:
+        """Every topic with the same error."""
+        return CreateTopicsResponse(topics=[_failure(topic.name, error) for topic in request.topics])
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    named = Counter(config.name for config in topic.configs)
+    twice = [name for name, count in named.items() if count > 1]
+    if twice:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Configurations are given more than once: {', '.join(twice)}.")
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _failure(name: str, error: BrokerError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, topic_id=NULL_TOPIC_ID, error_code=error.code, error_message=error.message, topic_config_error_code=error.code, configs=None
+    )

@@ -1,0 +1,100 @@
+"""DeleteTopics (key 20): by name, and from v6 on by id (KIP-516).
+
+Behaviour: the deletion is durable when it is asked for; the answer waits, at most timeout.ms, until the topics are gone from the image.
+Version notes: delete.topic.enable=false answers TOPIC_DELETION_DISABLED from v3 on, INVALID_REQUEST before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.topics import TopicAdmin
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID
+from txbroker.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from txbroker.wire.schema import Request
+
+BY_ID_VERSION = 6
+DELETION_DISABLED_VERSION = 3
+
+
+class DeleteTopicsHandler:
+    """Asks for deletions in the tree and waits for the controller."""
+
+    request: type[Request] = DeleteTopicsRequest
+
+    def __init__(
+        self,
+        admin: TopicAdmin,
+        waiting: TopicWaiting,
+        image: ClusterImage,
+        check_controller: Callable[[], None],
+        enabled: Callable[[], bool],
+    ) -> None:
+        self._admin = admin
+        self._waiting = waiting
+        self._image = image
+        self._check_controller = check_controller
+        self._enabled = enabled
+
+    def __call__(self, request: DeleteTopicsRequest, context: RequestContext) -> Deferred[DeleteTopicsResponse]:
+        self._check_controller()
+        if not self._enabled():
+            by_code = context.api_version >= DELETION_DISABLED_VERSION
+            code = ErrorCode.TOPIC_DELETION_DISABLED if by_code else ErrorCode.INVALID_REQUEST
+            raise BrokerError(code, "delete.topic.enable is false")
+        return Deferred.fromCoroutine(self._delete(_wanted(request, context), request.timeout_ms))
+
+    async def _delete(self, wanted: list[DeleteTopicState], timeout_ms: int) -> DeleteTopicsResponse:
+        named = Counter((state.name, state.topic_id) for state in wanted)
+        results = []
+        going: dict[str, tuple[bytes, DeletableTopicResult]] = {}
+        for state in wanted:
+            result = DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=ErrorCode.NONE)
+            results.append(result)
+            try:
+                if named[state.name, state.topic_id] > 1 or (state.name is None) == (state.topic_id == NULL_TOPIC_ID):
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, "Each topic is named once, either by its name or by its id.")
+                name, topic_id = self._find(state)
+                result.name, result.topic_id = name, topic_id
+                await self._admin.delete(name)
+                going[name] = topic_id, result
+            except BrokerError as error:
+                result.error_code, result.error_message = error.code, error.message
+        gone = await self._waiting.gone({name: topic_id for name, (topic_id, _) in going.items()}, timeout_ms) if going else True
+        if not gone:
+            for _, result in going.values():
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        return DeleteTopicsResponse(responses=results)
+
+    def _find(self, state: DeleteTopicState) -> tuple[str, bytes]:
+        if state.name is None:
+            topic = self._image.topic_by_id(state.topic_id)
+            if topic is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            topic = self._image.topic(state.name)
+            if topic is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.name, topic.topic_id
+
+    def failed(self, request: DeleteTopicsRequest, context: RequestContext, error: BrokerError) -> DeleteTopicsResponse:
+        """Every topic with the same error."""
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(name=s.name, topic_id=s.topic_id, error_code=error.code, error_message=error.message)
+                for s in _wanted(request, context)
+            ]
+        )
+
+
+def _wanted(request: DeleteTopicsRequest, context: RequestContext) -> list[DeleteTopicState]:
+    if context.api_version >= BY_ID_VERSION:
+        return request.topics
+    return [DeleteTopicState(name=name) for name in request.topic_names]

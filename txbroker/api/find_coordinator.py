@@ -1,0 +1,82 @@
+"""FindCoordinator (key 10): which broker coordinates a group.
+
+Behaviour: the group's name picks a partition of `__consumer_offsets`; its leader is the coordinator. The topic is made when it is missing,
+and the answer waits until it has leaders. Transactions (key type 1) and share groups (2) are not served.
+Version notes: v1 key types; v4 several keys (KIP-699).
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.endpoints import NO_NODE, Endpoints
+from txbroker.api.topic_creation import TopicCreation
+from txbroker.cluster.image import ClusterImage
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import OFFSETS_TOPIC, coordinator_partition
+from txbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from txbroker.wire.schema import Request
+
+GROUP = 0
+TRANSACTION = 1
+SHARE = 2
+SEVERAL_KEYS_VERSION = 4
+
+
+class FindCoordinatorHandler:
+    """Looks the leader of the group's partition up."""
+
+    request: type[Request] = FindCoordinatorRequest
+
+    def __init__(self, image: ClusterImage, endpoints: Endpoints, creation: TopicCreation) -> None:
+        self._image = image
+        self._endpoints = endpoints
+        self._creation = creation
+
+    def __call__(
+        self, request: FindCoordinatorRequest, context: RequestContext
+    ) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
+        if request.key_type == GROUP and self._image.topic(OFFSETS_TOPIC) is None:
+            return self._creation.internal(OFFSETS_TOPIC).addCallback(lambda _: self._answer(request, context))
+        return self._answer(request, context)
+
+    def _answer(self, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+        if context.api_version >= SEVERAL_KEYS_VERSION:
+            return FindCoordinatorResponse(coordinators=[self._find(key, request.key_type, context) for key in request.coordinator_keys])
+        return _single(self._find(request.key, request.key_type, context))
+
+    def _find(self, key: str, key_type: int, context: RequestContext) -> Coordinator:
+        if key_type in (TRANSACTION, SHARE):
+            what = "transactions" if key_type == TRANSACTION else "share groups"
+            return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, f"{what} are not served")
+        if key_type != GROUP:
+            return _nobody(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+        topic = self._image.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
+        partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
+        node = NO_NODE if partition is None else self._endpoints.node(partition.leader, context)
+        if node is NO_NODE:
+            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition has no leader")
+        return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None)
+
+    def failed(self, request: FindCoordinatorRequest, context: RequestContext, error: BrokerError) -> FindCoordinatorResponse:
+        """No coordinator. A topic that cannot be made is, for the client, a coordinator that is not there yet."""
+        message = error.message
+        if context.api_version >= SEVERAL_KEYS_VERSION:
+            keys = request.coordinator_keys
+            return FindCoordinatorResponse(
+                coordinators=[_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys]
+            )
+        return _single(_nobody(request.key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+
+
+def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE.id, host=NO_NODE.host, port=NO_NODE.port, error_code=code, error_message=message)
+
+
+def _single(found: Coordinator) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=found.error_code, error_message=found.error_message, node_id=found.node_id, host=found.host, port=found.port
+    )

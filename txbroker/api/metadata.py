@@ -1,0 +1,124 @@
+"""Metadata (key 3): brokers, topics and who leads what.
+
+Behaviour: a topic that is asked for by name and missing is created when both the client and auto.create.topics.enable allow
+it; the answer waits until it has leaders. Addresses are those of the listener that the client came in by.
+Version notes: v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v8-v10 tell authorised
+operations of the cluster; v10 topic ids, v12 topics asked for by id.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.context import RequestContext
+from txbroker.api.endpoints import Endpoints
+from txbroker.api.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, asked
+from txbroker.api.topic_creation import TopicCreation
+from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from txbroker.cluster.node_data import NO_LEADER
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, check_topic_name
+from txbroker.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from txbroker.wire.schema import Request
+
+ALL_BY_EMPTY_VERSION = 0
+TOPIC_ID_VERSION = 12
+
+
+class MetadataHandler:
+    """Answers from the image; creates topics on the way where that is allowed."""
+
+    request: type[Request] = MetadataRequest
+
+    def __init__(self, image: ClusterImage, endpoints: Endpoints, creation: TopicCreation, cluster_id: str) -> None:
+        self._image = image
+        self._endpoints = endpoints
+        self._creation = creation
+        self._cluster_id = cluster_id
+
+    def __call__(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse | Deferred[MetadataResponse]:
+        wanted = request.topics
+        if wanted is not None and request.allow_auto_topic_creation:
+            missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and self._image.topic(t.name) is None]
+            if missing:
+                created = self._creation.on_demand(missing)
+                if created is not None:
+                    return created.addCallback(lambda failures: self._answer(request, context, failures))
+        return self._answer(request, context, {})
+
+    def _answer(self, request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
+        operations = asked(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
+        everything = request.topics is None or (context.api_version == ALL_BY_EMPTY_VERSION and not request.topics)
+        if everything:
+            topics = [_topic(topic, operations) for _, topic in sorted(self._image.topics.items())]
+        else:
+            topics = [self._wanted(topic, operations, context.api_version, failures) for topic in request.topics or ()]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in self._endpoints.nodes(context)],
+            cluster_id=self._cluster_id,
+            controller_id=self._image.controller_id,
+            topics=topics,
+            cluster_authorized_operations=asked(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
+        )
+
+    def _wanted(
+        self, wanted: MetadataRequestTopic, operations: int, version: int, failures: dict[str, ErrorCode]
+    ) -> MetadataResponseTopic:
+        if wanted.topic_id != NULL_TOPIC_ID:
+            found = self._image.topic_by_id(wanted.topic_id)
+            if version < TOPIC_ID_VERSION:
+                return _missing("" if wanted.name is None else wanted.name, wanted.topic_id, ErrorCode.INVALID_REQUEST)
+            return _missing(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if found is None else _topic(found, operations)
+        name = wanted.name
+        if name is None:
+            return _missing(None if version >= TOPIC_ID_VERSION else "", NULL_TOPIC_ID, ErrorCode.INVALID_REQUEST)
+        found = self._image.topic(name)
+        if found is not None:
+            return _topic(found, operations)
+        if name in failures:
+            return _missing(name, NULL_TOPIC_ID, failures[name])
+        try:
+            check_topic_name(name)
+        except BrokerError as error:
+            return _missing(name, NULL_TOPIC_ID, error.code)
+        return _missing(name, NULL_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def failed(self, request: MetadataRequest, context: RequestContext, error: BrokerError) -> MetadataResponse:
+        """Every topic with the same error."""
+        by_id = context.api_version >= TOPIC_ID_VERSION
+        topics = [_missing(t.name if by_id else t.name or "", t.topic_id, error.code) for t in request.topics or ()]
+        return MetadataResponse(brokers=[], topics=topics, error_code=error.code)
+
+
+def _missing(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS, partitions=[])
+
+
+def _topic(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(index, partition) for index, partition in topic.partitions.items()],
+        topic_authorized_operations=operations,
+    )
+
+
+def _partition(index: int, partition: PartitionImage) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=list(partition.offline_replicas),
+    )
