@@ -112,13 +112,11 @@ def read_records(buffer: Buffer, position: int, header: MessageHeader, bytes_max
 
     The CRC of the entry itself is the caller's matter (`check_crc`), those of inner messages are checked here.
     """
-    key, value = _key_and_value(buffer, position, header)
     if header.codec is Codec.NONE:
+        key, value = _key_and_value(buffer, position, header)
         yield Record(header.last_offset, header.max_timestamp, _copied(key), _copied(value))
         return
-    if value is None:
-        raise CorruptRecords(f"the wrapper message at offset {header.last_offset} is empty")
-    inner_set = decompress(header.codec, value, bytes_max, magic=header.magic)
+    inner_set = unwrap(buffer, position, header, bytes_max)
     base = _base_of(header, _last_offset(inner_set, header))
     for at, entry in iterate(inner_set):
         _check_inner(inner_set, at, entry, header)
@@ -128,6 +126,14 @@ def read_records(buffer: Buffer, position: int, header: MessageHeader, bytes_max
         timestamp = header.max_timestamp if header.log_append_time else entry.max_timestamp
         key, value = _key_and_value(inner_set, at, entry)
         yield Record(offset, timestamp, _copied(key), _copied(value))
+
+
+def unwrap(buffer: Buffer, position: int, header: MessageHeader, bytes_max: int) -> bytes:
+    """The message set inside the wrapper at `position`; CorruptRecords, MESSAGE_TOO_LARGE as `read_records`."""
+    value = _key_and_value(buffer, position, header)[1]
+    if value is None:
+        raise CorruptRecords(f"the wrapper message at offset {header.last_offset} is empty")
+    return decompress(header.codec, value, bytes_max, magic=header.magic)
 
 
 def _key_and_value(buffer: Buffer, position: int, header: MessageHeader) -> tuple[memoryview | None, memoryview | None]:
