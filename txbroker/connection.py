@@ -14,7 +14,7 @@ import struct
 from collections import deque
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.api.context import RequestContext, Session
@@ -137,10 +137,10 @@ class Connection:
             response = route.call(request, context)
         except Exception as error:
             response = self._failed(error, route, request, context)
-        if isinstance(response, Deferred):
-            self._wait(response, route, request, context)
-        elif response is not None:
+        if response.__class__ is route.response:
             self._put(*self._encode(response, route, request, context))
+        elif response is not None:
+            self._wait(response, route, request, context)
 
     def _read_header(self, frame: memoryview, version: int) -> int:
         """Where the body starts; keeps the client id."""
@@ -157,17 +157,21 @@ class Connection:
             slot = _Slot(None)
             self._slots.append(slot)
             self._fill(slot, parts, size)
+            self._measure()
         else:
             self._output += parts
             self.output_bytes += size
-        self._measure()
+            if self.output_bytes > self._output_bytes_max:
+                self.full = True
 
     def _fill(self, slot: _Slot, parts: list[Any], size: int) -> None:
         slot.parts = parts
         slot.size = size
         self._held_bytes += size
 
-    def _wait(self, deferred: Deferred[Any], route: Route, request: Any, context: RequestContext) -> None:
+    def _wait(self, deferred: Any, route: Route, request: Any, context: RequestContext) -> None:
+        if not isinstance(deferred, Deferred):
+            deferred = fail(TypeError(f"a handler of {route.name} returned {type(deferred).__name__}"))
         slot = _Slot(deferred)
         self._slots.append(slot)
         self._measure()
@@ -267,7 +271,7 @@ class Connection:
 
 def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[Any], int]:
     parts = route.encode(response)
-    size = size_of(parts)
+    size = len(parts[0]) if len(parts) == 1 else size_of(parts)
     prefix = response_prefix(route.response_header, size, context.correlation_id)
     parts.insert(0, prefix)
     return parts, size + len(prefix)

@@ -104,6 +104,9 @@ class SendQueue:
         self.size += size
         run: list[Buffer] = []
         for part in parts:
+            if part.__class__ is bytes and len(part) <= PART_JOIN_MAX:
+                run.append(part)
+                continue
             small = _small_bytes(part)
             if small is None:
                 self._join(run)
