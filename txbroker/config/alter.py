@@ -1,13 +1,22 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of the configurations that are stored (KIP-133, KIP-339)."""
+"""What AlterConfigs and IncrementalAlterConfigs make of the configurations that are stored (KIP-133, KIP-226, KIP-339).
+
+Each function returns the new set of stored texts, checked as a whole, and changes nothing. Errors are those of Kafka's
+ConfigAdminManager: INVALID_CONFIG for a topic's bad value, INVALID_REQUEST for a broker's and for requests that make no sense.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from txbroker.config.keys import Key
+from txbroker.config.broker_keys import BROKER_KEYS
+from txbroker.config.keys import InvalidValue, Key, Type, Update, split_list
+from txbroker.config.load import broker_problem
 from txbroker.config.resolve import BrokerConfig
+from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
+from txbroker.config.topics import validate_topic_configs
+from txbroker.errors import BrokerError, ErrorCode
 
 
 class Operation(IntEnum):
@@ -27,23 +36,136 @@ class Change(NamedTuple):
     value: str | None
 
 
-def alter_topic_configs(config: BrokerConfig, current: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
-    """The overrides of a topic after these changes, checked; BrokerError(INVALID_CONFIG or INVALID_REQUEST, sentence)."""
-    raise NotImplementedError
+def alter_topic_configs(config: BrokerConfig, current: Mapping[str, str], changes: Sequence[Change]) -> dict[str, str]:
+    """The overrides of a topic after these changes (IncrementalAlterConfigs)."""
+    altered = apply_incremental(TOPIC_KEYS, lambda name: _topic_inherits(config, name), current, changes)
+    validate_topic_configs(config, altered)
+    return altered
+
+
+def replace_topic_configs(config: BrokerConfig, entries: Sequence[tuple[str, str | None]]) -> dict[str, str]:
+    """The overrides of a topic that get replaced by these (AlterConfigs)."""
+    replaced = _replacement(entries)
+    validate_topic_configs(config, replaced)
+    return replaced
 
 
 def alter_broker_configs(
-    config: BrokerConfig, current: Mapping[str, str], changes: Iterable[Change], *, per_broker: bool
+    config: BrokerConfig, current: Mapping[str, str], changes: Sequence[Change], *, per_broker: bool
 ) -> dict[str, str]:
-    """The dynamic values of one broker (or of the default for all) after these changes, checked; BrokerError as above."""
-    raise NotImplementedError
+    """The dynamic values of this broker, or of the default for all when not `per_broker`, after these changes."""
+    below = config.candidate(broker={}) if per_broker else config.candidate(broker={}, default={})
+    altered = apply_incremental(BROKER_KEYS, lambda name: _text(BROKER_KEYS[name], below, name), current, changes)
+    _check_broker_configs(config, altered, per_broker=per_broker)
+    return altered
 
 
-def validate_broker_configs(config: BrokerConfig, values: Mapping[str, str | None], *, per_broker: bool) -> None:
-    """BrokerError(INVALID_CONFIG or INVALID_REQUEST, sentence) unless these may be the dynamic values (AlterConfigs' replacement)."""
-    raise NotImplementedError
+def replace_broker_configs(config: BrokerConfig, entries: Sequence[tuple[str, str | None]], *, per_broker: bool) -> dict[str, str]:
+    """The dynamic values of this broker, or of the default for all, that get replaced by these (AlterConfigs)."""
+    replaced = _replacement(entries)
+    _check_broker_configs(config, replaced, per_broker=per_broker)
+    return replaced
 
 
-def apply_incremental(keys: Mapping[str, Key], current: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
-    """`current` with the changes applied: SET, DELETE, and APPEND and SUBTRACT on LIST keys; values are not checked."""
-    raise NotImplementedError
+def apply_incremental(
+    keys: Mapping[str, Key], inherited: Callable[[str], str], current: Mapping[str, str], changes: Sequence[Change]
+) -> dict[str, str]:
+    """`current` with the changes applied; the values themselves are not checked.
+
+    APPEND and SUBTRACT are for LIST keys; without a value of their own they begin with the text that `inherited` tells.
+    """
+    _refuse_repeated(change.name for change in changes)
+    altered = dict(current)
+    for name, number, value in changes:
+        operation = _operation(number)
+        if operation is Operation.DELETE:
+            altered.pop(name, None)
+            continue
+        if value is None:
+            raise _bad_request(f"{name} must not be null")
+        if operation is Operation.SET:
+            altered[name] = value
+            continue
+        _need_list(keys, name, operation)
+        before = split_list(altered[name] if name in altered else inherited(name))
+        altered[name] = ",".join(_combine(operation, before, split_list(value)))
+    return altered
+
+
+def _combine(operation: Operation, before: tuple[str, ...], parts: tuple[str, ...]) -> list[str]:
+    if operation is Operation.SUBTRACT:
+        return [part for part in before if part not in parts]
+    return list(dict.fromkeys((*before, *parts)))
+
+
+def _operation(number: int) -> Operation:
+    try:
+        return Operation(number)
+    except ValueError:
+        raise _bad_request(f"{number} is no operation on a configuration") from None
+
+
+def _need_list(keys: Mapping[str, Key], name: str, operation: Operation) -> None:
+    key = keys.get(name)
+    if key is None:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {name[:200]!r}")
+    if key.type is not Type.LIST:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"{operation.name} is not allowed: {name} is not a list")
+
+
+def _replacement(entries: Sequence[tuple[str, str | None]]) -> dict[str, str]:
+    _refuse_repeated(name for name, _ in entries)
+    replaced = {}
+    for name, value in entries:
+        if value is None:
+            raise _bad_request(f"{name} must not be null")
+        replaced[name] = value
+    return replaced
+
+
+def _refuse_repeated(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name:
+            raise _bad_request("A configuration key must not be empty")
+        if name in seen:
+            raise _bad_request(f"{name} is there twice")
+        seen.add(name)
+
+
+def _topic_inherits(config: BrokerConfig, name: str) -> str:
+    server = SERVER_KEYS.get(name)
+    return _text(TOPIC_KEYS[name], config, server) if server is not None else ""
+
+
+def _text(key: Key, config: BrokerConfig, name: str) -> str:
+    return key.format(config.value(name)) or ""
+
+
+# These change with `listener.name.<listener>.` before them only, and TLS and SASL are not supported yet.
+_SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.", "listener.name.")
+
+
+def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, per_broker: bool) -> None:
+    """Unknown keys pass, as in Kafka, where plugins may know them; the whole must pass the checks of a start."""
+    for name, text in values.items():
+        key = BROKER_KEYS.get(name)
+        if name.startswith(_SECURITY_PREFIXES):
+            raise _bad_request(f"{name} cannot change at run time: TLS and SASL are not supported yet")
+        if key is None:
+            continue
+        if key.update is Update.READ_ONLY:
+            raise _bad_request(f"{name} cannot change at run time")
+        if key.update is Update.PER_BROKER and not per_broker:
+            raise _bad_request(f"{name} can be set for one broker only, not for all")
+        try:
+            key.parse(text)
+        except InvalidValue as error:
+            raise _bad_request(str(error)) from None
+    problem = broker_problem(config.candidate(broker=values) if per_broker else config.candidate(default=values))
+    if problem is not None:
+        raise _bad_request(problem.text)
+
+
+def _bad_request(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, message)

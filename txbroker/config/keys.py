@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -163,7 +163,7 @@ def _read_double(text: str) -> float:
     return float(text.rstrip("dDfF"))
 
 
-_READERS = {
+_READERS: Mapping[Type, Callable[[str], Value]] = {
     Type.BOOLEAN: _read_boolean,
     Type.STRING: str,
     Type.INT: lambda text: _read_integer(text, 32),

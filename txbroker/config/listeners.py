@@ -1,14 +1,23 @@
 """The listeners of a broker: where it binds, what it tells clients, and how brokers reach each other.
 
-Kafka's keys `listeners`, `advertised.listeners`, `listener.security.protocol.map`, `inter.broker.listener.name` and
-`security.inter.broker.protocol`, with Kafka's checks.
+Kafka's keys `listeners`, `advertised.listeners`, `listener.security.protocol.map`, `inter.broker.listener.name`,
+`security.inter.broker.protocol` and `controller.listener.names`, with the checks of KafkaConfig and SocketServerConfigs.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import ConfigError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
+
+_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +32,149 @@ class Listener:
     @property
     def wildcard(self) -> bool:
         """Whether it binds to every address, so that no single host can be told to clients."""
-        return self.host in ("", "0.0.0.0", "::")
+        return self.host in _WILDCARDS
+
+    def __str__(self) -> str:
+        return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
     """All listeners of a broker.
 
-    `advertised` maps a listener's name to the host and port that clients are told. A name that is missing there has no
-    advertised address of its own: clients are told the bound one, or, with a wildcard, the address that they reached.
+    `advertised` has what clients are told, by the name of the listener that they reached. A listener that is missing there has no
+    address of its own to tell: clients are told the bound one, or, with a wildcard, the address that they reached. An advertised
+    host "" is the address that the client reached, too, and an advertised port 0 the bound port.
     """
 
     bound: tuple[Listener, ...]
-    advertised: dict[str, Listener]
+    advertised: Mapping[str, Listener]
     inter_broker: str  # the name of the listener that brokers use among themselves
 
 
 def parse_listeners(config: BrokerConfig) -> Listeners:
-    """The listeners that `config` asks for; ConfigError with file, line and key when they make no sense together."""
-    raise NotImplementedError
+    """The listeners that `config` asks for; ConfigError with file, line and key when they make no sense together.
+
+    Listeners of KRaft controllers (`controller.listener.names`) are left out: nothing speaks there.
+    """
+    controllers = {name.upper() for name in config.list("controller.listener.names")}
+    protocols = _protocol_map(config)
+    bound = [listener for listener in _parse(config, "listeners", protocols) if listener.name not in controllers]
+    _check_bound(config, bound)
+    advertised = [listener for listener in _parse(config, "advertised.listeners", protocols) if listener.name not in controllers]
+    _check_advertised(config, advertised, bound)
+    by_name = {listener.name: listener for listener in advertised}
+    return Listeners(tuple(bound), by_name, _inter_broker(config, bound, by_name))
+
+
+def connections_per_ip_overrides(config: BrokerConfig) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: how many connections each of these host names or addresses may have."""
+    limits = {}
+    for part in config.list("max.connections.per.ip.overrides"):
+        host, _, count = part.rpartition(":")
+        limits[host.strip("[]")] = int(count)
+    return limits
+
+
+# name://host:port; the host may be empty, and an IPv6 address has brackets.
+_LISTENER = re.compile(r"([^:/\s]+)://(\[[0-9a-zA-Z:.%]+\]|[0-9a-zA-Z\-._]*):([0-9]{1,5})", re.ASCII)
+
+
+def _parse(config: BrokerConfig, key: str, protocols: Mapping[str, str]) -> list[Listener]:
+    listeners: list[Listener] = []
+    for text in config.list(key):
+        listener = _parse_one(config, key, text, protocols)
+        if any(other.name == listener.name for other in listeners):
+            raise _error(config, key, f"has two listeners named {listener.name}")
+        listeners.append(listener)
+    return listeners
+
+
+def _parse_one(config: BrokerConfig, key: str, text: str, protocols: Mapping[str, str]) -> Listener:
+    match = _LISTENER.fullmatch(text)
+    if match is None:
+        raise _error(config, key, f"has '{text}', which is not name://host:port (IPv6 addresses in brackets)")
+    name, host, port = match.group(1).upper(), match.group(2), int(match.group(3))
+    if host.startswith("["):
+        host = host[1:-1]
+        if not _is_address(IPv6Address, host):
+            raise _error(config, key, f"has '{text}', in which {host} is not an IPv6 address")
+    if port > 65535:
+        raise _error(config, key, f"has '{text}', whose port is above 65535")
+    if name not in protocols:
+        raise _error(config, key, f"has the listener {name}, for which listener.security.protocol.map names no protocol")
+    return Listener(name, host, port, protocols[name])
+
+
+def _check_bound(config: BrokerConfig, bound: Sequence[Listener]) -> None:
+    if not bound:
+        raise _error(config, "listeners", "names no listener that clients could reach")
+    for listener in bound:
+        if listener.protocol not in SUPPORTED_PROTOCOLS:
+            raise _error(config, "listeners", f"has {listener}, which speaks {listener.protocol}; TLS and SASL are not supported yet, only PLAINTEXT")
+    for i, listener in enumerate(bound):
+        same = [other for other in bound[:i] if other.port == listener.port and listener.port != 0]
+        if same and not (len(same) == 1 and _two_families(same[0], listener)):
+            raise _error(config, "listeners", f"has {same[0]} and {listener} on the same port")
+
+
+def _check_advertised(config: BrokerConfig, advertised: Sequence[Listener], bound: Sequence[Listener]) -> None:
+    names = {listener.name for listener in bound}
+    for listener in advertised:
+        if listener.name not in names:
+            raise _error(config, "advertised.listeners", f"has {listener}, but listeners has no {listener.name}")
+        if listener.wildcard and listener.host:
+            raise _error(config, "advertised.listeners", f"has {listener}, an address that no client can reach; name a host")
+
+
+def _inter_broker(config: BrokerConfig, bound: Sequence[Listener], advertised: Mapping[str, Listener]) -> str:
+    """The listener of that name, or of that protocol: Kafka's way, save that the name need not be the protocol's."""
+    # Where addresses are advertised at all, brokers need one too.
+    usable = [listener.name for listener in bound if not advertised or listener.name in advertised]
+    name = config.optional_text("inter.broker.listener.name")
+    protocol = config.text("security.inter.broker.protocol")
+    if name is None:
+        speaking = [listener.name for listener in bound if listener.protocol == protocol and listener.name in usable]
+        if not speaking:
+            raise _error(config, "security.inter.broker.protocol", f"is {protocol}, which no advertised listener speaks")
+        return protocol if protocol in speaking else speaking[0]
+    if "security.inter.broker.protocol" in config.static.values:
+        raise _error(config, "inter.broker.listener.name", "and security.inter.broker.protocol are both set; choose one")
+    if name.upper() not in usable:
+        raise _error(config, "inter.broker.listener.name", f"is {name}, which is not among the advertised listeners ({', '.join(usable)})")
+    return name.upper()
+
+
+def _protocol_map(config: BrokerConfig) -> dict[str, str]:
+    key = "listener.security.protocol.map"
+    protocols: dict[str, str] = {}
+    for pair in config.list(key):
+        name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+        if not colon or not name:
+            raise _error(config, key, f"has '{pair}', which is not name:protocol")
+        if protocol not in PROTOCOLS:
+            raise _error(config, key, f"gives {name} the protocol {protocol}, which is none of {', '.join(PROTOCOLS)}")
+        if name in protocols:
+            raise _error(config, key, f"names {name} twice")
+        protocols[name] = protocol
+    for name in config.list("controller.listener.names"):
+        protocols.setdefault(name.upper(), "PLAINTEXT")  # KIP-801; such a listener is never opened
+    return protocols
+
+
+def _two_families(one: Listener, other: Listener) -> bool:
+    """One IPv4 and one IPv6 address may share a port (KAFKA-14314)."""
+    families = {(_is_address(IPv4Address, host), _is_address(IPv6Address, host)) for host in (one.host, other.host)}
+    return families == {(True, False), (False, True)}
+
+
+def _is_address(family: type[IPv4Address] | type[IPv6Address], host: str) -> bool:
+    try:
+        family(host)
+    except AddressValueError:
+        return False
+    return True
+
+
+def _error(config: BrokerConfig, key: str, problem: str) -> ConfigError:
+    return config.static.error((key, "listeners"), f"{key} {problem}")

@@ -1,14 +1,17 @@
 """Java properties files, `--override key=value` arguments, and where each value was written.
 
-The format is that of `java.util.Properties`; `${env:NAME}` in a value becomes the environment variable, as with Kafka's
+The format is that of `java.util.Properties`; `${env:NAME}` in a value becomes that environment variable, as with Kafka's
 EnvVarConfigProvider. Reading the file itself is the caller's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from txbroker.errors import ConfigError
 
 
 class Origin(NamedTuple):
@@ -32,12 +35,109 @@ class Property:
 # Later sources win: {**parse_properties(...), **parse_overrides(...)}; the environment (KAFKA_...) would be one more such mapping.
 Properties = Mapping[str, Property]
 
+OVERRIDE = Origin("--override")
+
 
 def parse_properties(data: bytes, place: str, environment: Mapping[str, str]) -> dict[str, Property]:
-    """The properties in the bytes of a file called `place`; ConfigError (with file and line) on what cannot be read."""
-    raise NotImplementedError
+    """The properties in the bytes of a file called `place`; of a key that is there twice, the last.
+
+    UTF-8, or Latin-1 (Java's own choice) when it is no UTF-8. ConfigError, with file and line, on a broken \\u escape or a variable
+    that is not in `environment`.
+    """
+    properties = {}
+    for number, line in _logical_lines(_decode(data)):
+        origin = Origin(place, number)
+        key, value = _split(line)
+        try:
+            name = _unescape(key)
+            properties[name] = Property(_expand(_unescape(value), environment), origin)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {error}") from None
+    return properties
 
 
 def parse_overrides(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Property]:
-    """The properties of `--override key=value` arguments; ConfigError when one has no `=`."""
-    raise NotImplementedError
+    """The properties of `--override key=value` arguments, taken as they are; ConfigError when one has no key or no `=`."""
+    properties = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{OVERRIDE} wants key=value, not '{argument}'")
+        try:
+            properties[key.strip()] = Property(_expand(value, environment), OVERRIDE)
+        except ValueError as error:
+            raise ConfigError(f"{OVERRIDE} {key.strip()}: {error}") from None
+    return properties
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+_BLANK = " \t\f"
+_NEW_LINE = re.compile(r"\r\n|\r|\n")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each key's line, its continuations joined, with the number of its first line; comments and blank lines are left out."""
+    lines = enumerate(_NEW_LINE.split(text), 1)
+    for number, line in lines:
+        line = line.lstrip(_BLANK)
+        if not line or line[0] in "#!":
+            continue
+        while _continues(line):
+            _, following = next(lines, (0, ""))
+            line = line[:-1] + following.lstrip(_BLANK)
+        yield number, line
+
+
+def _continues(line: str) -> bool:
+    """Whether an odd number of backslashes ends the line."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+# The key is everything up to the first `=`, `:` or blank without a backslash before it; a lone backslash may end the file.
+_KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+
+
+def _split(line: str) -> tuple[str, str]:
+    match = _KEY_AND_VALUE.fullmatch(line)
+    assert match is not None  # every part of the pattern may be empty
+    return match.group(1), match.group(2)
+
+
+_ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})?|.)?", re.DOTALL)
+_SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(_escaped, text)
+    # Java's characters are UTF-16: two escapes may make one of ours, and half a pair is none.
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    letter, code = match.group(1) or "", match.group(2)
+    if code is not None:
+        return chr(int(code, 16))
+    if letter == "u":
+        raise ValueError("\\u must be followed by four hexadecimal digits")
+    return _SPECIAL.get(letter, letter)
+
+
+_VARIABLE = re.compile(r"\$\{env:([^}]+)\}")
+
+
+def _expand(text: str, environment: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in environment:
+            raise ValueError(f"the environment variable {name} is not set")
+        return environment[name]
+
+    return _VARIABLE.sub(value, text)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from txbroker.config.keys import LONG_MAX, InvalidValue, Value
 from txbroker.config.resolve import BrokerConfig
+from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
+from txbroker.errors import BrokerError, ErrorCode
+
+logger = logging.getLogger("txbroker.config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +58,60 @@ class TopicSettings:
 
 
 def topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> TopicSettings:
-    """The settings of a topic with these overrides on this broker. Overrides that are not valid are left out."""
-    raise NotImplementedError
+    """The settings of a topic with these overrides on this broker.
+
+    Overrides that are not valid are logged and left out; they were checked when they were stored. The timestamp limits `before` and
+    `after` fall back to `message.timestamp.difference.max.ms` where they are not limited themselves (KIP-937, as in 3.9).
+    """
+    values: dict[str, Value] = {}
+    for name, text in overrides.items():
+        try:
+            values[name] = TOPIC_KEYS[name].parse(text)
+        except InvalidValue as error:
+            logger.warning("An override of a topic is ignored: %s", error)
+        except KeyError:
+            logger.warning("An override of a topic is ignored: no topic key is named %s", name)
+    return _settings(config, values)
 
 
 def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:
-    """BrokerError(INVALID_CONFIG, sentence) unless all these overrides together make a valid topic (a null value is refused)."""
-    raise NotImplementedError
+    """BrokerError(INVALID_CONFIG, sentence) unless all these overrides together make a valid topic; a null value is refused."""
+    values: dict[str, Value] = {}
+    for name, text in overrides.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise _invalid(f"Unknown topic configuration {name[:200]!r}")
+        if text is None:
+            raise _invalid(f"{name} must not be null")
+        try:
+            values[name] = key.parse(text)
+        except InvalidValue as error:
+            raise _invalid(str(error)) from None
+    settings = _settings(config, values)
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        raise _invalid(
+            f"min.compaction.lag.ms ({settings.min_compaction_lag_ms}) must not be above "
+            f"max.compaction.lag.ms ({settings.max_compaction_lag_ms})"
+        )
+
+
+def _settings(config: BrokerConfig, overrides: Mapping[str, Value]) -> TopicSettings:
+    values: dict[str, Any] = {}  # checked by the keys, whose types are those of the fields
+    for name, key in TOPIC_KEYS.items():
+        value = overrides.get(name)
+        if value is None and name in SERVER_KEYS:
+            value = config.value(SERVER_KEYS[name])
+        values[field_name(name)] = key.default if value is None else value
+    for limit in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
+        if values[limit] == LONG_MAX:
+            values[limit] = values["message_timestamp_difference_max_ms"]
+    return TopicSettings(**values)
+
+
+def field_name(key: str) -> str:
+    """The field of TopicSettings that holds a topic key."""
+    return key.replace(".", "_")
+
+
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,106 @@
+"""What DescribeConfigs tells: every key with its value, where that comes from, and what it would be otherwise (KIP-226, KIP-569)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from txbroker.config.broker_keys import BROKER_KEYS
+from txbroker.config.keys import InvalidValue, Key, Type, Update
+from txbroker.config.resolve import BrokerConfig, Found, Source
+from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One of the places that a value could come from; `value` is None for secrets."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One row of DescribeConfigs; `value` is None when unset or secret; the first synonym is the one in force."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    type: Type
+    synonyms: tuple[Synonym, ...]
+    documentation: str
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """Every broker key, with the value that was written for that very key, not for a synonym.
+
+    Keys that nobody knows are listed as secrets: what they hold cannot be told.
+    """
+    known = [_broker_entry(key, config.found(key.name)) for key in BROKER_KEYS.values()]
+    return known + _unknown_entries(config)
+
+
+def describe_default(config: BrokerConfig) -> list[ConfigEntry]:
+    """The dynamic values for all brokers, and nothing else: what Kafka tells about the broker named ""."""
+    entries = []
+    for key in BROKER_KEYS.values():
+        dynamic = [found for found in config.found(key.name) if found.source is Source.DYNAMIC_DEFAULT_BROKER_CONFIG]
+        if any(found.key is key for found in dynamic):
+            entries.append(_broker_entry(key, dynamic))
+    return entries
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every topic key, for a topic with these overrides on this broker."""
+    return [_topic_entry(config, key, overrides.get(key.name)) for key in TOPIC_KEYS.values()]
+
+
+def _broker_entry(key: Key, found: Iterable[Found]) -> ConfigEntry:
+    chain = list(found)
+    while chain and chain[0].key is not key:
+        del chain[0]
+    value = chain[0].value if chain else None
+    source = chain[0].source if chain else Source.DEFAULT_CONFIG
+    shown = None if key.sensitive else key.format(value)
+    synonyms = tuple(map(_synonym, chain))
+    return ConfigEntry(
+        key.name, shown, source, key.update is Update.READ_ONLY, key.sensitive, key.type, synonyms, _documentation(key)
+    )
+
+
+def _topic_entry(config: BrokerConfig, key: Key, override: str | None) -> ConfigEntry:
+    server = SERVER_KEYS.get(key.name)
+    synonyms = [_synonym(found) for found in config.found(server)] if server is not None else []
+    value = config.value(server) if server is not None else None
+    shown = key.format(key.default if value is None else value)
+    source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+    if override is not None:
+        try:
+            shown = key.format(key.parse(override))
+        except InvalidValue:
+            pass  # not in force either
+        else:
+            source = Source.DYNAMIC_TOPIC_CONFIG
+            synonyms.insert(0, Synonym(key.name, shown, source))
+    return ConfigEntry(key.name, shown, source, False, key.sensitive, key.type, tuple(synonyms), _documentation(key))
+
+
+def _unknown_entries(config: BrokerConfig) -> list[ConfigEntry]:
+    sources = dict.fromkeys(config.static.unknown, Source.STATIC_BROKER_CONFIG)
+    sources.update(dict.fromkeys(config.unknown_dynamic, Source.DYNAMIC_BROKER_CONFIG))
+    return [
+        ConfigEntry(name, None, source, True, True, Type.UNKNOWN, (Synonym(name, None, source),), "")
+        for name, source in sources.items()
+    ]
+
+
+def _synonym(found: Found) -> Synonym:
+    key = found.key
+    return Synonym(key.name, None if key.sensitive else key.format(found.value), found.source)
+
+
+def _documentation(key: Key) -> str:
+    return key.documentation if key.effective else f"{key.documentation} Accepted, but without effect on this broker."

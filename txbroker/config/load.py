@@ -1,0 +1,101 @@
+"""The configuration that a broker starts with, and what its keys must say together (KafkaConfig.validateValues)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from txbroker.config.properties import Properties
+from txbroker.config.resolve import BrokerConfig
+
+CLEANER_BYTES_PER_THREAD_MIN = 1024 * 1024
+
+
+class Problem(NamedTuple):
+    """What is wrong, and the keys that together make it so."""
+
+    names: tuple[str, ...]
+    text: str
+
+
+def load_broker_config(properties: Properties) -> BrokerConfig:
+    """The configuration to start with; ConfigError, with file, line and key, when a value is bad by itself or beside others.
+
+    Its `static.warnings` are for the log: unknown keys, and keys that have no effect here.
+    """
+    config = BrokerConfig(properties)
+    problem = broker_problem(config)
+    if problem is not None:
+        raise config.static.error(*problem)
+    return config
+
+
+def broker_problem(config: BrokerConfig) -> Problem | None:
+    """The first thing that is wrong with the values of several keys together."""
+    for names, check in _CHECKS:
+        text = check(config)
+        if text is not None:
+            return Problem(names, text)
+    return None
+
+
+def _log_directories(config: BrokerConfig) -> str | None:
+    directories = config.list("log.dirs")
+    if not directories or "" in directories:
+        return "log.dirs must name at least one directory, and no empty one"
+    repeated = [directory for directory in directories if directories.count(directory) > 1]
+    return f"log.dirs names {repeated[0]} twice" if repeated else None
+
+
+def _broker_id(config: BrokerConfig) -> str | None:
+    broker_id, highest = config.int("broker.id"), config.int("reserved.broker.max.id")
+    if broker_id == -1 and not config.boolean("broker.id.generation.enable"):
+        return "broker.id must be given when broker.id.generation.enable is false"
+    if broker_id > highest and config.boolean("broker.id.generation.enable"):
+        return f"broker.id is {broker_id}; it must not be above reserved.broker.max.id ({highest}), beyond which ids are generated"
+    return None
+
+
+def _session_timeouts(config: BrokerConfig) -> str | None:
+    low, high = config.int("group.min.session.timeout.ms"), config.int("group.max.session.timeout.ms")
+    if low > high:
+        return f"group.min.session.timeout.ms is {low}; it must not be above group.max.session.timeout.ms ({high})"
+    return None
+
+
+def _queued_bytes(config: BrokerConfig) -> str | None:
+    queued, largest = config.int("queued.max.request.bytes"), config.int("socket.request.max.bytes")
+    if 0 < queued < largest:
+        return f"queued.max.request.bytes is {queued}; it must be at least socket.request.max.bytes ({largest}), or -1"
+    return None
+
+
+def _connections_per_ip(config: BrokerConfig) -> str | None:
+    if config.int("max.connections.per.ip") == 0 and not config.text("max.connections.per.ip.overrides"):
+        return "max.connections.per.ip is 0, which needs max.connections.per.ip.overrides to let anybody in"
+    return None
+
+
+def _cleaner_memory(config: BrokerConfig) -> str | None:
+    size, threads = config.int("log.cleaner.dedupe.buffer.size"), config.int("log.cleaner.threads")
+    if config.boolean("log.cleaner.enable") and size < threads * CLEANER_BYTES_PER_THREAD_MIN:
+        return f"log.cleaner.dedupe.buffer.size is {size}; it must be at least 1 MiB for each of log.cleaner.threads ({threads})"
+    return None
+
+
+def _offsets_acks(config: BrokerConfig) -> str | None:
+    acks, replicas = config.int("offsets.commit.required.acks"), config.int("offsets.topic.replication.factor")
+    if not -1 <= acks <= replicas:
+        return f"offsets.commit.required.acks is {acks}; it must be from -1 to offsets.topic.replication.factor ({replicas})"
+    return None
+
+
+_CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...] = (
+    (("log.dirs", "log.dir"), _log_directories),
+    (("broker.id", "reserved.broker.max.id", "broker.id.generation.enable"), _broker_id),
+    (("group.min.session.timeout.ms", "group.max.session.timeout.ms"), _session_timeouts),
+    (("queued.max.request.bytes", "socket.request.max.bytes"), _queued_bytes),
+    (("max.connections.per.ip",), _connections_per_ip),
+    (("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"), _cleaner_memory),
+    (("offsets.commit.required.acks", "offsets.topic.replication.factor"), _offsets_acks),
+)
