@@ -15,7 +15,8 @@ from typing import Protocol
 
 from txbroker.errors import StorageError
 
-Buffer = bytes | bytearray | memoryview | mmap.mmap
+Buffer = bytes | bytearray | memoryview
+Mapped = bytes | mmap.mmap
 
 
 class File(Protocol):
@@ -60,14 +61,14 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes | None:
         """All bytes of a small file; None when it does not exist."""
 
-    def map(self, path: str) -> Buffer:
+    def map(self, path: str) -> Mapped:
         """The bytes of a file as they are now, paged in on demand; empty when it does not exist."""
 
     def write(self, path: str, data: Buffer) -> None:
         """Make a file of exactly these bytes, in place and not synced: for what a CRC guards or what can be made anew."""
 
-    def replace(self, path: str, data: Buffer) -> None:
-        """Put these bytes in place of a file at once, and durably: written beside it, synced, renamed, directory synced."""
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        """Put these bytes in place of a file at once: written beside it and renamed; with `sync` also durably."""
 
     def append(self, path: str, data: Buffer) -> None:
         """Add bytes at a file's end; made when missing."""
@@ -190,7 +191,7 @@ class OsDisk:
         except OSError as error:
             raise _failed("read", path, error) from error
 
-    def map(self, path: str) -> Buffer:
+    def map(self, path: str) -> Mapped:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -217,13 +218,14 @@ class OsDisk:
         except OSError as error:
             raise _failed("write", path, error) from error
 
-    def replace(self, path: str, data: Buffer) -> None:
-        self._write(path + ".tmp", data, sync=True)
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        self._write(path + ".tmp", data, sync=sync)
         try:
             os.replace(path + ".tmp", path)
         except OSError as error:
             raise _failed("replace", path, error) from error
-        self.sync(os.path.dirname(path))
+        if sync:
+            self.sync(os.path.dirname(path))
 
     def append(self, path: str, data: Buffer) -> None:
         OsFile(path).append(data)

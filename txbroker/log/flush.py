@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from txbroker.log.disk import Disk, File
 
 
 class FlushPlan:
-    """Files to sync so that everything below `offset` is durable. `sync()` may run in a worker."""
+    """Files to sync so that everything below `offset` is durable. `sync()` may run in a worker.
 
-    __slots__ = ("_disk", "_files", "_paths", "offset")
+    `generation` is the log's when the plan was made: a plan from before a truncation proves nothing after it.
+    """
 
-    def __init__(self, disk: Disk, offset: int, files: list[File], paths: list[str]) -> None:
+    __slots__ = ("_disk", "_files", "_paths", "generation", "offset")
+
+    def __init__(self, disk: Disk, offset: int, files: Sequence[File], paths: Sequence[str], *, generation: int) -> None:
         self.offset = offset
+        self.generation = generation
         self._disk = disk
         self._files = files
         self._paths = paths

@@ -6,32 +6,100 @@ The high watermark belongs to `cluster/partition.py` and comes in as an argument
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.log import lookup
 from txbroker.log.config import LogConfig
-from txbroker.log.disk import Disk
+from txbroker.log.disk import Disk, File
+from txbroker.log.files import PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.log.markers import read_marker
+from txbroker.log.metadata import format_metadata, parse_metadata
+from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
+from txbroker.log.recovery import Loaded, Loader, first_offset_of
+from txbroker.log.region import EMPTY, Region
+from txbroker.log.replay import replay_batch, replay_range
+from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
+from txbroker.log.validate import Validated, unpacked_bytes_max, validate
 from txbroker.log.values import AbortedTransaction, Appended, EpochEnd, Later, Origin, Read, TimestampOffset, at_once
-from txbroker.names import TopicPartition
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
+from txbroker.wire.batch import CONTROL, BatchHeader, stamp
+from txbroker.wire.entries import EntryHeader, Scan
 
-PRODUCER_ID_EXPIRATION_MS = 86_400_000
+logger = logging.getLogger("txbroker.log")
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
+
+
+def no_jitter(below: int) -> int:
+    """A `random_below` for tools and tests."""
+    return 0
 
 
 class Log:
-    """The log of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset)."""
+    """The log of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
 
-    directory: str
-    topic_partition: TopicPartition
-    topic_id: bytes  # names.NULL_TOPIC_ID until assigned
-    config: LogConfig
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int  # everything below is synced
-    last_flush_ms: int  # for flush.ms
-    segments: list[Segment]
-    leader_epochs: LeaderEpochs
-    producers: ProducerStates
+    `topic_id` is NULL_TOPIC_ID until assigned; `last_flush_ms` is for flush.ms; `segments` are ascending and the last is active.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_disk",
+        "_generation",
+        "_later",
+        "_random_below",
+        "_snapshots",
+        "_unsynced",
+        "config",
+        "directory",
+        "last_flush_ms",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        loaded: Loaded,
+        *,
+        disk: Disk,
+        config: LogConfig,
+        now_ms: int,
+        later: Later,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.last_flush_ms = now_ms
+        self.segments = loaded.segments
+        self.leader_epochs: LeaderEpochs = loaded.leader_epochs
+        self.producers: ProducerStates = loaded.producers
+        self._snapshots: Snapshots = loaded.snapshots
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._disk = disk
+        self._later = later
+        self._random_below = random_below
+        self._generation = 0
+        self._unsynced: set[str] = {directory} if loaded.changed else set()
+        content = disk.read(self._metadata_path)
+        self.topic_id = NULL_TOPIC_ID if content is None else parse_metadata(content, self._metadata_path)
 
     @classmethod
     def open(
@@ -46,89 +114,424 @@ class Log:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         later: Later = at_once,
+        random_below: Callable[[int], int] = no_jitter,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> Log:
         """Load a log, or make an empty one (the directory is made too). May run in a worker; touches this directory only.
 
-        `clean`: the last shutdown was clean; otherwise segments from `recovery_point` on are scanned, indexes made anew,
-        and a torn tail is cut. `log_start_offset` and `recovery_point` come from the directory's checkpoints.
+        `clean`: the last shutdown was clean; otherwise segments from `recovery_point` on are read in full, indexes made anew, and
+        a torn tail is cut. `log_start_offset` and `recovery_point` come from the directory's checkpoints. `random_below(n)` gives
+        a number in [0, n) for segment.jitter.ms.
         """
+        loaded = Loader(
+            directory,
+            topic_partition,
+            disk=disk,
+            config=config,
+            now_ms=now_ms,
+            clean=clean,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        ).load()
+        return cls(
+            directory, topic_partition, loaded, disk=disk, config=config, now_ms=now_ms, later=later, random_below=random_below
+        )
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    # Append
 
     def append(self, records: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
         """Validate and append a leader's records. `records` must be writable: offsets and epoch are stamped in place.
 
         BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP,
-        UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-        TRANSACTION_COORDINATOR_FENCED; StorageError. After any of them the log is as it was.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED; StorageError.
+        After any of them the log is as it was.
         """
+        config = self.config
+        validated = validate(records, config, now_ms, origin)
+        batch, header, append_time_ms = validated
+        if header.attributes & CONTROL:
+            return self._append_marker(validated, leader_epoch, now_ms)
+        has_producer = header.producer_id >= 0
+        if has_producer:
+            original = self.producers.check(header, origin)
+            if original is not None:
+                append_time_ms = original.timestamp if append_time_ms >= 0 else -1
+                return Appended(original.first_offset, original.last_offset, append_time_ms, self.log_start_offset, True)
+        first_offset = self.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        self._write(batch, header, leader_epoch, now_ms)
+        if has_producer:
+            self.producers.update(header, first_offset)
+        if last_offset - self.recovery_point >= config.flush_messages - 1:
+            self.flush(now_ms)
+        return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset)
+
+    def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> None:
+        """Stamp a leader's batch with the next offset and its epoch, and write it into the active segment, or a new one."""
+        first_offset = self.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        active = self.segments[-1]
+        if active.should_roll(header.size, max_timestamp, last_offset, now_ms, self.config):
+            active = self._roll(first_offset, now_ms)
+        if leader_epoch != self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, first_offset)
+        stamp(batch, 0, first_offset, leader_epoch)
+        active.append(batch, last_offset, max_timestamp, first_offset)
+        self.log_end_offset = last_offset + 1
+
+    def _append_marker(self, validated: Validated, leader_epoch: int, now_ms: int) -> Appended:
+        """Append a control batch of a coordinator, which ends a transaction if it is a marker."""
+        batch, header, _ = validated
+        marker = read_marker(batch, 0, header)
+        if marker is not None:
+            self.producers.check_marker(marker)
+        offset = self.log_end_offset
+        self._write(batch, header, leader_epoch, now_ms)
+        aborted = self.producers.end_transaction(marker, offset) if marker is not None else None
+        if aborted is not None:
+            self.segments[-1].txn_index.append(aborted)
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush(now_ms)
+        return Appended(offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def append_replicated(self, records: memoryview, *, now_ms: int) -> Appended:
-        """Append what a leader sent, offsets and epochs as they are; they must go up from the log's end (gaps allowed)."""
+        """Append what a leader sent, offsets and epochs as they are. A torn last batch is left out.
+
+        CORRUPT_MESSAGE for a wrong CRC, and unless offsets go up from the log's end (gaps are allowed: the leader's log may be
+        compacted).
+        """
+        batches: list[tuple[int, EntryHeader]] = []
+        scan = Scan(records, check_crc=True)
+        expected = self.log_end_offset
+        for at, header in scan:
+            first_offset = first_offset_of(header)
+            if first_offset < expected:
+                raise CorruptRecords(f"offset {first_offset} was sent for {self.topic_partition}, which ends at {expected}")
+            expected = header.last_offset + 1
+            batches.append((at, header))
+        scan.raise_if_corrupt()
+        before = self.log_end_offset
+        run: list[tuple[int, EntryHeader]] = []
+        for at, header in batches:
+            pending = at - run[0][0] if run else 0
+            if self.segments[-1].should_roll(pending + header.size, header.max_timestamp, header.last_offset, now_ms, self.config):
+                self._write_run(records, run)
+                run = []
+                if self.segments[-1].size:
+                    self._roll(first_offset_of(header), now_ms)
+            run.append((at, header))
+        self._write_run(records, run)
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush(now_ms)
+        return Appended(before, self.log_end_offset - 1, -1, self.log_start_offset)
+
+    def _write_run(self, records: memoryview, run: Sequence[tuple[int, EntryHeader]]) -> None:
+        """Write neighbouring batches of a leader into the active segment, all or none."""
+        if not run:
+            return
+        start, end = run[0][0], run[-1][0] + run[-1][1].size
+        active = self.segments[-1]
+        for _, header in run:
+            if header.leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(header.leader_epoch, first_offset_of(header))
+        active.append_all(records[start:end], [(header.size, header.last_offset, header.max_timestamp) for _, header in run])
+        self.log_end_offset = run[-1][1].last_offset + 1
+        for at, header in run:
+            aborted = replay_batch(self.producers, records, at, header)
+            if aborted is not None:
+                active.txn_index.append(aborted)
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment and begin a new one; nothing when the active one is empty."""
+        if self.segments[-1].size:
+            self._roll(self.log_end_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Begin a segment at `base_offset`; what is closed is synced in a worker."""
+        closed = self.segments[-1]
+        closed.seal()
+        self._snapshots.take(self.producers, base_offset)
+        if closed.size == 0:
+            # Its base is too far below the next offset: nothing of it is of use.
+            self._drop([closed])
+        segment = self._new_segment(base_offset, now_ms)
+        self._unsynced.update((self._snapshots.path(base_offset), self.directory))
+        if closed.size:
+            self._unsynced.update(closed.index_paths())
+            plan = self.flush_plan()
+            if plan is not None:
+                self._later(0, plan.sync, lambda: self.flushed(plan, now_ms))
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        config = self.config
+        jitter_max = min(config.segment_jitter_ms, config.segment_ms)
+        segment = Segment(
+            self._disk,
+            self.directory,
+            base_offset,
+            size=0,
+            created_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            jitter_ms=self._random_below(jitter_max) if jitter_max > 0 else 0,
+        )
+        segment.create()
+        self.segments.append(segment)
+        self._bases.append(base_offset)
+        return segment
+
+    # Read
 
     def read(self, offset: int, bytes_max: int, *, offset_end: int, whole_first_batch: bool = False) -> Read:
         """A region from the batch that holds `offset` on, within one segment, never past `offset_end` (exclusive).
 
         Empty at `offset_end` and above it up to the log's end; OFFSET_OUT_OF_RANGE outside of the log.
         """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition}, which has [{self.log_start_offset}, {log_end_offset})",
+            )
+        if offset >= offset_end:
+            return Read(EMPTY, offset_end, 0)
+        segments, bases = self.segments, self._bases
+        at = bisect_right(bases, offset) - 1 if offset < bases[-1] else len(bases) - 1
+        segment = segments[at]
+        place = segment.locate(offset)
+        while place is None:  # compaction may leave a segment's last offsets without a batch
+            at += 1
+            if at == len(segments):
+                return Read(EMPTY, offset_end, 0)
+            segment = segments[at]
+            place = segment.locate(offset)
+        position, batch_bytes = place
+        segment_end = log_end_offset if at + 1 == len(bases) else bases[at + 1]
+        end = segment.size if offset_end >= segment_end else segment.end_position(offset_end)
+        length = end - position
+        if length <= 0:
+            return Read(EMPTY, offset_end, 0)
+        if length > bytes_max:
+            length = bytes_max
+            if length < batch_bytes:
+                if not whole_first_batch:
+                    return Read(EMPTY, offset_end, batch_bytes)
+                length = batch_bytes
+        return Read(Region(segment.file, position, length), min(offset_end, segment_end), batch_bytes)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record (by offset) whose timestamp is `timestamp` or later."""
+        return lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, unpacked_bytes_max(self.config))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp, the first of equals."""
+        return lookup.offset_of_max_timestamp(self.segments, unpacked_bytes_max(self.config))
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd: ...
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where the largest epoch that is not above `epoch` ends (OffsetForLeaderEpoch)."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """The first offset of the earliest transaction that is open, or whose end is not below the high watermark."""
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, end)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[max(0, bisect_right(self._bases, start) - 1) :]:
+            for aborted in segment.txn_index.entries:
+                if aborted.last_offset >= start and aborted.first_offset < end:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end:
+                    return found
+        return found
+
+    # Cutting at the start
 
     def advance_start(self, offset: int) -> bool:
         """Move the log's start up (DeleteRecords, a leader's start); False when it is there already.
 
         The caller checks the high watermark. Whole segments below it go with the next `delete_expired`.
         """
+        if offset > self.log_end_offset:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} ends at {self.log_end_offset}, below {offset}")
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        self.producers.forget_ended_below(offset)
+        return True
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> int:
         """Delete old segments by retention (cleanup.policy delete) and below the start (always); how many."""
+        expired = expired_segments(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+        )
+        if not expired:
+            return 0
+        for segment, reason in expired:
+            logger.info("%s: the segment at offset %d is deleted: %s", self.topic_partition, segment.base_offset, reason)
+        if len(expired) == len(self.segments):
+            self._roll(self.log_end_offset, now_ms)
+        self._drop([segment for segment, _ in expired])
+        self.advance_start(self._bases[0])
+        return len(expired)
 
-    def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin a new one; nothing when the active one is empty."""
+    def _drop(self, dropped: Sequence[Segment]) -> None:
+        """Take segments out of the log; their files go after file.delete.delay.ms, and readers keep those that they hold."""
+        gone = set(map(id, dropped))
+        self.segments[:] = [segment for segment in self.segments if id(segment) not in gone]
+        self._bases = [segment.base_offset for segment in self.segments]
+        paths = [path for segment in dropped for path in segment.mark_deleted()]
+        for segment in dropped:
+            if segment.base_offset not in self._bases:
+                paths += self._snapshots.mark_deleted(segment.base_offset)
+        disk = self._disk
+
+        def remove() -> None:
+            for path in paths:
+                disk.remove(path)
+
+        self._later(self.config.file_delete_delay_ms, remove)
+
+    # Cutting at the end
 
     def truncate_to(self, offset: int) -> bool:
         """Cut the log so that it ends at `offset` or at the border of the batch that holds it; False when nothing was cut."""
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self._bases[0]:
+            self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)
+            return True
+        self._generation += 1
+        at = bisect_right(self._bases, offset) - 1
+        if at + 1 < len(self.segments):
+            self._drop(self.segments[at + 1 :])
+        found = self.segments[at].find(offset)
+        end = offset
+        if found is not None:
+            end = min(offset, found.base_offset)
+            self.segments[at].cut(found.position, end)
+        self._end_at(end)
+        self._snapshots.keep_only(lambda snapshot: snapshot <= end)
+        known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
+        replay_range(self.producers, self.segments, known, end)
+        return True
+
+    def _end_at(self, end: int) -> None:
+        self.log_end_offset = end
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.recovery_point = min(self.recovery_point, end)
+        self.leader_epochs.truncate_from_end(end)
 
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
         """Drop everything; the log is empty and starts and ends at `offset`."""
+        self._generation += 1
+        self._drop(list(self.segments))
+        self._new_segment(offset, now_ms)
+        self._unsynced = {self.directory}
+        self.leader_epochs.clear()
+        self.producers.clear()
+        self._snapshots.keep_only(lambda _: False)
+        self._end_at(offset)
+        self.log_start_offset = offset
+
+    # Durability
 
     def flush_plan(self) -> FlushPlan | None:
-        """What must be synced for the log to be durable up to its end now; None when it is. Run `plan.sync()` in a worker."""
+        """What must be synced for the log to be durable up to its end now; None when it is. Run `plan.sync()` in a worker.
+
+        Each plan must be run, since it takes files with it that no other plan will name. Indexes of the active segment are not
+        among them: after an unclean end they are made anew.
+        """
+        offset = self.log_end_offset
+        if self.recovery_point >= offset and not self._unsynced and not self.leader_epochs.unsynced:
+            return None
+        first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
+        files: list[File] = [segment.file for segment in self.segments[first:] if self.recovery_point < offset]
+        paths = sorted(self._unsynced)
+        if self.leader_epochs.unsynced:
+            paths = sorted({*paths, self.leader_epochs.path, self.directory})
+        self._unsynced = set()
+        self.leader_epochs.unsynced = False
+        return FlushPlan(self._disk, offset, files, paths, generation=self._generation)
 
     def flushed(self, plan: FlushPlan, now_ms: int) -> None:
         """`plan` was synced: moves the recovery point."""
+        self.last_flush_ms = now_ms
+        if plan.generation == self._generation:
+            self.recovery_point = max(self.recovery_point, plan.offset)
 
     def flush(self, now_ms: int) -> None:
         """Sync in place."""
-
-    def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were silent for producer.id.expiration.ms; how many."""
-
-    def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write partition.metadata; INCONSISTENT_TOPIC_ID when it holds another id."""
-
-    def reconfigure(self, config: LogConfig) -> None: ...
-
-    def rename_directory(self, directory: str) -> None:
-        """Move the log's directory (to `….<uuid>-delete`, for instance)."""
+        plan = self.flush_plan()
+        if plan is not None:
+            plan.sync()
+            self.flushed(plan, now_ms)
 
     def close(self, now_ms: int) -> None:
         """Write indexes and the producers' snapshot, sync all. The log must not be used afterwards."""
+        for segment in self.segments:
+            if segment.seal():
+                self._unsynced.update(segment.index_paths())
+        if self.log_end_offset > self.log_start_offset and self._snapshots.take(self.producers, self.log_end_offset):
+            self._unsynced.update((self._snapshots.path(self.log_end_offset), self.directory))
+        self.flush(now_ms)
+        for segment in self.segments:
+            segment.forget_file()
 
     def delete(self) -> None:
         """Remove the directory with all files. May run in a worker once nobody uses the log."""
+        self._disk.remove_tree(self.directory)
+
+    # Settings and names
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were silent for producer.id.expiration.ms; how many."""
+        return self.producers.expire(now_ms)
+
+    @property
+    def _metadata_path(self) -> str:
+        return f"{self.directory}/{PARTITION_METADATA}"
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Write partition.metadata; INCONSISTENT_TOPIC_ID when the log has another id."""
+        if topic_id == self.topic_id:
+            return
+        if self.topic_id != NULL_TOPIC_ID:
+            raise BrokerError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"{self.topic_partition} has topic id {id_to_text(self.topic_id)} and not {id_to_text(topic_id)}",
+            )
+        self._disk.replace(self._metadata_path, format_metadata(topic_id), sync=False)
+        self._unsynced.update((self._metadata_path, self.directory))
+        self.topic_id = topic_id
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take new settings; the active segment keeps its jitter."""
+        self.config = config
+        for segment in self.segments:
+            segment.index_interval_bytes = config.index_interval_bytes
+
+    def rename_directory(self, directory: str) -> None:
+        """Move the log's directory (to `….<uuid>-delete`, for instance)."""
+        self._disk.rename(self.directory, directory)
+        self.directory = directory
+        self._snapshots.directory = directory
+        self.leader_epochs.move(directory)
+        for segment in self.segments:
+            segment.move(directory)
+        self._unsynced = {directory}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import Region
 
 
@@ -67,6 +68,22 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class RecordError(NamedTuple):
+    """Why one record was refused; `batch_index` counts within its batch (KIP-467)."""
+
+    batch_index: int
+    message: str
+
+
+class RejectedRecords(BrokerError):
+    """A batch was refused for what some of its records are (INVALID_RECORD, INVALID_TIMESTAMP)."""
+
+    def __init__(self, code: ErrorCode, record_errors: list[RecordError]) -> None:
+        first = record_errors[0]
+        super().__init__(code, f"{len(record_errors)} records were refused, the first at index {first.batch_index}: {first.message}")
+        self.record_errors = record_errors
 
 
 class Later(Protocol):

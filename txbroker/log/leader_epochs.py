@@ -1,0 +1,139 @@
+"""Which leader epoch began at which offset: the file leader-epoch-checkpoint (Kafka's LeaderEpochFileCache, KIP-101, KIP-279).
+
+The file is a checkpoint (see `checkpoints.py`) of lines `epoch start-offset`, ascending in both. It is put in place at once
+but not synced here: batches carry their epoch too, recovery reads it from those that were not flushed, and a flush syncs the
+file with them.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from txbroker.log.checkpoints import MalformedCheckpoint, format_lines, number, parse_lines
+from txbroker.log.disk import Disk
+from txbroker.log.files import LEADER_EPOCHS
+from txbroker.log.values import EpochEnd
+
+logger = logging.getLogger("txbroker.log")
+
+NO_EPOCH = -1
+_EPOCH_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
+
+class LeaderEpochs:
+    """Epochs with their start offsets, ascending in both."""
+
+    __slots__ = ("_disk", "_epochs", "_path", "_starts", "intact", "unsynced")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """`intact` is False when there was a file and it could not be read: the batches must tell then.
+
+        `unsynced`: the file was put in place and no flush has taken it up yet.
+        """
+        self._disk = disk
+        self._path = f"{directory}/{LEADER_EPOCHS}"
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.intact = True
+        self.unsynced = False
+        content = disk.read(self._path)
+        if content is not None:
+            try:
+                self._parse(content)
+            except MalformedCheckpoint as error:
+                logger.warning("%s: %s; leader epochs are taken from the record batches", self._path, error)
+                self._epochs, self._starts = [], []
+                self.intact = False
+
+    def _parse(self, content: bytes) -> None:
+        for epoch_text, start_text in parse_lines(content, 2):
+            epoch, start = number(epoch_text, 0, _EPOCH_MAX), number(start_text, 0, _OFFSET_MAX)
+            if self._epochs and (epoch <= self._epochs[-1] or start < self._starts[-1]):
+                raise MalformedCheckpoint(f"epoch {epoch} from offset {start} on does not follow what is above it")
+            self._epochs.append(epoch)
+            self._starts.append(start)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._epochs, self._starts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    @property
+    def path(self) -> str:
+        """The checkpoint file."""
+        return self._path
+
+    @property
+    def latest(self) -> int:
+        """The last epoch; -1 when none is known."""
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which the record at `offset` was appended; -1 when that is not known."""
+        at = bisect_right(self._starts, offset) - 1
+        return self._epochs[at] if at >= 0 else NO_EPOCH
+
+    def assign(self, epoch: int, start: int) -> None:
+        """Note that `epoch` begins at `start`; entries which that contradicts go."""
+        if self.note(epoch, start):
+            self.write()
+
+    def note(self, epoch: int, start: int) -> bool:
+        """As `assign`, but in memory: `write` follows. Whether anything changed."""
+        if epoch < 0 or (self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]):
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest known epoch not above `epoch`, and where it ends; (-1, -1) for an epoch above all known ones.
+
+        An epoch before all known ones ends where the first one begins.
+        """
+        if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return EpochEnd(-1, -1)
+        if epoch == self._epochs[-1]:
+            return EpochEnd(epoch, log_end_offset)
+        at = bisect_right(self._epochs, epoch)
+        return EpochEnd(self._epochs[at - 1] if at else epoch, self._starts[at])
+
+    def truncate_from_end(self, offset: int) -> None:
+        """The log ends at `offset` now: drop epochs that begin there or later."""
+        if not self._starts or self._starts[-1] < offset:
+            return
+        while self._starts and self._starts[-1] >= offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self.write()
+
+    def truncate_from_start(self, offset: int) -> None:
+        """The log begins at `offset` now: what began earlier begins there, and only the last such epoch stays."""
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0 or (at == 0 and self._starts[0] == offset):
+            return
+        self._epochs = self._epochs[at:]
+        self._starts = [offset, *self._starts[at + 1 :]]
+        self.write()
+
+    def clear(self) -> None:
+        if self._epochs:
+            self._epochs, self._starts = [], []
+            self.write()
+
+    def write(self) -> None:
+        """Put the file in place, not synced."""
+        entries = (f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True))
+        self._disk.replace(self._path, format_lines(entries), sync=False)
+        self.unsynced = True
+
+    def move(self, directory: str) -> None:
+        """The log's directory has another name now."""
+        self._path = f"{directory}/{LEADER_EPOCHS}"

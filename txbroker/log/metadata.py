@@ -1,0 +1,32 @@
+"""The file partition.metadata: which topic id a directory belongs to (Kafka's PartitionMetadataFile, KIP-516).
+
+Two lines, `version: 0` and `topic_id: ` with 22 characters of base64url.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from txbroker.names import NULL_TOPIC_ID, id_from_text, id_to_text
+
+logger = logging.getLogger("txbroker.log")
+
+_VERSION = "version: 0"
+_TOPIC_ID = "topic_id: "
+
+
+def format_metadata(topic_id: bytes) -> bytes:
+    """The file's content."""
+    return f"{_VERSION}\n{_TOPIC_ID}{id_to_text(topic_id)}".encode("ascii")
+
+
+def parse_metadata(content: bytes, path: str) -> bytes:
+    """The topic id; NULL_TOPIC_ID, and a line in the log, when the file cannot be read: the controller will tell the id again."""
+    lines = content.decode("utf-8", "replace").splitlines()
+    try:
+        if len(lines) != 2 or lines[0] != _VERSION or not lines[1].startswith(_TOPIC_ID):
+            raise ValueError("it does not have its two lines")
+        return id_from_text(lines[1].removeprefix(_TOPIC_ID))
+    except ValueError as error:
+        logger.warning("%s is not understood and will be written anew: %s", path, error)
+        return NULL_TOPIC_ID

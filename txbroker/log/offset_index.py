@@ -1,0 +1,54 @@
+"""The offset index of a segment: sparse pairs (offset, position in the log file), Kafka's OffsetIndex.
+
+An entry is 8 bytes, big-endian: offset relative to the segment's base uint32 | position uint32. Its meaning: the batch that
+starts at the position ends with that offset, or comes before the batch that does.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from txbroker.log.disk import Disk
+from txbroker.log.index_file import IndexFile
+
+ENTRY = struct.Struct(">II")
+RELATIVE_OFFSET_MAX = 2**31 - 1  # Kafka reads them as signed
+
+
+class OffsetIndex(IndexFile):
+    """Look-ups by offset. Offsets are absolute at this interface."""
+
+    __slots__ = ("base_offset",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        super().__init__(disk, path, ENTRY.size, 4)
+        self.base_offset = base_offset
+
+    def add(self, offset: int, position: int) -> None:
+        """Note that a batch with `offset` as its last starts at `position`; ignored unless above all others."""
+        if self.count and offset <= self.last[0]:
+            return
+        self.append(ENTRY.pack(offset - self.base_offset, position))
+
+    def lookup(self, offset: int) -> int:
+        """A position at or before the batch that holds `offset`, as near as the index knows."""
+        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
+        number = self.floor(relative.to_bytes(4, "big")) if relative >= 0 else -1
+        return int.from_bytes(self.entry(number)[4:], "big") if number >= 0 else 0
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The last entry as (offset, position); (base offset, 0) when there is none."""
+        if not self.count:
+            return self.base_offset, 0
+        relative, position = ENTRY.unpack(self.entry(self.count - 1))
+        return self.base_offset + relative, position
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries of `offset` and above."""
+        relative = offset - self.base_offset
+        self.truncate(self.floor((relative - 1).to_bytes(4, "big")) + 1 if relative > 0 else 0)
+
+    def plausible(self, log_bytes: int) -> bool:
+        """Whether the file can be the index of a log file of this size."""
+        return self.whole and (self.count == 0 or self.last[1] < log_bytes)

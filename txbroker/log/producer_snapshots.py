@@ -1,0 +1,140 @@
+"""Producer snapshots: what a partition knew of its producers at an offset, so that not all of the log must be read at start.
+
+The file `<offset>.snapshot` has, big-endian: version int16 (1) | CRC-32C uint32 of what follows | ProducerSnapshot's entries
+(`wire/messages/producer_snapshot.py`). Of each producer it keeps the last batch only. One is written at every roll and at a clean
+close; those with a segment of the same base offset live as long as it, others go at the next start (Kafka's ProducerStateManager).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable
+
+from txbroker.errors import CorruptRecords, ProtocolError
+from txbroker.log.disk import Disk
+from txbroker.log.files import DELETED, SNAPSHOT, file_path
+from txbroker.log.producers import NO_SEQUENCE, SEQUENCE_MAX, ProducerBatch, ProducerState, ProducerStates
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.messages.producer_snapshot import ProducerEntry, ProducerSnapshot
+
+logger = logging.getLogger("txbroker.log")
+
+VERSION = 1
+_START = struct.Struct(">hI")
+
+
+def _crc32c(data: bytes) -> int:
+    import crc32c  # late, as in wire/batch.py
+
+    value: int = crc32c.crc32c(data)
+    return value
+
+
+def format_snapshot(states: Iterable[ProducerState]) -> bytes:
+    """The content of a snapshot file."""
+    entries = [
+        ProducerEntry(
+            producer_id=state.producer_id,
+            epoch=state.epoch,
+            last_sequence=state.last_sequence,
+            last_offset=state.last_offset,
+            offset_delta=state.batches[-1].last_offset - state.batches[-1].first_offset if state.batches else 0,
+            timestamp=state.last_timestamp,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_first_offset=state.txn_first_offset,
+        )
+        for state in states
+    ]
+    body = encode_bytes(ProducerSnapshot(crc=0, producer_entries=entries), VERSION)[4:]
+    return _START.pack(VERSION, _crc32c(body)) + body
+
+
+def parse_snapshot(content: bytes) -> list[ProducerState]:
+    """The producers of a snapshot file; CorruptRecords when it is none."""
+    if len(content) < _START.size:
+        raise CorruptRecords(f"a producer snapshot has {len(content)} bytes")
+    version, crc = _START.unpack_from(content)
+    if version != VERSION:
+        raise CorruptRecords(f"a producer snapshot has version {version}")
+    if _crc32c(content[_START.size :]) != crc:
+        raise CorruptRecords("a producer snapshot has a CRC that is not its own")
+    try:
+        return [_state(entry) for entry in decode(ProducerSnapshot, VERSION, content[2:]).producer_entries]
+    except ProtocolError as error:
+        raise CorruptRecords(f"a producer snapshot cannot be decoded: {error}") from None
+
+
+def _state(entry: ProducerEntry) -> ProducerState:
+    state = ProducerState(entry.producer_id)
+    state.epoch = entry.epoch
+    state.last_timestamp = entry.timestamp
+    state.coordinator_epoch = entry.coordinator_epoch
+    state.txn_first_offset = entry.current_txn_first_offset
+    if entry.last_offset >= 0:
+        last_sequence, delta = entry.last_sequence, entry.offset_delta
+        first_sequence = (last_sequence - delta) & SEQUENCE_MAX if last_sequence != NO_SEQUENCE else NO_SEQUENCE
+        state.batches.append(ProducerBatch(first_sequence, last_sequence, entry.last_offset - delta, entry.last_offset, entry.timestamp))
+    return state
+
+
+class Snapshots:
+    """The snapshot files of one partition."""
+
+    __slots__ = ("_disk", "directory", "offsets")
+
+    def __init__(self, disk: Disk, directory: str, offsets: Iterable[int]) -> None:
+        """`offsets`: of the files that are there."""
+        self._disk = disk
+        self.directory = directory
+        self.offsets = sorted(offsets)
+
+    def path(self, offset: int) -> str:
+        return file_path(self.directory, offset, SNAPSHOT)
+
+    def take(self, states: ProducerStates, offset: int) -> bool:
+        """Write what is known of all producers at `offset`, not synced; False when that was done before."""
+        if offset in self.offsets:
+            return False
+        self._disk.write(self.path(offset), format_snapshot(states))
+        self.offsets = sorted([*self.offsets, offset])
+        return True
+
+    def load(self, states: ProducerStates, low: int, high: int, now_ms: int | None) -> int:
+        """Fill `states` from the latest sound snapshot in [low, high]; its offset, or `low` without one. None: nobody expires."""
+        states.clear()
+        for offset in reversed([offset for offset in self.offsets if low <= offset <= high]):
+            content = self._disk.read(self.path(offset))
+            try:
+                found = parse_snapshot(content or b"")
+            except CorruptRecords as error:
+                logger.warning("%s: %s; an older one will do, and the record batches after it", self.path(offset), error.message)
+                self.remove(offset)
+                continue
+            for state in found:
+                states.restore(state, now_ms)
+            return offset
+        return low
+
+    def keep_only(self, wanted: Callable[[int], bool]) -> None:
+        """Remove the files of all other offsets."""
+        for offset in [offset for offset in self.offsets if not wanted(offset)]:
+            self.remove(offset)
+
+    def remove_stray(self, base_offsets: Iterable[int]) -> None:
+        """Remove those without a segment, but for the latest if it is above all segments: a clean close wrote that."""
+        bases = set(base_offsets)
+        keep = self.offsets[-1] if self.offsets and self.offsets[-1] > max(bases) else None
+        self.keep_only(lambda offset: offset in bases or offset == keep)
+
+    def remove(self, offset: int) -> None:
+        self.offsets.remove(offset)
+        self._disk.remove(self.path(offset))
+
+    def mark_deleted(self, offset: int) -> list[str]:
+        """Rename one out of the way, with its segment; the paths to remove later."""
+        if offset not in self.offsets:
+            return []
+        self.offsets.remove(offset)
+        self._disk.rename(self.path(offset), self.path(offset) + DELETED)
+        return [self.path(offset) + DELETED]

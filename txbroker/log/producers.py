@@ -1,0 +1,248 @@
+"""What a partition remembers of each producer: epochs, sequences and open transactions (Kafka's ProducerStateManager, KIP-98).
+
+The way of one batch: `check` before it is written (a duplicate, or a reason to refuse it), `update` after. Markers that end a
+transaction go through `check_marker` and `end_transaction` instead. Snapshots of all this are `producer_snapshots.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.values import AbortedTransaction, Origin
+from txbroker.names import TopicPartition
+from txbroker.wire.batch import BatchHeader
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_OFFSET = -1
+SEQUENCE_MAX = 2**31 - 1
+# Kafka's ProducerStateEntry: as many batches as a client may have in flight and still be idempotent.
+BATCHES_REMEMBERED = 5
+
+
+def add_sequence(sequence: int, increment: int) -> int:
+    """The sequence that is `increment` further on: after 2^31-1 comes 0."""
+    return (sequence + increment) & SEQUENCE_MAX
+
+
+class ProducerBatch(NamedTuple):
+    """One remembered batch."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerState:
+    """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_EPOCH
+        self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_REMEMBERED)
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.txn_first_offset = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def take_epoch(self, epoch: int) -> None:
+        """Sequences begin anew with another epoch."""
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+
+class EndMarker(NamedTuple):
+    """What a control batch says: the transaction of this producer was committed, or aborted."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    timestamp: int
+
+
+class ProducerStates:
+    """All producers of one partition, and its transactions: open ones, and ended ones that are not replicated yet."""
+
+    __slots__ = ("_open", "_states", "_topic_partition", "_unreplicated", "expiration_ms")
+
+    def __init__(self, topic_partition: TopicPartition, expiration_ms: int) -> None:
+        """`expiration_ms`: producer.id.expiration.ms."""
+        self.expiration_ms = expiration_ms
+        self._topic_partition = topic_partition
+        self._states: dict[int, ProducerState] = {}
+        self._open: dict[int, int] = {}  # first offset -> producer id, in the order of the log
+        self._unreplicated: dict[int, int] = {}  # first offset -> offset of the end marker
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    # Data batches
+
+    def check(self, header: BatchHeader, origin: Origin) -> ProducerBatch | None:
+        """The batch that `header` repeats, or None when it may be appended.
+
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. A coordinator's batches have no sequences.
+        """
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return None  # any first sequence is taken: what came before may have expired
+        if origin is Origin.CLIENT and header.producer_epoch == state.epoch:
+            duplicate = _find(state, header)
+            if duplicate is not None:
+                return duplicate
+        if header.producer_epoch < state.epoch:
+            raise self._refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {header.producer_epoch} is older than the last seen epoch {state.epoch}"
+            )
+        if origin is Origin.CLIENT:
+            self._check_sequence(state, header)
+        if state.txn_first_offset != NO_OFFSET and not header.transactional:
+            raise self._refused(ErrorCode.INVALID_TXN_STATE, header, "a write outside of its open transaction")
+        return None
+
+    def _check_sequence(self, state: ProducerState, header: BatchHeader) -> None:
+        sequence = header.base_sequence
+        if header.producer_epoch != state.epoch:
+            if sequence != 0 and state.epoch != NO_EPOCH:
+                raise self._refused(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, f"its epoch {header.producer_epoch} begins with sequence {sequence}"
+                )
+        elif sequence != add_sequence(state.last_sequence, 1):
+            raise self._refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, f"sequence {sequence} does not follow on {state.last_sequence}"
+            )
+
+    def _refused(self, code: ErrorCode, header: BatchHeader, problem: str) -> BrokerError:
+        return BrokerError(code, f"producer {header.producer_id} in {self._topic_partition}: {problem}")
+
+    def update(self, header: BatchHeader, first_offset: int) -> None:
+        """A data batch was appended at `first_offset`."""
+        producer_id = header.producer_id
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id)
+        if header.producer_epoch != state.epoch:
+            state.take_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        last_sequence = add_sequence(header.base_sequence, delta) if header.base_sequence != NO_SEQUENCE else NO_SEQUENCE
+        state.batches.append(ProducerBatch(header.base_sequence, last_sequence, first_offset, first_offset + delta, header.max_timestamp))
+        state.last_timestamp = header.max_timestamp
+        if header.transactional and state.txn_first_offset == NO_OFFSET:
+            state.txn_first_offset = first_offset
+            self._open[first_offset] = producer_id
+
+    # Transaction markers
+
+    def check_marker(self, marker: EndMarker) -> None:
+        """INVALID_PRODUCER_EPOCH for an old epoch, TRANSACTION_COORDINATOR_FENCED for a coordinator of the past."""
+        state = self._states.get(marker.producer_id)
+        if state is None:
+            return
+        if marker.producer_epoch < state.epoch:
+            raise BrokerError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {marker.producer_id} in {self._topic_partition}: epoch {marker.producer_epoch} is older than {state.epoch}",
+            )
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise BrokerError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker for {self._topic_partition} has coordinator epoch {marker.coordinator_epoch}, below {state.coordinator_epoch}",
+            )
+
+    def end_transaction(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
+        """The marker at `offset` ends its producer's transaction; what belongs into the transaction index, if it was aborted."""
+        state = self._states.get(marker.producer_id)
+        if state is None:
+            state = self._states[marker.producer_id] = ProducerState(marker.producer_id)
+        first_offset = state.txn_first_offset
+        self._close_transaction(state, marker)
+        if first_offset == NO_OFFSET:
+            return None  # nothing was written to this partition
+        self._unreplicated[first_offset] = offset
+        if marker.committed:
+            return None
+        return AbortedTransaction(marker.producer_id, first_offset, offset, next(iter(self._open), offset + 1))
+
+    def _close_transaction(self, state: ProducerState, marker: EndMarker) -> None:
+        state.take_epoch(marker.producer_epoch)
+        state.coordinator_epoch = max(state.coordinator_epoch, marker.coordinator_epoch)
+        state.last_timestamp = marker.timestamp
+        if state.txn_first_offset != NO_OFFSET:
+            self._open.pop(state.txn_first_offset, None)
+            state.txn_first_offset = NO_OFFSET
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The first offset of the earliest transaction that is open, or whose end is not below the high watermark."""
+        if self._unreplicated:
+            for first_offset, last_offset in list(self._unreplicated.items()):
+                if last_offset < high_watermark:
+                    del self._unreplicated[first_offset]
+        open_first = next(iter(self._open), None)
+        if not self._unreplicated:
+            return open_first
+        ended_first = min(self._unreplicated)
+        return ended_first if open_first is None else min(open_first, ended_first)
+
+    # Loading and forgetting
+
+    def restore(self, state: ProducerState, now_ms: int | None) -> None:
+        """Take a producer from a snapshot, unless it has expired by `now_ms`."""
+        if now_ms is not None and self._expired(state, now_ms):
+            return
+        self._states[state.producer_id] = state
+        if state.txn_first_offset != NO_OFFSET:
+            self._open[state.txn_first_offset] = state.producer_id
+            self._open = dict(sorted(self._open.items()))
+
+    def _expired(self, state: ProducerState, now_ms: int) -> bool:
+        return state.txn_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= self.expiration_ms
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that were silent for too long and have no open transaction; how many."""
+        expired = [state.producer_id for state in self._states.values() if self._expired(state, now_ms)]
+        for producer_id in expired:
+            del self._states[producer_id]
+        return len(expired)
+
+    def forget_ended_below(self, log_start_offset: int) -> None:
+        """The log begins at `log_start_offset` now: ended transactions before it hold nobody up."""
+        for first_offset, last_offset in list(self._unreplicated.items()):
+            if last_offset < log_start_offset:
+                del self._unreplicated[first_offset]
+
+    def clear(self) -> None:
+        self._states.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+
+
+def _find(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
+    """The remembered batch with the sequences of `header`."""
+    first = header.base_sequence
+    for batch in state.batches:
+        if batch.first_sequence == first and batch.last_sequence == add_sequence(first, header.last_offset_delta):
+            return batch
+    return None

@@ -1,0 +1,320 @@
+"""Loading a log from its directory: what a clean or an unclean end left there becomes segments again (Kafka's LogLoader).
+
+1. Files that were to be deleted or half written go; complete `.swap` files take the place of the segments that they replace.
+2. Segments are found by their names; index files without a log file go.
+3. After an unclean end the segments from the recovery point on are read in full: indexes and leader epochs are made anew, and the
+   log ends before the first batch that is torn, damaged or out of order.
+4. Producers are taken from the latest snapshot and the batches after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from txbroker.errors import CorruptRecords
+from txbroker.log.config import LogConfig
+from txbroker.log.disk import Disk
+from txbroker.log.files import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
+from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.log.producer_snapshots import Snapshots
+from txbroker.log.producers import ProducerStates
+from txbroker.log.replay import replay_batch, replay_range
+from txbroker.log.scan import Walk
+from txbroker.log.segment import Segment
+from txbroker.log.values import AbortedTransaction
+from txbroker.names import TopicPartition
+from txbroker.wire.batch import BatchHeader
+from txbroker.wire.entries import EntryHeader
+
+logger = logging.getLogger("txbroker.log")
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A log's parts as they were found, and its offsets. `changed`: files were made that a flush must make durable."""
+
+    segments: list[Segment]
+    leader_epochs: LeaderEpochs
+    producers: ProducerStates
+    snapshots: Snapshots
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    changed: bool
+
+
+class Loader:
+    """One loading of one directory. `load` is the only way through."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        *,
+        disk: Disk,
+        config: LogConfig,
+        now_ms: int,
+        clean: bool,
+        log_start_offset: int,
+        recovery_point: int,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._config = config
+        self._now_ms = now_ms
+        self._clean = clean
+        self._log_start_offset = log_start_offset
+        self._recovery_point = recovery_point
+        self._topic_partition = topic_partition
+        self._segments: list[Segment] = []
+        self._changed = False
+        self._producers = ProducerStates(topic_partition, producer_id_expiration_ms)
+
+    def load(self) -> Loaded:
+        """StorageError when the disk fails."""
+        self._disk.make_directory(self._directory)
+        self._tidy_up()
+        self._find_segments()
+        self._leader_epochs = LeaderEpochs(self._disk, self._directory)
+        if not self._segments:
+            self._begin_at(self._log_start_offset)
+        log_end_offset = self._log_end()
+        if log_end_offset < self._log_start_offset:
+            logger.warning(
+                "%s: the log ends at %d, below its start offset %d: all of it is deleted",
+                self._topic_partition,
+                log_end_offset,
+                self._log_start_offset,
+            )
+            self._remove(self._segments)
+            self._begin_at(self._log_start_offset)
+            log_end_offset = self._log_start_offset
+        log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
+        self._settle_epochs(log_start_offset, log_end_offset)
+        if self._producers_end < log_end_offset:
+            replay_range(self._producers, self._segments, self._producers_end, log_end_offset)
+        for segment in self._segments:
+            segment.forget_file()
+        recovery_point = log_end_offset if self._clean else min(self._recovery_point, log_end_offset)
+        return Loaded(
+            segments=self._segments,
+            leader_epochs=self._leader_epochs,
+            producers=self._producers,
+            snapshots=self._snapshots,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=recovery_point,
+            changed=self._changed or not self._clean,
+        )
+
+    # Files
+
+    def _tidy_up(self) -> None:
+        """Finish or undo what a crash interrupted: deletions, cleanings, swaps."""
+        names = [(name, parsed) for name in self._disk.names(self._directory) if (parsed := parse_name(name)) is not None]
+        cleaned = [offset for _, (offset, _, mark) in names if mark == CLEANED]
+        swaps: list[str] = []
+        for name, (offset, _, mark) in names:
+            path = f"{self._directory}/{name}"
+            if mark in (DELETED, CLEANED):
+                self._disk.remove(path)
+            elif mark == SWAP:
+                # A segment that was being split leaves both marks; then the old segment is still whole.
+                if cleaned and offset > min(cleaned):
+                    self._disk.remove(path)
+                else:
+                    swaps.append(name)
+        if swaps:
+            self._finish_swaps(swaps)
+
+    def _finish_swaps(self, names: list[str]) -> None:
+        """Put complete new segments in the place of those whose offsets they cover."""
+        logs = [name for name in names if name.endswith(LOG + SWAP)]
+        covered = [self._covered(name) for name in logs]
+        for name in self._disk.names(self._directory):
+            parsed = parse_name(name)
+            if parsed is None or parsed[2] or parsed[1] == SNAPSHOT:
+                continue
+            if any(low <= parsed[0] < high for low, high in covered):
+                logger.info("%s: %s is replaced by a cleaned segment", self._topic_partition, name)
+                self._disk.remove(f"{self._directory}/{name}")
+        for name in names:
+            self._disk.rename(f"{self._directory}/{name}", f"{self._directory}/{name.removesuffix(SWAP)}")
+
+    def _covered(self, name: str) -> tuple[int, int]:
+        """The offsets of a `.log.swap` file, as [base, end)."""
+        path = f"{self._directory}/{name}"
+        parsed = parse_name(name)
+        assert parsed is not None
+        end = parsed[0]
+        for entry in Walk(self._disk.open(path), 0, self._disk.size(path) or 0):
+            end = entry.header.last_offset + 1
+        return parsed[0], end
+
+    def _find_segments(self) -> None:
+        logs: set[int] = set()
+        others: list[tuple[int, str]] = []
+        for name in self._disk.names(self._directory):
+            parsed = parse_name(name)
+            if parsed is None or parsed[2]:
+                continue
+            if parsed[1] == LOG:
+                logs.add(parsed[0])
+            else:
+                others.append((parsed[0], parsed[1]))
+        self._segments = [self._segment(offset) for offset in sorted(logs)]
+        with_aborted = {offset for offset, suffix in others if suffix == TXN_INDEX}
+        for segment in self._segments:
+            if segment.base_offset in with_aborted and not segment.txn_index.sound:
+                self._distrust(segment, "its transaction index is damaged")
+        for offset, suffix in others:
+            if suffix in INDEX_SUFFIXES and offset not in logs:
+                path = file_path(self._directory, offset, suffix)
+                logger.warning("%s: an index file without its log file is removed", path)
+                self._disk.remove(path)
+        self._snapshots = Snapshots(self._disk, self._directory, [offset for offset, suffix in others if suffix == SNAPSHOT])
+
+    def _segment(self, base_offset: int) -> Segment:
+        size = self._disk.size(file_path(self._directory, base_offset, LOG)) or 0
+        return Segment(
+            self._disk,
+            self._directory,
+            base_offset,
+            size=size,
+            created_ms=self._now_ms,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+
+    def _begin_at(self, offset: int) -> None:
+        """An empty log. What was known of producers belonged to what is gone."""
+        segment = self._segment(offset)
+        segment.create()
+        self._changed = True
+        self._segments = [segment]
+        self._snapshots.keep_only(lambda _: False)
+        self._leader_epochs.clear()
+        self._producers.clear()
+        self._producers_end = offset
+
+    def _remove(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            for path in segment.mark_deleted():
+                self._disk.remove(path)
+
+    # Offsets and content
+
+    def _log_end(self) -> int:
+        """The end of the log, after recovery if that is needed; fills producers up to there if it was."""
+        self._snapshots.remove_stray(segment.base_offset for segment in self._segments)
+        if self._clean:
+            try:
+                end = self._segments[-1].next_offset()
+            except CorruptRecords as error:
+                self._distrust(self._segments[-1], str(error))
+            else:
+                self._producers_end = self._load_producers(end)
+                return end
+        return self._recover()
+
+    def _distrust(self, segment: Segment, problem: str) -> None:
+        """Recover from this segment on, whatever was said of the shutdown."""
+        logger.warning("%s: %s is read in full: %s", self._topic_partition, segment.path(LOG), problem)
+        self._recovery_point = min(self._recovery_point, segment.base_offset)
+        self._clean = False
+
+    def _load_producers(self, end: int) -> int:
+        return self._snapshots.load(self._producers, self._log_start_offset, end, self._now_ms)
+
+    def _recover(self) -> int:
+        """Read what may not have reached the disk, and cut what is not sound. The log's end."""
+        first = 0
+        for at, segment in enumerate(self._segments):
+            if segment.base_offset <= self._recovery_point:
+                first = at
+        base = self._segments[first].base_offset
+        self._snapshots.keep_only(lambda offset: offset <= base)
+        self._producers_end = self._load_producers(base)
+        if self._producers_end < base:
+            replay_range(self._producers, self._segments, self._producers_end, base)
+        self._producers_end = base
+        end = base
+        for at in range(first, len(self._segments)):
+            segment = self._segments[at]
+            if at > first:
+                self._snapshots.take(self._producers, segment.base_offset)
+            end, sound = self._recover_segment(segment, max(end, segment.base_offset))
+            self._producers_end = end
+            if not sound:
+                self._drop_after(at)
+                break
+        return end
+
+    def _recover_segment(self, segment: Segment, expected: int) -> tuple[int, bool]:
+        """Read one segment in full: (its end, whether all of it was sound). It is cut where it is not."""
+        end = expected
+        walk = segment.walk(0, check_crc=True)
+        segment.begin_indexes()
+        aborted: list[AbortedTransaction] = []
+        position, problem = 0, ""
+        for position, buffer, at, header in walk:
+            problem = self._out_of_place(segment, header, end)
+            if problem:
+                break
+            segment.note(position, header.size, header.last_offset, header.max_timestamp)
+            if header.leader_epoch > self._leader_epochs.latest:
+                self._leader_epochs.note(header.leader_epoch, first_offset_of(header))
+            ended = replay_batch(self._producers, buffer, at, header)
+            if ended is not None:
+                aborted.append(ended)
+            end = header.last_offset + 1
+        if not problem:
+            position, problem = walk.position, walk.problem
+        if problem:
+            logger.warning(
+                "%s: %d bytes of %s are cut, from offset %d on: %s",
+                self._topic_partition,
+                segment.size - position,
+                segment.path(LOG),
+                end,
+                problem,
+            )
+            segment.cut_file(position)
+        segment.txn_index.replace(aborted)
+        segment.seal()
+        return end, not problem
+
+    def _out_of_place(self, segment: Segment, header: EntryHeader, end: int) -> str:
+        first = first_offset_of(header)
+        if first < end:
+            return f"a batch of offsets {first} to {header.last_offset} follows on offset {end - 1}"
+        if header.last_offset - segment.base_offset > 2**31 - 1:
+            return f"offset {header.last_offset} is too far from the segment's base"
+        return ""
+
+    def _drop_after(self, at: int) -> None:
+        """Nothing behind a cut can be read."""
+        dropped = self._segments[at + 1 :]
+        del self._segments[at + 1 :]
+        for segment in dropped:
+            logger.warning("%s: %s (%d bytes) lies behind the cut and is deleted", self._topic_partition, segment.path(LOG), segment.size)
+        self._remove(dropped)
+
+    def _settle_epochs(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Bring the checkpoint in line with what the log holds."""
+        epochs = self._leader_epochs
+        if not epochs.intact:
+            for segment in self._segments:
+                for entry in segment.walk(0):
+                    if entry.header.leader_epoch > epochs.latest:
+                        epochs.note(entry.header.leader_epoch, first_offset_of(entry.header))
+        if not epochs.intact or not self._clean:
+            epochs.write()
+        epochs.truncate_from_end(log_end_offset)
+        epochs.truncate_from_start(log_start_offset)
+
+
+def first_offset_of(header: EntryHeader) -> int:
+    """The first offset of a batch; of an old message or wrapper the only one that its header has."""
+    return header.base_offset if isinstance(header, BatchHeader) else header.last_offset

@@ -1,0 +1,105 @@
+"""Walking a log file by its headers: find an offset from an index position on, or read batch after batch.
+
+Entries of all magics have offset int64, length int32 and magic int8 at the same places, so that segments which an older Kafka
+wrote are walked too. Sizes are checked against the file before anything is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from txbroker.errors import CorruptRecords
+from txbroker.wire.batch import LOG_OVERHEAD
+from txbroker.wire.entries import EntryHeader, Scan, Stop
+
+FIND_CHUNK_BYTES = 8 * 1024  # two index intervals: most look-ups take one read
+WALK_CHUNK_BYTES = 1024 * 1024
+LOOK_CHUNK_BYTES = 64 * 1024  # where the walk will probably be a short one
+
+_START = struct.Struct(">qiibIhi")  # up to the last offset delta of magic 2
+_ENTRY_BYTES_MIN = 26  # an empty message of magic 0
+_MAGIC_MAX = 2
+
+
+class Source(Protocol):
+    """What a walk needs of a file."""
+
+    def pread(self, position: int, length: int) -> bytes: ...
+
+
+class Place(NamedTuple):
+    """Where an entry is: position and size in bytes; base offset (of old formats: last offset) and last offset."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+def find(file: Source, position: int, end: int, offset: int) -> Place | None:
+    """The first entry from `position` on that ends with `offset` or later; None when there is none before `end`.
+
+    CorruptRecords when what is found at a border is no entry, or when the walk begins behind the wanted offset's place.
+    """
+    unpack, start_bytes = _START.unpack_from, _START.size
+    while end - position >= start_bytes:
+        chunk = file.pread(position, min(FIND_CHUNK_BYTES, end - position))
+        at, usable = 0, len(chunk) - start_bytes
+        while at <= usable:
+            base_offset, length, _, magic, _, _, delta = unpack(chunk, at)
+            size = length + LOG_OVERHEAD
+            last_offset = base_offset + delta if magic == _MAGIC_MAX else base_offset
+            if size < _ENTRY_BYTES_MIN or not 0 <= magic <= _MAGIC_MAX or last_offset < base_offset or at + size > end - position:
+                raise CorruptRecords(f"there is no record batch at position {position + at}")
+            if last_offset >= offset:
+                return Place(position + at, size, base_offset, last_offset)
+            at += size
+        if usable < 0:
+            raise CorruptRecords(f"the log file ends at position {position + len(chunk)}, before {end}")
+        position += at
+    return None
+
+
+class Entry(NamedTuple):
+    """One batch, or old message, of a walk: wholly in `buffer`, where it begins `at`; `position` is its place in the file."""
+
+    position: int
+    buffer: bytes
+    at: int
+    header: EntryHeader
+
+
+class Walk:
+    """One pass over a file's entries from `position` to `end`, read a megabyte at a time.
+
+    Iterate it for entries. Afterwards `position` is the end of the last good one, and `problem` says why the walk ended before
+    `end` ("" when it did not).
+    """
+
+    def __init__(self, file: Source, position: int, end: int, *, check_crc: bool = False, chunk_bytes: int = WALK_CHUNK_BYTES) -> None:
+        self.position = position
+        self.problem = ""
+        self._file = file
+        self._end = end
+        self._check_crc = check_crc
+        self._chunk_bytes = chunk_bytes
+
+    def __iter__(self) -> Iterator[Entry]:
+        wanted = self._chunk_bytes
+        while self.position < self._end:
+            start = self.position
+            requested = min(wanted, self._end - start)
+            chunk = self._file.pread(start, requested)
+            scan = Scan(chunk, check_crc=self._check_crc)
+            for at, header in scan:
+                yield Entry(start + at, chunk, at, header)
+                self.position = start + at + header.size
+            if len(chunk) < requested:
+                self.problem = f"the file ends at position {start + len(chunk)}, before {self._end}"
+                return
+            if scan.stop is Stop.CORRUPT or (scan.stop is Stop.TORN and scan.needed > self._end - self.position):
+                self.problem = scan.problem
+                return
+            wanted = max(self._chunk_bytes, scan.needed)

@@ -1,0 +1,349 @@
+"""One segment of a log: a file of batches with its indexes, named by the first offset that it may hold (Kafka's LogSegment)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from txbroker.errors import CorruptRecords
+from txbroker.log.config import LogConfig
+from txbroker.log.disk import Buffer, Disk, File
+from txbroker.log.files import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from txbroker.log.scan import FIND_CHUNK_BYTES, LOOK_CHUNK_BYTES, Entry, Place, Walk, find
+from txbroker.log.time_index import TimeIndex
+from txbroker.log.txn_index import TxnIndex
+
+logger = logging.getLogger("txbroker.log")
+
+NO_TIMESTAMP = -1
+# Batches whose places are remembered: what a reader at the tail asks for, and borders of reads.
+PLACES_MAX = 256
+
+
+class Segment:
+    """Files and indexes are opened on first use, so that thousands of idle partitions cost nothing.
+
+    `size`: bytes of the log file. `created_ms`: when this process made or opened it (for rolls by time).
+    """
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_max_timestamp",
+        "_offset_index",
+        "_places",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "index_interval_bytes",
+        "jitter_ms",
+        "size",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, size: int, created_ms: int, index_interval_bytes: int, jitter_ms: int = 0
+    ) -> None:
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.directory = directory
+        self.index_interval_bytes = index_interval_bytes
+        self.jitter_ms = jitter_ms
+        self._disk = disk
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
+        self._max_timestamp: tuple[int, int] | None = None
+        self._first_timestamp: int | None = None
+        self._bytes_since_index = 0
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def create(self) -> None:
+        """Make the files of a new, empty segment; whatever else bears their names goes."""
+        for suffix in SEGMENT_SUFFIXES:
+            self._disk.remove(self.path(suffix))
+        self.begin_indexes()
+        self._file = self._disk.open(self.path(LOG))
+        self.size = 0
+
+    def path(self, suffix: str) -> str:
+        return file_path(self.directory, self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path(LOG))
+        return self._file
+
+    # Indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._open_indexes()
+            assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._open_indexes()
+            assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        if self._txn_index is None:
+            self._txn_index = TxnIndex(self._disk, self.path(TXN_INDEX))
+        return self._txn_index
+
+    def _open_indexes(self) -> None:
+        missing = [suffix for suffix in (OFFSET_INDEX, TIME_INDEX) if self._disk.size(self.path(suffix)) is None]
+        self._offset_index = OffsetIndex(self._disk, self.path(OFFSET_INDEX), self.base_offset)
+        self._time_index = TimeIndex(self._disk, self.path(TIME_INDEX), self.base_offset)
+        if missing:
+            self.rebuild_indexes(f"{' and '.join(missing)} is missing")
+        elif not self._offset_index.plausible(self.size) or not self._time_index.plausible():
+            self.rebuild_indexes("an index file is damaged")
+        elif self._time_index.count == 0 and self.first_timestamp >= 0:
+            self.rebuild_indexes("the time index is empty")
+
+    def begin_indexes(self) -> None:
+        """Empty indexes, to be filled by `note` and completed by `seal`."""
+        self._offset_index = OffsetIndex(self._disk, self.path(OFFSET_INDEX), self.base_offset)
+        self._time_index = TimeIndex(self._disk, self.path(TIME_INDEX), self.base_offset)
+        self._offset_index.rewrite()
+        self._time_index.rewrite()
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp = None
+        self._bytes_since_index = 0
+
+    def rebuild_indexes(self, reason: str) -> None:
+        """Make offset and time index anew from the log file, as far as that is sound."""
+        logger.warning("%s: making its indexes anew: %s", self.path(LOG), reason)
+        self.begin_indexes()
+        for position, _, _, header in self.walk(0):
+            self.note(position, header.size, header.last_offset, header.max_timestamp)
+        self.seal()
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Take a batch that is in the file, or is about to be, into the indexes (entries are as sparse as the interval says)."""
+        if max_timestamp > self.max_timestamp[0]:
+            self._max_timestamp = (max_timestamp, last_offset)
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add(*self.max_timestamp)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+
+    def index_full(self, index_bytes_max: int) -> bool:
+        """Whether an index has as many entries as Kafka would have preallocated."""
+        if self._offset_index is None or self._time_index is None:
+            return False
+        return self._offset_index.count >= index_bytes_max // 8 or self._time_index.count >= index_bytes_max // 12 - 1
+
+    def seal(self) -> bool:
+        """Complete the time index and put both indexes on disk, at a roll and at a close; whether that changed the files."""
+        if self._time_index is None or self._offset_index is None:
+            return False
+        self._time_index.add(*self.max_timestamp)
+        written = self._offset_index.write_out()
+        return self._time_index.write_out() or written
+
+    # Timestamps
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of its batch; (-1, base offset) when no record has one."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last
+        return self._max_timestamp
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """What retention by time goes by: the largest timestamp, or when the file was written if there is none."""
+        timestamp = self.max_timestamp[0]
+        return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path(LOG))
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, from which rolls by time count; -1 when there is none."""
+        if self._first_timestamp is None:
+            if self.size == 0:
+                return NO_TIMESTAMP
+            self._first_timestamp = next(
+                (entry.header.max_timestamp for entry in Walk(self.file, 0, self.size, chunk_bytes=FIND_CHUNK_BYTES)), NO_TIMESTAMP
+            )
+        return self._first_timestamp
+
+    # Writing
+
+    def append(self, records: Buffer, last_offset: int, max_timestamp: int, base_offset: int) -> None:
+        """Write one batch. StorageError leaves file and indexes as they were."""
+        position, size = self.size, len(records)
+        indexed = self._bytes_since_index > self.index_interval_bytes
+        if indexed:
+            self.offset_index.make_room()
+            self.time_index.make_room()
+        (self._file or self.file).append(records)
+        self.size = position + size
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        known = self._max_timestamp or self.max_timestamp
+        if indexed or max_timestamp > known[0]:
+            self.note(position, size, last_offset, max_timestamp)
+        else:
+            self._bytes_since_index += size
+        self._remember(base_offset, position, size)
+
+    def append_all(self, records: Buffer, batches: Sequence[tuple[int, int, int]]) -> None:
+        """Write several batches at once, each given as (size, last offset, largest timestamp). Errors as `append`."""
+        position = self.size
+        self.offset_index.make_room()
+        self.time_index.make_room()
+        self.file.append(records)
+        self.size = position + len(records)
+        if position == 0:
+            self._first_timestamp = batches[0][2]
+        for size, last_offset, max_timestamp in batches:
+            self.note(position, size, last_offset, max_timestamp)
+            position += size
+
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether a batch of `size` bytes must go into a new segment."""
+        if self.size > config.segment_bytes - size:
+            return True
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX or self.index_full(config.segment_index_bytes):
+            return True
+        if self.size == 0:
+            return False
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
+        waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
+        return waited > config.segment_ms - self.jitter_ms
+
+    # Reading
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the batch that holds `offset`, or of the first one behind it; None behind the last one."""
+        place = self._places.get(offset)
+        if place is None:
+            found = self.find(offset)
+            if found is None:
+                return None
+            place = found.position, found.size
+            self._remember(offset, *place)
+        return place
+
+    def find(self, offset: int) -> Place | None:
+        """As `locate`, with offsets. An index that points to nonsense is made anew."""
+        start = self.offset_index.lookup(offset)
+        if start:
+            try:
+                found = find(self.file, start, self.size, offset)
+                # The batch at an index position may be the wanted one, but only if it does not begin behind it.
+                if start < self.size and (found is None or found.position > start or found.base_offset <= offset):
+                    return found
+                problem = f"they put offset {offset} at position {start}"
+            except CorruptRecords as error:
+                problem = str(error)
+            self.rebuild_indexes(problem)
+        return find(self.file, 0, self.size, offset)
+
+    def _remember(self, offset: int, position: int, size: int) -> None:
+        places = self._places
+        if len(places) >= PLACES_MAX:
+            places.clear()
+        places[offset] = (position, size)
+
+    def end_position(self, offset_end: int) -> int:
+        """Where the batches end that lie wholly below `offset_end`."""
+        place = self.locate(offset_end)
+        return self.size if place is None else place[0]
+
+    def walk(self, position: int, *, check_crc: bool = False) -> Walk:
+        """All batches from a batch border on."""
+        return Walk(self.file, position, self.size, check_crc=check_crc)
+
+    def batches_from(self, offset: int) -> Iterator[Entry]:
+        """The batches from the one on that holds `offset`."""
+        found = self.find(offset)
+        return iter(Walk(self.file, found.position, self.size, chunk_bytes=LOOK_CHUNK_BYTES)) if found is not None else iter(())
+
+    def next_offset(self) -> int:
+        """One above the last offset in the file, or the base offset; CorruptRecords when the file does not end with a batch."""
+        start = self.offset_index.last[1]
+        walk, last_offset = self.walk(start), self.base_offset - 1
+        for _, _, _, header in walk:
+            last_offset = header.last_offset
+        if walk.problem:
+            raise CorruptRecords(walk.problem)
+        return last_offset + 1
+
+    # Cutting and removing
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut at the batch that holds `offset`; how many bytes went."""
+        found = self.find(offset)
+        return 0 if found is None else self.cut(found.position, offset)
+
+    def cut(self, position: int, offset: int) -> int:
+        """Cut the file at a batch border; indexes lose what is of `offset` and above. How many bytes went."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        removed = self.size - position
+        self.cut_file(position)
+        self._bytes_since_index = 0
+        if position == 0:
+            self._first_timestamp = None
+        self._max_timestamp = self._scan_max_timestamp()
+        return removed
+
+    def cut_file(self, position: int) -> None:
+        """Cut the file alone, while indexes are being made anew."""
+        self.file.truncate(position)
+        self.size = position
+        self._places.clear()
+
+    def _scan_max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp after a cut: that of the last time index entry, or of a batch behind it."""
+        largest = self.time_index.last
+        indexed = find(self.file, self.offset_index.lookup(largest[1]), self.size, largest[1]) if self.size else None
+        for _, _, _, header in self.walk(indexed.position if indexed else 0) if self.size else ():
+            if header.max_timestamp > largest[0]:
+                largest = header.max_timestamp, header.last_offset
+        return largest
+
+    def forget_file(self) -> None:
+        """Let go of the log file until it is needed again; whoever reads a region of it still holds it."""
+        self._file = None
+
+    def move(self, directory: str) -> None:
+        """The log's directory has another name now."""
+        self.directory = directory
+        for index, suffix in ((self._offset_index, OFFSET_INDEX), (self._time_index, TIME_INDEX), (self._txn_index, TXN_INDEX)):
+            if index is not None:
+                index.path = self.path(suffix)
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files out of the way; the paths to remove later. Readers that hold the file read on."""
+        marked = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            if self._disk.size(path) is not None:
+                self._disk.rename(path, path + DELETED)
+                marked.append(path + DELETED)
+        return marked
+
+    def index_paths(self) -> list[str]:
+        """The index files, the transaction index only if there is one."""
+        paths = [self.path(OFFSET_INDEX), self.path(TIME_INDEX)]
+        return [*paths, self.path(TXN_INDEX)] if self.txn_index.entries else paths

@@ -1,0 +1,76 @@
+"""The transaction index of a segment: the aborted transactions that ended in it (Kafka's TransactionIndex, KIP-98).
+
+An entry is 34 bytes, big-endian: version int16 (0) | producer id int64 | first offset int64 | last offset int64 | last stable
+offset int64, the last one as it was once this transaction had ended. Segments without aborted transactions have no such file.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from txbroker.errors import CorruptRecords
+from txbroker.log.disk import Disk
+from txbroker.log.values import AbortedTransaction
+
+ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class TxnIndex:
+    """All entries in memory: aborted transactions are few. Read on first use."""
+
+    __slots__ = ("_disk", "_entries", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._entries: list[AbortedTransaction] | None = None
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """In the order in which the transactions ended; CorruptRecords when the file is no such index."""
+        if self._entries is None:
+            self._entries = _parse(self._disk.read(self.path) or b"")
+        return self._entries
+
+    @property
+    def sound(self) -> bool:
+        """Whether the file can be read."""
+        try:
+            return self.entries is not None
+        except CorruptRecords:
+            return False
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add an entry, in the file too: unlike the other indexes this one is not worth to be put off."""
+        entries = self.entries
+        self._disk.append(self.path, ENTRY.pack(_VERSION, *aborted))
+        entries.append(aborted)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop transactions that ended at `offset` or above."""
+        entries = self.entries
+        kept = [entry for entry in entries if entry.last_offset < offset]
+        if len(kept) < len(entries):
+            self._disk.truncate(self.path, len(kept) * ENTRY.size)
+            self._entries = kept
+
+    def replace(self, entries: list[AbortedTransaction]) -> None:
+        """Hold these entries and nothing else; without any there is no file."""
+        if entries:
+            self._disk.write(self.path, b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries))
+        else:
+            self._disk.remove(self.path)
+        self._entries = entries
+
+
+def _parse(content: bytes) -> list[AbortedTransaction]:
+    if len(content) % ENTRY.size:
+        raise CorruptRecords(f"a transaction index of {len(content)} bytes does not end with a whole entry")
+    entries: list[AbortedTransaction] = []
+    for version, *fields in ENTRY.iter_unpack(content):
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION or entry.last_offset < entry.first_offset or (entries and entry.last_offset <= entries[-1].last_offset):
+            raise CorruptRecords(f"a transaction index holds {entry} of version {version}")
+        entries.append(entry)
+    return entries

@@ -1,0 +1,171 @@
+"""What a leader checks before it appends (Kafka's LogValidator), and the rewriting that a topic's settings ask for.
+
+The good case, one batch of magic 2 that stays as it is, is a chain of comparisons of header fields: records are looked at only
+where the header cannot tell (keys on a compacted topic, a lower bound of timestamps) or has told that something is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.config import FOREVER_MS, LogConfig
+from txbroker.log.values import Origin, RecordError, RejectedRecords
+from txbroker.wire.batch import CONTROL, LOG_APPEND_TIME, MAGIC_POSITION, BatchHeader, check_crc, read_header, stamp_append_time
+from txbroker.wire.conversion import to_v2
+from txbroker.wire.entries import size_of
+from txbroker.wire.records import Record, keys_present, read_records, recompress
+
+# Records that must be looked at may take this much memory, or four times max.message.bytes where that is more.
+_UNPACKED_BYTES_MIN = 64 << 20
+_RECORD_ERRORS_MAX = 1000  # as many are told of; a batch may hold a million records without a key
+
+
+class Validated(NamedTuple):
+    """A batch fit to be stamped and written. `append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+
+    records: memoryview
+    header: BatchHeader
+    append_time_ms: int
+
+
+def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> Validated:
+    """Check one produced batch (or an old message set, which becomes one), and rewrite it where the topic says so.
+
+    BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
+    """
+    if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < 2:
+        records = _convert(records, config, now_ms)
+    header = read_header(records)
+    size = header.size
+    if size != len(records):
+        records = _only_batch(records, size)
+    if size > config.max_message_bytes:
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch has {size} bytes, max.message.bytes is {config.max_message_bytes}")
+    if size > config.segment_bytes:
+        raise BrokerError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record batch has {size} bytes, segment.bytes is {config.segment_bytes}")
+    check_crc(records, 0, header)
+    if origin is Origin.CLIENT:
+        _check_header(header)
+        if config.compact:
+            _check_keys(records, header, config)
+    elif header.attributes & CONTROL:
+        return Validated(records, header, -1)  # markers keep their time, and are never compressed
+    return _apply_settings(records, header, config, now_ms)
+
+
+def _apply_settings(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> Validated:
+    append_time_ms = now_ms if config.message_timestamp_log_append else -1
+    if append_time_ms < 0:
+        _check_timestamps(records, header, config, now_ms)
+    wanted = config.compression_type
+    if wanted is not None and header.codec is not wanted:
+        records = _recompressed(records, header, config)
+        header = read_header(records)
+    if append_time_ms >= 0:
+        stamp_append_time(records, 0, now_ms)
+        header = read_header(records)
+    return Validated(records, header, append_time_ms)
+
+
+def _convert(records: memoryview, config: LogConfig, now_ms: int) -> memoryview:
+    """A message set of magic 0 or 1 as one batch, its own checksums and sizes checked."""
+    if len(records) > config.max_message_bytes and (size_of(records) or 0) > config.max_message_bytes:
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a message is larger than max.message.bytes, {config.max_message_bytes}")
+    converted = to_v2(
+        records,
+        bytes_max=unpacked_bytes_max(config),
+        codec=config.compression_type,
+        level=config.compression_level,
+        log_append_time=now_ms if config.message_timestamp_log_append else None,
+    )
+    if not converted:
+        raise BrokerError(ErrorCode.INVALID_RECORD, "a message set has no whole message")
+    return memoryview(bytearray(converted))
+
+
+def _only_batch(records: memoryview, size: int) -> memoryview:
+    """The first batch, if what follows is not another one (Kafka overlooks a torn end)."""
+    following = size_of(records, size)
+    if following is not None and following <= len(records) - size:
+        raise BrokerError(ErrorCode.INVALID_RECORD, "more than one record batch for one partition")
+    return records[:size]
+
+
+def _check_header(header: BatchHeader) -> None:
+    """What clients may not send."""
+    if (
+        header.base_offset == 0
+        and header.count == header.last_offset_delta + 1
+        and not header.attributes & (CONTROL | LOG_APPEND_TIME)
+        and (header.base_sequence >= 0 or header.producer_id < 0)
+    ):
+        return
+    if header.base_offset != 0:
+        problem = f"its base offset is {header.base_offset} and not 0"
+    elif header.count != header.last_offset_delta + 1:
+        problem = f"it counts {header.count} records and its last offset delta is {header.last_offset_delta}"
+    elif header.attributes & CONTROL:
+        problem = "clients may not write control batches"
+    elif header.attributes & LOG_APPEND_TIME:
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a producer set the timestamp type LogAppendTime, which is the broker's")
+    else:
+        problem = f"producer {header.producer_id} sent the sequence {header.base_sequence}"
+    raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {problem}")
+
+
+def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """INVALID_TIMESTAMP for records too far from now. The header tells the largest, and nothing of the smallest."""
+    after, before = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+    if header.max_timestamp - now_ms <= after and before == FOREVER_MS:
+        return
+    low, high = now_ms - before, now_ms + after
+
+    def problem(record: Record) -> str | None:
+        timestamp = record.timestamp
+        return f"timestamp {timestamp} is not within [{low}, {high}]" if timestamp != -1 and not low <= timestamp <= high else None
+
+    _check_records(records, header, config, ErrorCode.INVALID_TIMESTAMP, problem)
+    if header.max_timestamp > high:
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, f"a record batch claims the timestamp {header.max_timestamp}, {high} is allowed")
+
+
+def _check_keys(records: memoryview, header: BatchHeader, config: LogConfig) -> None:
+    if keys_present(records, 0, header, unpacked_bytes_max(config)):
+        return
+
+    def problem(record: Record) -> str | None:
+        return "a compacted topic takes no record without a key" if record.key is None else None
+
+    _check_records(records, header, config, ErrorCode.INVALID_RECORD, problem)
+
+
+def _check_records(
+    records: memoryview, header: BatchHeader, config: LogConfig, code: ErrorCode, problem_of: Callable[[Record], str | None]
+) -> None:
+    """Refuse the whole batch if any of its records has a problem, and say which ones."""
+    errors: list[RecordError] = []
+    for index, record in enumerate(read_records(records, 0, header, unpacked_bytes_max(config))):
+        problem = problem_of(record)
+        if problem is not None:
+            errors.append(RecordError(index, problem))
+            if len(errors) == _RECORD_ERRORS_MAX:
+                break
+    if errors:
+        raise RejectedRecords(code, errors)
+
+
+def _recompressed(records: memoryview, header: BatchHeader, config: LogConfig) -> memoryview:
+    assert config.compression_type is not None
+    made = recompress(records, 0, header, config.compression_type, unpacked_bytes_max(config), level=config.compression_level)
+    if len(made) > config.max_message_bytes:
+        raise BrokerError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a record batch has {len(made)} bytes as {config.compression_type.name.lower()}"
+        )
+    return memoryview(bytearray(made))
+
+
+def unpacked_bytes_max(config: LogConfig) -> int:
+    """How much memory the records of one batch may take once decompressed."""
+    return max(_UNPACKED_BYTES_MIN, 4 * config.max_message_bytes)
