@@ -47,17 +47,18 @@ def shared_broker(request: pytest.FixtureRequest, server_directory: Path) -> Ite
     """The one broker that most tests share; tests take `broker`, which also looks after its log."""
     server = _start(request, server_directory / "shared", {})
     yield server
-    if server.running:
-        server.stop()
+    status = server.stop() if server.running else None
     server.close()
+    assert status == server.stopped_status, f"the broker ended with {status}"
 
 
 @pytest.fixture
 def broker(shared_broker: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The shared broker, running. Fails the test during which it logged a traceback: a bug, however the client took it."""
+    """The shared broker, running. Fails the test during which it ended, or logged a traceback: a bug, however the client took it."""
     if not shared_broker.running:
         shared_broker.start()
     yield from _watched(shared_broker, request)
+    assert shared_broker.running, f"the broker ended:\n{shared_broker.log_tail()}"
 
 
 @pytest.fixture

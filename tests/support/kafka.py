@@ -28,6 +28,7 @@ class _JavaServer(Server):
     """A server out of Apache Kafka's jars, with a properties file."""
 
     release: str
+    stopped_status = 143  # a JVM that SIGTERM stopped, cleanly or not
     script = "kafka-server-start"
     java_options: tuple[str, ...] = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

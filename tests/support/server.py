@@ -37,6 +37,7 @@ class Server(ABC):
 
     kind: str  # "txbroker", or the Apache Kafka release
     start_timeout_s = 60.0
+    stopped_status = 0  # what it exits with after SIGTERM
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.directory = directory
