@@ -198,6 +198,7 @@ class ServerTransport(tcp.Server):
     def _send_queue(self) -> Exception | None:
         queue = self._queue
         if self._warming:
+            self.stopWriting()
             return None
         before = queue.size
         try:
@@ -211,7 +212,7 @@ class ServerTransport(tcp.Server):
             self.active = self._hub.tick
         if queue.cold:
             self._warm()
-        elif queue.size:
+        elif queue.size or self.disconnecting:
             self.startWriting()
         if queue.size > self._output_bytes_max:
             self._block()

@@ -1,0 +1,220 @@
+"""A reactor turned by hand, a listener on port 0 in it, and client sockets in the same thread."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.epollreactor import EPollReactor
+
+from txbroker.transport import Hub, Limits, Listener
+
+PATIENCE_S = 10.0
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Worker:
+    """Keeps what it is to do until told to do it."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+    def __call__(self, job: Callable[[], None]) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self.jobs.append((job, done))
+        return done
+
+    def work(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job, done in jobs:
+            job()
+            done.callback(None)
+
+
+class Answering:
+    """A frame protocol that answers with what `answer(frame)` gives: a list of parts, or None for none now."""
+
+    def __init__(self, answer: Callable[[memoryview], list[Any] | None]) -> None:
+        self.answer = answer
+        self.frames = 0
+        self.lost = 0
+        self.sizes: list[int] = []
+        self.output: list[Any] = []
+        self.output_bytes = 0
+        self.stop = False
+        self.in_flight = 0
+        self.transport: Any = None
+
+    @property
+    def full(self) -> bool:
+        return self.stop or self.output_bytes > 1_000_000
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = transport
+
+    def connectionLost(self, reason: Any) -> None:
+        self.lost += 1
+
+    def frame_received(self, received: memoryview) -> None:
+        assert not received.readonly
+        self.frames += 1
+        parts = self.answer(received)
+        # A frame must not be looked at later: what is still looked at after this is seen as nonsense.
+        if len(received) < 1000:
+            received[:] = b"\xee" * len(received)
+        if parts is not None:
+            self.put(parts)
+
+    def put(self, parts: list[Any]) -> None:
+        self.output += parts
+        self.output_bytes += sum(map(len, parts))
+
+    def bad_size(self, size: int, size_max: int) -> None:
+        self.sizes.append(size)
+        self.stop = True
+        self.transport.loseConnection()
+
+    def take_output(self) -> list[Any]:
+        output, self.output = self.output, []
+        self.output_bytes = 0
+        return output
+
+
+def echo(received: memoryview) -> list[Any]:
+    return [frame(bytes(received))]
+
+
+class House:
+    """One hub with one listener."""
+
+    def __init__(self, answer: Callable[[memoryview], list[Any] | None] = echo, **limits: Any) -> None:
+        self.reactor: Any = EPollReactor()
+        self.worker = Worker()
+        self.hub = Hub(self.reactor, Limits(**limits), self.worker)
+        self.protocols: list[Any] = []
+        self.build: Callable[[], Any] = lambda: Answering(answer)
+        self.listener: Any = Listener(self.hub, "TEST", "127.0.0.1", 0, self._build, backlog=1000)
+        self.clients: list[socket.socket] = []
+        self.hub.start()
+        self.listener.startListening()
+
+    def _build(self) -> Any:
+        self.protocols.append(self.build())
+        return self.protocols[-1]
+
+    def connect(self, **options: Any) -> Client:
+        return Client(self, **options)
+
+    def turn(self, timeout_s: float = 0.0) -> None:
+        self.reactor.runUntilCurrent()
+        self.reactor.doIteration(timeout_s)
+
+    def turns(self, count: int = 20) -> None:
+        for _ in range(count):
+            self.turn()
+
+    def until(self, condition: Callable[[], Any], what: str = "") -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, what or "it never came to pass"
+            self.turn(0.002)
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        stopped: list[Any] = []
+        self.listener.stopListening().addCallback(stopped.append)
+        self.until(lambda: stopped)
+        gone: list[Any] = []
+        self.hub.stop().addCallback(gone.append)
+        self.until(lambda: gone)
+        assert self.hub.connections == 0
+        assert self.hub.buffers.reserved == 0
+        assert all(protocol.lost == 1 for protocol in self.protocols if isinstance(protocol, Answering) and protocol.transport)
+        self.reactor.removeAll()
+        self.reactor._poller.close()
+
+
+class Client:
+    """A client's socket; every wait turns the reactor."""
+
+    def __init__(self, house: House, *, receive_buffer: int = 0) -> None:
+        self.house = house
+        self.socket = socket.socket()
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.connect(("127.0.0.1", house.listener.getHost().port))
+        self.socket.setblocking(False)
+        house.clients.append(self.socket)
+        self._received = bytearray()
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        rest = memoryview(data)
+
+        def sent() -> bool:
+            nonlocal rest
+            rest = rest[self.send_some(rest) :]
+            return not rest
+
+        self.house.until(sent, "the broker does not read")
+
+    def send_some(self, data: bytes | memoryview) -> int:
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def receive_some(self) -> bool | None:
+        """Whether anything came; None at the end."""
+        try:
+            data = self.socket.recv(1 << 20)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return None
+        self._received += data
+        return True if data else None
+
+    def receive(self, size: int) -> bytes:
+        """Exactly that many bytes."""
+
+        def enough() -> bool:
+            while len(self._received) < size and (came := self.receive_some()) is not False:
+                assert came, "the broker closed the connection"
+            return len(self._received) >= size
+
+        self.house.until(enough, "the broker does not answer")
+        data = bytes(self._received[:size])
+        del self._received[:size]
+        return data
+
+    def answer(self) -> bytes:
+        (size,) = struct.unpack(">i", self.receive(4))
+        return self.receive(size)
+
+    def at_end(self) -> bool:
+        """Whether the broker closed; nothing more may have come."""
+        try:
+            data = self.socket.recv(1)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+        assert not data
+        return True
+
+    def reset(self) -> None:
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()

@@ -1,0 +1,150 @@
+"""Frames in, on real sockets: cut anywhere, of any size, and never at the cost of memory that the peer only announces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from tests.transport.harness import House, frame
+from txbroker.transport.receive import SHARED_BYTES
+
+Make = Callable[..., House]
+
+
+def digest(received: memoryview) -> list[bytes]:
+    return [frame(hashlib.sha1(received).digest())]
+
+
+def pattern(size: int, seed: int) -> bytes:
+    return (hashlib.sha1(b"%d" % seed).digest() * (size // 20 + 1))[:size]
+
+
+def test_a_frame_that_comes_byte_by_byte(house: Make) -> None:
+    client = house().connect()
+    for byte in frame(b"first frame") + frame(b"second frame"):
+        client.send(bytes([byte]))
+        client.house.turns(3)
+    assert client.answer() == b"first frame"
+    assert client.answer() == b"second frame"
+
+
+def test_many_frames_in_one_read_are_answered_in_order(house: Make) -> None:
+    client = house().connect()
+    bodies = [b"frame number %08d" % n for n in range(20_000)]
+    client.send(b"".join(map(frame, bodies)))
+    assert [client.answer() for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize("size", [9, SHARED_BYTES - 4, SHARED_BYTES - 3, SHARED_BYTES, 1_000_003, 5_000_000])
+def test_frames_of_any_size_keep_their_bytes(house: Make, size: int) -> None:
+    client = house(digest).connect()
+    for turn in range(3):
+        body = pattern(size, turn)
+        client.send(frame(body) + frame(b"a small one") + frame(body[:-1]))
+        for sent in (body, b"a small one", body[:-1]):
+            assert client.answer() == hashlib.sha1(sent).digest()
+
+
+def test_large_frames_of_several_connections_do_not_mix(house: Make) -> None:
+    here = house(digest)
+    clients = [here.connect() for _ in range(5)]
+    bodies = [pattern(700_000 + 100_000 * n, n) for n in range(5)]
+    rests = [memoryview(frame(body) * 3) for body in bodies]
+    while any(rests):
+        for n, client in enumerate(clients):
+            rests[n] = rests[n][client.send_some(rests[n][: 30_000 + 7_001 * n]) if rests[n] else 0 :]
+        here.turn()
+    for client, body in zip(clients, bodies, strict=True):
+        assert [client.answer() for _ in range(3)] == [hashlib.sha1(body).digest()] * 3
+
+
+def test_a_buffer_is_reused_while_busy_and_given_back_when_idle(house: Make) -> None:
+    here = house(digest, idle_ms_max=200)
+    client = here.connect()
+    for seed in range(4):
+        client.send(frame(pattern(1 << 20, seed)))
+        client.answer()
+    pooled = here.hub.buffers._free_bytes
+    assert 1 << 20 <= pooled <= 3 << 20
+    tick = here.hub.tick
+    here.until(lambda: here.hub.tick >= tick + 2)
+    assert here.hub.buffers._free_bytes == 0
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_announced_bytes_cost_nothing(house: Make) -> None:
+    here = house()
+    clients = [here.connect() for _ in range(40)]
+    here.until(lambda: here.hub.connections == 40)
+    before = resident_bytes()
+    for client in clients:
+        client.send(struct.pack(">i", 100 << 20) + b"and no more than this")
+    here.until(lambda: here.hub.buffers.reserved == 40 * ((100 << 20) + 4))
+    assert resident_bytes() - before < 4 << 20
+
+
+def test_beyond_the_budget_connections_wait_for_each_other(house: Make) -> None:
+    here = house(digest, queued_request_bytes_max=1_000_000)
+    first, second, third = (here.connect() for _ in range(3))
+    body = frame(pattern(9_000_000, 1))
+    first.send(body[:1_000_000])
+    here.turns()
+    assert here.hub.buffers.reserved == len(body)
+    second_rest, third_rest = memoryview(body), memoryview(body)
+    for _ in range(100):
+        second_rest = second_rest[second.send_some(second_rest) :]
+        third_rest = third_rest[third.send_some(third_rest) :]
+        here.turn()
+    assert len(second_rest), "a connection beyond the budget is still read"
+    assert len(third_rest), "a connection beyond the budget is still read"
+    assert here.hub.buffers.reserved == len(body)
+    first.send(body[1_000_000:])
+    expected = hashlib.sha1(body[4:]).digest()
+    assert first.answer() == expected
+    second.send(bytes(second_rest))
+    assert second.answer() == expected
+    third.send(bytes(third_rest))
+    assert third.answer() == expected
+
+
+def test_who_stalls_in_a_large_frame_while_others_wait_is_closed(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+    here = house(digest, queued_request_bytes_max=1_000_000, idle_ms_max=200)
+    stalling, waiting = here.connect(), here.connect()
+    stalling.send(frame(bytes(2_000_000))[:500_000])
+    here.turns()
+    rest = memoryview(frame(bytes(1_500_000)))
+
+    def sent() -> bool:
+        nonlocal rest
+        rest = rest[waiting.send_some(rest) :]
+        return not rest
+
+    here.until(sent)
+    assert waiting.answer() == hashlib.sha1(bytes(1_500_000)).digest()
+    assert stalling.at_end()
+    assert [record.message for record in caplog.records if "stopped in the middle" in record.message]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, 1001, 2**31 - 1])
+def test_an_impossible_size_ends_the_connection_after_what_is_due(house: Make, size: int) -> None:
+    here = house(request_bytes_max=1000)
+    client = here.connect()
+    client.send(frame(b"good frame") + struct.pack(">i", size) + b"whatever" + frame(b"never seen"))
+    assert client.answer() == b"good frame"
+    here.until(client.at_end)
+    assert here.protocols[0].sizes == [size]
+    assert here.protocols[0].frames == 1
+
+
+def test_a_frame_of_the_largest_size_is_taken(house: Make) -> None:
+    client = house(request_bytes_max=1000).connect()
+    client.send(frame(b"x" * 1000))
+    assert client.answer() == b"x" * 1000

@@ -1,0 +1,275 @@
+"""Parts out, on real sockets: regions of files, slow readers, cold files, files that end early, and connections that go away."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.transport.harness import House, frame
+from txbroker.log.region import Region
+from txbroker.transport import output
+
+Make = Callable[..., House]
+
+
+DATA = b"".join(hashlib.sha1(b"%d" % n).digest() for n in range(250_000))
+
+
+class File:
+    """A file of `size` bytes that says what stands where."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.data = DATA[:size]
+        path.write_bytes(self.data)
+        self._file = path.open("r+b")
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def pread(self, position: int, length: int) -> bytes:
+        return os.pread(self.fileno(), length, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fileno(), size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    made = File(tmp_path / "file", 5_000_000)
+    yield made
+    made.close()
+
+
+def region_answers(file: File) -> Callable[[memoryview], list[Any]]:
+    """Answers a frame of two numbers with that stretch of the file, between a head and a tail."""
+
+    def answer(received: memoryview) -> list[Any]:
+        position, length = struct.unpack(">ii", received)
+        return [struct.pack(">i", length + 8), b"head", Region(file, position, length), bytearray(b"tail")]
+
+    return answer
+
+
+def asked(position: int, length: int) -> bytes:
+    return frame(struct.pack(">ii", position, length))
+
+
+@pytest.mark.parametrize("length", [0, 1, 8191, 8192, 100_000, 4_900_000])
+def test_a_region_arrives_whole_between_its_neighbours(house: Make, file: File, length: int) -> None:
+    client = house(region_answers(file)).connect()
+    client.send(asked(1234, length) * 3)
+    for _ in range(3):
+        assert client.answer() == b"head" + file.data[1234 : 1234 + length] + b"tail"
+
+
+def test_regions_of_all_sizes_leave_in_order(house: Make, file: File) -> None:
+    client = house(region_answers(file)).connect()
+    lengths = [(n * 7919) % 20_000 for n in range(500)]
+    client.send(b"".join(asked(n * 31, length) for n, length in enumerate(lengths)))
+    for n, length in enumerate(lengths):
+        assert client.answer()[4:-4] == file.data[n * 31 : n * 31 + length]
+
+
+@pytest.mark.parametrize("size", [1, 32 * 1024, 33 * 1024, 3_000_000])
+def test_memory_of_all_sizes_arrives(house: Make, size: int) -> None:
+    data = os.urandom(size)
+    client = house(lambda received: [struct.pack(">i", size + 2), memoryview(data), b"ok"]).connect()
+    client.send(frame(b"whatever") * 3)
+    for _ in range(3):
+        assert client.answer() == data + b"ok"
+
+
+def test_who_does_not_read_is_not_read(house: Make, file: File) -> None:
+    here = house(region_answers(file))
+    client = here.connect(receive_buffer=10_000)
+    rest = memoryview(asked(0, 999_999) * 1_000_000)
+    for _ in range(200):
+        rest = rest[client.send_some(rest) :]
+        here.turn()
+    taken = here.protocols[0].frames
+    assert taken < 10
+    sent = (1_000_000 * 12 - len(rest)) // 12
+    assert taken < sent < 1_000_000, "requests should be waiting, some of them in the socket"
+    for _ in range(20):
+        assert client.answer() == b"head" + file.data[:999_999] + b"tail"
+    assert here.protocols[0].frames < taken + 30
+
+
+def test_a_slow_reader_gets_everything_and_holds_nobody_up(house: Make, file: File) -> None:
+    here = house(region_answers(file))
+    slow, quick = here.connect(receive_buffer=10_000), here.connect()
+    slow.send(asked(0, 4_000_000) * 4)
+    quick.send(asked(5, 10))
+    assert quick.answer() == b"head" + file.data[5:15] + b"tail"
+    for _ in range(4):
+        assert slow.answer() == b"head" + file.data[:4_000_000] + b"tail"
+
+
+def test_answers_come_after_the_peer_stopped_sending(house: Make, file: File) -> None:
+    import socket
+
+    here = house(region_answers(file))
+    client = here.connect(receive_buffer=10_000)
+    client.send(asked(0, 2_000_000) * 2)
+    client.socket.shutdown(socket.SHUT_WR)
+    for _ in range(2):
+        assert client.answer() == b"head" + file.data[:2_000_000] + b"tail"
+    here.until(client.at_end)
+
+
+def test_a_reset_in_the_middle_of_a_region(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
+    here = house(region_answers(file))
+    client = here.connect(receive_buffer=10_000)
+    client.send(asked(0, 4_000_000) * 3)
+    here.turns()
+    client.reset()
+    here.until(lambda: not here.hub.connections)
+    assert here.protocols[0].lost == 1
+    assert not caplog.records
+
+
+def test_a_file_that_ends_early_closes_the_connection_with_one_line(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
+    here = house(region_answers(file))
+    client = here.connect(receive_buffer=10_000)
+    client.send(asked(0, 4_000_000))
+    here.turns()
+    file.truncate(1_000_000)
+    here.until(lambda: client.receive_some() is None)
+    assert len(caplog.records) == 1
+    assert "a file ends before position 4000000" in caplog.records[0].message
+
+
+def test_a_reply_with_a_closing_connection_is_finished_first(house: Make, file: File) -> None:
+    here = house(region_answers(file))
+    client = here.connect(receive_buffer=10_000)
+    client.send(asked(0, 3_000_000))
+    here.until(lambda: here.protocols and here.protocols[0].frames)
+    here.protocols[0].transport.loseConnection()
+    assert client.answer() == b"head" + file.data[:3_000_000] + b"tail"
+    here.until(client.at_end)
+
+
+def cold(monkeypatch: pytest.MonkeyPatch, warm: set[int]) -> None:
+    """Makes every place outside `warm` (in steps of a megabyte) look as if it were not in the page cache."""
+
+    def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
+        assert flags == os.RWF_NOWAIT
+        if position >> 20 not in warm:
+            raise BlockingIOError
+        return real(fd, buffers, position, flags)
+
+    real = os.preadv
+    monkeypatch.setattr(output.os, "preadv", preadv)
+
+
+@pytest.mark.parametrize("length", [100, 4_500_000])
+def test_cold_regions_are_read_by_the_worker_first(house: Make, file: File, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm: set[int] = set()
+    cold(monkeypatch, warm)
+    here = house(region_answers(file))
+    client = here.connect()
+    client.send(asked(0, length))
+    other = here.connect()
+    slices = 0
+    while not (client.receive_some() and len(client._received) >= 4 + 8 + length):
+        here.turn(0.002)
+        if here.worker.jobs:
+            slices += 1
+            here.turns()
+            assert len(here.worker.jobs) == 1
+            assert len(client._received) <= 4 + 8 + (slices - 1) * (1 << 20)
+            here.worker.work()
+    assert slices == -(-length // (1 << 20))
+    assert client.answer() == b"head" + file.data[:length] + b"tail"
+    warm.update(range(10))
+    other.send(asked(0, 50))
+    assert other.answer() == b"head" + file.data[:50] + b"tail"
+    assert not here.worker.jobs
+
+
+def test_a_worker_that_comes_back_after_the_connection_is_gone(house: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold(monkeypatch, set())
+    here = house(region_answers(file))
+    client = here.connect()
+    client.send(asked(0, 1_000_000))
+    here.until(lambda: here.worker.jobs)
+    client.reset()
+    client.house.turns()
+    here.protocols[0].transport.abortConnection()
+    here.until(lambda: not here.hub.connections)
+    here.worker.work()
+
+
+def test_closing_waits_for_the_worker(house: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold(monkeypatch, set())
+    here = house(region_answers(file))
+    client = here.connect()
+    client.send(asked(0, 900_000))
+    here.until(lambda: here.worker.jobs)
+    here.protocols[0].transport.loseConnection()
+    here.turns()
+    here.worker.work()
+    assert client.answer() == b"head" + file.data[:900_000] + b"tail"
+    here.until(client.at_end)
+
+
+def test_what_is_answered_later_leaves_at_once(house: Make) -> None:
+    here = house(lambda received: None)
+    client = here.connect()
+    client.send(frame(b"wait for it"))
+    here.until(lambda: here.protocols and here.protocols[0].frames)
+    here.protocols[0].put([frame(b"here it is")])
+    here.protocols[0].transport.flush()
+    assert client.answer() == b"here it is"
+
+
+def test_answers_to_others_leave_together_when_the_connection_is_done(house: Make) -> None:
+    here = house()
+    waiting, waking = here.connect(), here.connect()
+    waiting.send(frame(b"just waiting"))
+    waiting.answer()
+    sent: list[bytes] = []
+
+    def wake(received: memoryview) -> list[Any]:
+        for n in range(10):
+            here.protocols[0].put([frame(b"woken up %d" % n)])
+            here.protocols[0].transport.flush()
+        sent.append(bytes(here.protocols[0].output_bytes))
+        return [frame(b"all awake")]
+
+    here.build = lambda: None
+    here.until(lambda: len(here.protocols) == 2)
+    here.protocols[1].answer = wake
+    waking.send(frame(b"wake them"))
+    assert waking.answer() == b"all awake"
+    assert len(sent[0]) == 10 * 14, "some left before the others"
+    assert [waiting.answer() for _ in range(10)] == [b"woken up %d" % n for n in range(10)]
+
+
+def test_a_full_protocol_is_not_given_frames_until_it_says_so(house: Make) -> None:
+    def fill(received: memoryview) -> None:
+        here.protocols[0].stop = True
+
+    here = house(fill)
+    client = here.connect()
+    client.send(frame(b"one of many frames") * 30_000)
+    here.turns()
+    assert here.protocols[0].frames == 1
+    for taken in range(2, 6):
+        here.protocols[0].stop = False
+        here.protocols[0].transport.flush()
+        here.turns()
+        assert here.protocols[0].frames == taken
+    here.protocols[0].answer = lambda received: [b"."]
+    here.protocols[0].stop = False
+    here.protocols[0].transport.flush()
+    assert client.receive(30_000 - 5) == b"." * (30_000 - 5)
