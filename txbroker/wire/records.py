@@ -67,6 +67,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
     append_time = header.max_timestamp if header.log_append_time else None
     if base_offset + offset_delta_max > INT64_MAX:
         raise CorruptRecords(f"a batch at offset {base_offset} reaches beyond the last offset there can be")
+    new = tuple.__new__  # what Record(…) comes down to, in half its time
     position = 0
     for _ in range(header.count):
         raw = data[position]
@@ -138,7 +139,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
             timestamp = append_time
         elif not INT64_MIN <= timestamp <= INT64_MAX:
             raise CorruptRecords(f"a record's timestamp in the batch at offset {base_offset} is beyond 64 bits")
-        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+        yield new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
     if position != len(data):
         raise CorruptRecords(f"the batch at offset {base_offset} has {len(data) - position} bytes after its {header.count} records")
 

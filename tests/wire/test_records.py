@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
+
+from tests.wire.record_samples import (
+    PLENTY,
+    allocations_below,
+    as_golden,
+    client_records,
+    fuzz,
+    golden,
+    golden_bytes,
+    golden_entries,
+    mutations,
+    record_lists,
+    value_or_error,
+)
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.wire import batch
+from txbroker.wire.batch import HEADER, HEADER_SIZE, BatchHeader
+from txbroker.wire.compression import CODECS, Codec, compress
+from txbroker.wire.control import Marker, build_marker, read_marker
+from txbroker.wire.records import Record, build, keys_present, read_records, recompress
+
+every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+
+
+def read(data: bytes, bytes_max: int = PLENTY) -> list[Record]:
+    """All records of the batches in `data`, CRCs checked."""
+    found = []
+    for position, header in batch.iterate(data):
+        batch.check_crc(data, position, header)
+        found += read_records(data, position, header, bytes_max)
+    return found
+
+
+# --- batches of other implementations ---
+
+
+@pytest.mark.parametrize("name", golden("kafka-3.9.1_v2_*"))
+def test_records_are_what_kafka_s_consumer_read(name: str) -> None:
+    data = golden_bytes(name)
+    for (position, header), entry in zip(batch.iterate(data), golden_entries(name), strict=True):
+        records = list(read_records(data, position, header, PLENTY))
+        if header.control:
+            markers = [read_marker(record) for record in records]
+            assert [["COMMIT" if m.committed else "ABORT", m.coordinator_epoch] for m in markers if m] == entry["markers"]
+        else:
+            assert [as_golden(record) for record in records] == entry["records"]
+
+
+@pytest.mark.parametrize(
+    "name", [name for client in ("kafka-python", "aiokafka", "librdkafka", "franz-go") for name in golden(f"{client}*_v2_*")]
+)
+def test_records_are_what_the_client_wrote(name: str) -> None:
+    assert read(golden_bytes(name)) == client_records(2)
+
+
+def test_producers_leave_their_marks_in_the_header() -> None:
+    idempotent = batch.read_header(golden_bytes("librdkafka-2.16.0_v2_idempotent"))
+    assert (idempotent.producer_id, idempotent.producer_epoch, idempotent.base_sequence, idempotent.transactional) == (4242, 7, 0, False)
+    transactional = batch.read_header(golden_bytes("aiokafka-0.14.0_v2_zstd"))
+    assert (transactional.producer_id, transactional.producer_epoch, transactional.base_sequence) == (77, 3, 9)
+    assert transactional.transactional
+
+
+# --- batches of ours, read by other implementations ---
+
+
+@every_codec
+def test_kafka_python_reads_what_is_built(codec: Codec) -> None:
+    records = client_records(2)
+    (theirs,) = MemoryRecords(build(records, codec=codec))
+    assert theirs.validate_crc()
+    assert [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == records
+
+
+@every_codec
+def test_aiokafka_reads_what_is_built(codec: Codec) -> None:
+    records = client_records(2)
+    theirs = AiokafkaBatch(build(records, codec=codec, producer_id=5, producer_epoch=1, base_sequence=0, transactional=True))
+    assert theirs.validate_crc()
+    assert (theirs.is_transactional, theirs.producer_id) == (True, 5)
+    assert [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == records
+
+
+@pytest.mark.parametrize("name", ["kafka-3.9.1_v2_none", "kafka-3.9.1_v2_transactions"])
+def test_a_batch_built_again_is_kafka_s_to_the_byte(name: str) -> None:
+    data = golden_bytes(name)
+    for position, header in batch.iterate(data):
+        if header.codec is not Codec.NONE:
+            continue
+        again = build(
+            list(read_records(data, position, header, PLENTY)),
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            leader_epoch=header.leader_epoch,
+            transactional=header.transactional,
+            control=header.control,
+        )
+        assert again == data[position : position + header.size]
+
+
+# --- round trips ---
+
+
+@given(codec=st.sampled_from(CODECS), records=record_lists())
+@fuzz
+def test_what_is_built_is_read_again(codec: Codec, records: list[Record]) -> None:
+    data = build(records, codec=codec)
+    assert read(data) == records
+    header = batch.read_header(data)
+    assert (header.base_offset, header.last_offset, header.count) == (records[0].offset, records[-1].offset, len(records))
+    assert header.max_timestamp == max(record.timestamp for record in records)
+    assert keys_present(data, 0, header, PLENTY) == all(record.key is not None for record in records)
+
+
+def test_offsets_count_from_the_base_offset() -> None:
+    header = batch.read_header(data := build([Record(12, 5, None, b"x")], base_offset=10, leader_epoch=3))
+    assert (header.base_offset, header.last_offset, header.leader_epoch) == (10, 12, 3)
+    assert read(data) == [Record(12, 5, None, b"x")]
+
+
+def test_append_time_is_every_record_s_timestamp() -> None:
+    header = batch.read_header(data := build([Record(0, 5, None, b"x"), Record(1, 3, None, b"y")], log_append_time=900))
+    assert (header.max_timestamp, header.log_append_time) == (900, True)
+    assert [record.timestamp for record in read(data)] == [900, 900]
+
+
+def test_header_names_that_are_not_utf_8_survive() -> None:
+    record = Record(0, 0, b"k", b"v", ((b"\xff\xfeok".decode("utf-8", "surrogateescape"), b"1"),))
+    data = build([record])
+    assert b"\xff\xfeok" in data
+    assert read(data) == [record]
+    assert build(read(data)) == data
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        [Record(1, 0, None, None), Record(1, 0, None, None)],
+        [Record(2, 0, None, None), Record(1, 0, None, None)],
+        [Record(0, 0, None, None), Record(2**31, 0, None, None)],
+        [Record(0, -(2**63), None, None), Record(1, 1, None, None)],
+    ],
+)
+def test_records_that_cannot_stand_in_one_batch_are_refused(records: Sequence[Record]) -> None:
+    with pytest.raises(ValueError):
+        build(records)
+
+
+@pytest.mark.parametrize("target", CODECS, ids=lambda codec: codec.name)
+@every_codec
+def test_recompression_changes_the_codec_only(codec: Codec, target: Codec) -> None:
+    data = b"xyz" + build(
+        client_records(2), codec=codec, producer_id=9, producer_epoch=1, base_sequence=4, log_append_time=77, leader_epoch=6
+    )
+    before = batch.read_header(data, 3)
+    again = recompress(data, 3, before, target, PLENTY)
+    after = batch.read_header(again)
+    assert after.codec is target
+    assert read(again) == list(read_records(data, 3, before, PLENTY))
+    before.size, before.crc, before.attributes = after.size, after.crc, before.attributes & ~7 | target
+    assert after == before
+
+
+# --- limits and hostile bytes ---
+
+
+@every_codec
+def test_records_beyond_the_allowance_are_refused(codec: Codec) -> None:
+    data = build([Record(0, 0, b"k", bytes(20_000_000))], codec=codec)
+    header = batch.read_header(data)
+    for function in (read_records, keys_present):
+        with allocations_below(4_000_000), pytest.raises(BrokerError) as caught:
+            list(function(data, 0, header, 1_000_000))  # type: ignore[arg-type]
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def around(payload: bytes, *, count: int = 1, last_offset_delta: int = 100, codec: Codec = Codec.NONE, base_offset: int = 0) -> bytes:
+    """A batch with this records section, CRC right."""
+    payload = compress(codec, payload)
+    data = bytearray(HEADER_SIZE + len(payload))
+    HEADER.pack_into(data, 0, base_offset, 49 + len(payload), 0, 2, 0, codec, last_offset_delta, 1000, 1000, -1, -1, -1, count)
+    data[HEADER_SIZE:] = payload
+    batch.seal(data, 0, len(data))
+    return bytes(data)
+
+
+PLAIN = bytes.fromhex("10 00 00 00 02 6b 02 76 00".replace(" ", ""))  # key k, value v, deltas 0, no headers
+
+
+def test_the_smallest_records_by_hand() -> None:
+    assert read(around(PLAIN)) == [Record(0, 1000, b"k", b"v")]
+    assert read(around(PLAIN + bytes.fromhex("0c0002020101 00"), count=2)) == [Record(0, 1000, b"k", b"v"), Record(1, 1001, None, None)]
+    # A negative length other than -1 is null too, as Kafka takes it.
+    assert read(around(bytes.fromhex("0c0000000303 00"))) == [Record(0, 1000, None, None)]
+    assert read(around(b"", count=0)) == []
+    assert read(around(b"", count=0, codec=Codec.ZSTD)) == []
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (PLAIN, 2),  # fewer than counted
+        (PLAIN, 0),  # more than counted
+        (PLAIN, 2**31 - 1),
+        (PLAIN + b"\0", 1),  # a byte after the last
+        (PLAIN[:-1], 1),
+        (b"\x12" + PLAIN[1:] + b"\0", 1),  # one byte longer than its fields
+        (b"\x0e" + PLAIN[1:-1], 1),  # one byte shorter
+        (b"\x01" + PLAIN[1:], 1),  # negative length
+        (b"\xff\xff\xff\xff\xff\x01" + PLAIN[1:], 1),  # a varint beyond 32 bits
+        (b"\xff\xff\xff\xff\x1f" + PLAIN[1:], 1),
+        (b"\xfe\xff\xff\xff\x0f" + PLAIN[1:], 1),  # 2**31 - 1 bytes
+        (bytes.fromhex("1000000001fe7600 00"), 1),
+        (bytes.fromhex("10000000fe6b0276 00"), 1),  # key longer than the record
+        (bytes.fromhex("10000000026b7e76 00"), 1),  # value longer than the record
+        (bytes.fromhex("10000000026b0276 01"), 1),  # -1 headers
+        (bytes.fromhex("10000000026b0276 02"), 1),  # a header that is not there
+        (bytes.fromhex("14000000026b0276 020101"), 1),  # a header without a name
+        (bytes.fromhex("18000000026b0276 fcffffff0f"), 1),  # 2**31 - 2 headers
+        (bytes.fromhex("10000001026b0276 00"), 1),  # offset delta -1
+        (bytes.fromhex("12000000ca01026b0276 00").replace(b"\x00\x00\x00\xca", b"\x00\x00\xca"), 1),  # offset delta 101 of at most 100
+        (b"\x24\x00" + b"\xff" * 9 + b"\x01" + PLAIN[3:], 1),  # timestamp beyond 64 bits
+        (b"\x26\x00" + b"\xff" * 10 + b"\x01" + PLAIN[3:], 1),  # varint beyond 64 bits
+        (b"", 1),
+        (b"\x80" * 30, 1),
+    ],
+)
+def test_records_whose_lengths_do_not_hold_are_refused(payload: bytes, count: int, codec: Codec) -> None:
+    data = around(payload, count=count, codec=codec)
+    with allocations_below(300_000), pytest.raises(CorruptRecords):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [(PLAIN, 2), (PLAIN, 0), (PLAIN + b"\0", 1), (PLAIN[:-1], 1), (b"\x06\x00\x00\x00", 1), (b"\x01" + PLAIN[1:], 1), (b"", 1)],
+)
+def test_keys_are_not_looked_for_in_records_whose_lengths_do_not_hold(payload: bytes, count: int) -> None:
+    data = around(payload, count=count)
+    with pytest.raises(CorruptRecords):
+        keys_present(data, 0, batch.read_header(data), PLENTY)
+
+
+def test_offsets_beyond_64_bits_are_refused() -> None:
+    assert [record.offset for record in read(around(PLAIN, base_offset=2**63 - 101))] == [2**63 - 101]
+    with pytest.raises(CorruptRecords):
+        read(around(PLAIN, base_offset=2**63 - 100))
+
+
+def use(data: bytes) -> None:
+    """Everything that looks at records, CRC unseen."""
+    header = batch.read_header(data)
+    value_or_error(keys_present, data, 0, header, PLENTY)
+    value_or_error(recompress, data, 0, header, Codec.LZ4, PLENTY)
+    for record in read_records(data, 0, header, PLENTY):
+        assert header.base_offset <= record.offset <= header.last_offset
+        if header.control:
+            value_or_error(read_marker, record)
+
+
+@every_codec
+def test_a_changed_byte_gives_records_or_a_broker_error(codec: Codec) -> None:
+    valid = build([*client_records(2)[:3], Record(3, 5, b"k" * 70, b"v", (("name", b"content"),))], codec=codec)
+    for changed in mutations(valid):
+        with allocations_below(2_000_000):
+            value_or_error(use, changed)
+
+
+@given(payload=st.binary(max_size=80), count=st.integers(0, 5) | st.just(2**31 - 1), codec=st.sampled_from(CODECS))
+@fuzz
+def test_any_records_section_gives_records_or_a_broker_error(payload: bytes, count: int, codec: Codec) -> None:
+    value_or_error(use, around(payload, count=count, codec=codec))
+    value_or_error(use, around(PLAIN + payload, count=count, codec=codec))
+
+
+# --- transaction markers ---
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_is_read_as_it_was_built(committed: bool) -> None:
+    data = build_marker(Marker(committed, 17), producer_id=5, producer_epoch=2, timestamp=1234, base_offset=9, leader_epoch=3)
+    header = batch.read_header(data)
+    (record,) = read(data)
+    assert read_marker(record) == Marker(committed, 17)
+    assert header.control and header.transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (5, 2, -1, 3)
+    assert (record.offset, record.timestamp) == (9, 1234)
+
+
+def test_a_marker_is_kafka_s_to_the_byte() -> None:
+    data = golden_bytes("kafka-3.9.1_v2_transactions")
+    markers = 0
+    for position, header in batch.iterate(data):
+        if not header.control:
+            continue
+        (record,) = read_records(data, position, header, PLENTY)
+        marker = read_marker(record)
+        assert marker is not None
+        ours = build_marker(
+            marker,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            timestamp=record.timestamp,
+            base_offset=header.base_offset,
+            leader_epoch=header.leader_epoch,
+        )
+        assert ours == data[position : position + header.size]
+        markers += 1
+    assert markers > 2
+
+
+def test_control_records_of_other_types_are_no_markers_and_nonsense_is_refused() -> None:
+    assert read_marker(Record(0, 0, b"\0\0\0\x02", b"")) is None
+    assert read_marker(Record(0, 0, b"\0\x01\0\x01\xff", b"\0\x01\0\0\0\x05more")) == Marker(True, 5)
+    for key, value in [(None, None), (b"\0\0\0", b"\0\0\0\0\0\0"), (b"\0\0\0\x01", None), (b"\0\0\0\0", b"\0" * 5)]:
+        with pytest.raises(CorruptRecords):
+            read_marker(Record(0, 0, key, value))
+    for key, value in [(b"\xff\xff\0\0", b"\0" * 6), (b"\0\0\0\0", b"\xff\xff\0\0\0\0")]:
+        with pytest.raises(CorruptRecords):
+            read_marker(Record(0, 0, key, value))
+
+
+def test_a_header_of_another_batch_does_not_read_beyond_the_buffer() -> None:
+    header = BatchHeader(0, 10_000, 0, 2, 0, 0, 5, 0, 0, -1, -1, -1, 3)
+    with pytest.raises(CorruptRecords):
+        list(read_records(around(PLAIN), 0, header, PLENTY))
