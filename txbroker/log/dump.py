@@ -1,0 +1,62 @@
+"""Print what is in log files, as Kafka's tool does (class DumpLogSegments of 3.9: the same lines, so that scripts read either).
+
+Files of every kind that a partition's directory has: `.log` (all magics), `.index`, `.timeindex`, `.txnindex`, `.snapshot`. They are
+only read. Corrupt ones are told of, with the place, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from txbroker.errors import CorruptRecords, StorageError
+from txbroker.log import files
+from txbroker.log.disk import Disk
+from txbroker.log.dump_indexes import dump_offset_index, dump_time_index
+from txbroker.log.dump_log import dump_log
+from txbroker.log.dump_run import Decoder, DumpOptions, DumpRun, Write
+from txbroker.log.dump_states import dump_snapshot, dump_txn_index
+
+__all__ = ["Decoder", "DumpOptions", "dump"]
+
+# What dumps a file of this suffix, given the offset that its name says.
+_DUMPERS: dict[str, Callable[[DumpRun, str, int], None]] = {
+    files.LOG: dump_log,
+    files.OFFSET_INDEX: dump_offset_index,
+    files.TIME_INDEX: dump_time_index,
+    files.TXN_INDEX: dump_txn_index,
+    files.SNAPSHOT: dump_snapshot,
+}
+
+
+def dump(disk: Disk, paths: Sequence[str], options: DumpOptions, write: Write, complain: Write) -> int:
+    """Dump files one after the other; the command's exit status: 1 if one could not be read to its end, else 0.
+
+    `write` and `complain` (standard output and standard error) take lines without their ends.
+    """
+    run = DumpRun(disk, options, write, complain)
+    for path in paths:
+        write(f"Dumping {path}")
+        _dump_file(run, path)
+    run.findings.report(complain)
+    return 0 if run.sound else 1
+
+
+def _dump_file(run: DumpRun, path: str) -> None:
+    name = path.rpartition("/")[2]
+    dumper = _DUMPERS.get(name[name.rfind(".") :]) if "." in name else None
+    if dumper is None:
+        run.complain(f"Ignoring unknown file {path}")
+        return
+    parsed = files.parse_name(name)
+    if parsed is None:
+        run.corrupt(f"{path} is not named by an offset of 20 digits")
+        return
+    try:
+        if run.disk.size(path) is None:
+            run.corrupt(f"{path} does not exist")
+        else:
+            dumper(run, path, parsed[0])
+    except CorruptRecords as error:
+        run.corrupt(f"{path} is corrupt: {error}")
+    except StorageError as error:
+        run.corrupt(str(error))
