@@ -1,29 +1,37 @@
 """A file of fixed-size entries in ascending order: what the offset index and the time index have in common.
 
-Entries that are on disk are mapped on first use; newer ones wait in memory until the log is flushed, rolled or closed, or
-until there are many. A crash loses those that waited, and recovery makes the index anew anyway. So an append costs no
-system call here, an untouched index costs nothing, and files never need Kafka's preallocation.
+Entries that are on disk are mapped on first use; newer ones wait in memory until there are some hundred, or the log is rolled or
+closed. A crash loses those that waited, and recovery makes the index anew anyway. So an append costs no system call here, an
+untouched index costs nothing, and files never need Kafka's preallocation.
 
-Big-endian keys that are not negative sort as their bytes do; both indexes search by comparing bytes.
+A search in the mapped part goes over a fence first, the keys of every 64th entry in memory, then over 64 entries.
 """
 
 from __future__ import annotations
 
+import struct
+from array import array
+from bisect import bisect_right
+from typing import cast
+
 from txbroker.log.disk import Disk, Mapped
 
-PENDING_BYTES_MAX = 64 * 1024
+PENDING_BYTES_MAX = 4096
+_STRIDE = 64
 
 
 class IndexFile:
-    """Entries of `entry_bytes`, the first `key_bytes` of which are the key. `count` is the number of entries."""
+    """Entries that begin with their key, a number that is not negative, in `key_format` (of `struct`). `count`: of entries."""
 
-    __slots__ = ("_disk", "_entry_bytes", "_key_bytes", "_pending", "_stored", "_stored_count", "count", "path")
+    __slots__ = ("_disk", "_entry_bytes", "_fence", "_fence_post", "_key_bytes", "_pending", "_stored", "_stored_count", "count", "path")
 
-    def __init__(self, disk: Disk, path: str, entry_bytes: int, key_bytes: int) -> None:
+    def __init__(self, disk: Disk, path: str, entry_bytes: int, key_format: str) -> None:
         self.path = path
         self._disk = disk
         self._entry_bytes = entry_bytes
-        self._key_bytes = key_bytes
+        self._key_bytes = struct.calcsize(key_format)
+        self._fence_post = struct.Struct(f"{key_format}{_STRIDE * entry_bytes - self._key_bytes}x")
+        self._fence = array("q")
         self._pending = bytearray()
         self._stored: Mapped | None = disk.map(path)
         self._stored_count = self.count = len(self._stored) // entry_bytes
@@ -31,8 +39,7 @@ class IndexFile:
     @property
     def whole(self) -> bool:
         """Whether the file ends with a whole entry, and not with the zeros of a file that was preallocated."""
-        stored = self._mapped()
-        if len(stored) % self._entry_bytes:
+        if len(self._mapped()) % self._entry_bytes:
             return False
         return self._stored_count == 0 or self.entry(self._stored_count - 1) != bytes(self._entry_bytes)
 
@@ -49,24 +56,33 @@ class IndexFile:
             return bytes(self._pending[at : at + size])
         return bytes(self._mapped()[number * size : number * size + size])
 
-    def floor(self, key: bytes) -> int:
+    def floor(self, key: int) -> int:
         """The number of the last entry whose key is not above `key`; -1 when there is none."""
-        pending, key_bytes = self._pending, self._key_bytes
-        if pending and pending[:key_bytes] <= key:
-            return self._stored_count + self._search(pending, len(pending) // self._entry_bytes, key)
-        return self._search(self._mapped(), self._stored_count, key)
+        if key < 0:
+            return -1
+        wanted = key.to_bytes(self._key_bytes, "big")
+        pending = self._pending
+        if pending and pending[: self._key_bytes] <= wanted:
+            waiting = cast(bytes, pending)  # as far as slices and comparisons go
+            return self._stored_count + self._search(waiting, 0, len(pending) // self._entry_bytes, wanted)
+        stored = self._stored or self._mapped()
+        if len(self._fence) * _STRIDE < self._stored_count:
+            self._extend_fence(stored)
+        low = (bisect_right(self._fence, key) - 1) * _STRIDE
+        return self._search(stored, low, min(low + _STRIDE, self._stored_count), wanted) if low >= 0 else -1
 
-    def _search(self, entries: Mapped | bytearray, count: int, key: bytes) -> int:
+    def _search(self, entries: Mapped, low: int, high: int, wanted: bytes) -> int:
+        """Big-endian keys that are not negative sort as their bytes do."""
         size, key_bytes = self._entry_bytes, self._key_bytes
-        low, high = 0, count
-        while low < high:
-            middle = (low + high) >> 1
-            at = middle * size
-            if entries[at : at + key_bytes] <= key:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        return bisect_right(range(high), wanted, low, high, key=lambda number: entries[number * size : number * size + key_bytes]) - 1
+
+    def _extend_fence(self, stored: Mapped) -> None:
+        stride_bytes = _STRIDE * self._entry_bytes
+        known, whole = len(self._fence), self._stored_count // _STRIDE
+        self._fence.extend(key for (key,) in self._fence_post.iter_unpack(stored[known * stride_bytes : whole * stride_bytes]))
+        if self._stored_count % _STRIDE:
+            start = whole * stride_bytes
+            self._fence.append(int.from_bytes(stored[start : start + self._key_bytes], "big"))
 
     def make_room(self) -> None:
         """Keep the entries that wait few. Called before a log write, so that a full disk fails the append as a whole."""
@@ -97,6 +113,7 @@ class IndexFile:
             self._stored = None  # a mapping must not outlive the bytes that it shows
             self._disk.truncate(self.path, count * self._entry_bytes)
             self._stored_count = count
+            del self._fence[(count + _STRIDE - 1) // _STRIDE :]
         self.count = min(self.count, count)
 
     def rewrite(self) -> None:
@@ -105,3 +122,4 @@ class IndexFile:
         self._stored = None
         self._disk.write(self.path, b"")
         self._stored_count = self.count = 0
+        self._fence = array("q")

@@ -21,7 +21,7 @@ class OffsetIndex(IndexFile):
     __slots__ = ("base_offset",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
-        super().__init__(disk, path, ENTRY.size, 4)
+        super().__init__(disk, path, ENTRY.size, ">I")
         self.base_offset = base_offset
 
     def add(self, offset: int, position: int) -> None:
@@ -32,8 +32,7 @@ class OffsetIndex(IndexFile):
 
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`, as near as the index knows."""
-        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
-        number = self.floor(relative.to_bytes(4, "big")) if relative >= 0 else -1
+        number = self.floor(min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         return int.from_bytes(self.entry(number)[4:], "big") if number >= 0 else 0
 
     @property
@@ -46,8 +45,7 @@ class OffsetIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries of `offset` and above."""
-        relative = offset - self.base_offset
-        self.truncate(self.floor((relative - 1).to_bytes(4, "big")) + 1 if relative > 0 else 0)
+        self.truncate(self.floor(min(offset - self.base_offset - 1, RELATIVE_OFFSET_MAX)) + 1)
 
     def plausible(self, log_bytes: int) -> bool:
         """Whether the file can be the index of a log file of this size."""

@@ -70,6 +70,7 @@ class Loader:
         self._topic_partition = topic_partition
         self._segments: list[Segment] = []
         self._changed = False
+        self._epochs_found = False
         self._producers = ProducerStates(topic_partition, producer_id_expiration_ms)
 
     def load(self) -> Loaded:
@@ -264,7 +265,7 @@ class Loader:
                 break
             segment.note(position, header.size, header.last_offset, header.max_timestamp)
             if header.leader_epoch > self._leader_epochs.latest:
-                self._leader_epochs.note(header.leader_epoch, first_offset_of(header))
+                self._epochs_found |= self._leader_epochs.note(header.leader_epoch, first_offset_of(header))
             ended = replay_batch(self._producers, buffer, at, header)
             if ended is not None:
                 aborted.append(ended)
@@ -309,7 +310,7 @@ class Loader:
                 for entry in segment.walk(0):
                     if entry.header.leader_epoch > epochs.latest:
                         epochs.note(entry.header.leader_epoch, first_offset_of(entry.header))
-        if not epochs.intact or not self._clean:
+        if not epochs.intact or self._epochs_found:
             epochs.write()
         epochs.truncate_from_end(log_end_offset)
         epochs.truncate_from_start(log_start_offset)

@@ -12,14 +12,13 @@ from typing import NamedTuple, Protocol
 
 from txbroker.errors import CorruptRecords
 from txbroker.wire.batch import LOG_OVERHEAD
-from txbroker.wire.entries import EntryHeader, Scan, Stop
+from txbroker.wire.entries import SIZE_MIN, EntryHeader, Scan, Stop
 
 FIND_CHUNK_BYTES = 8 * 1024  # two index intervals: most look-ups take one read
 WALK_CHUNK_BYTES = 1024 * 1024
 LOOK_CHUNK_BYTES = 64 * 1024  # where the walk will probably be a short one
 
-_START = struct.Struct(">qiibIhi")  # up to the last offset delta of magic 2
-_ENTRY_BYTES_MIN = 26  # an empty message of magic 0
+_START = struct.Struct(">qi4xb6xi")  # offset, length, magic, and of magic 2 the last offset delta
 _MAGIC_MAX = 2
 
 
@@ -41,23 +40,26 @@ class Place(NamedTuple):
 def find(file: Source, position: int, end: int, offset: int) -> Place | None:
     """The first entry from `position` on that ends with `offset` or later; None when there is none before `end`.
 
-    CorruptRecords when what is found at a border is no entry, or when the walk begins behind the wanted offset's place.
+    CorruptRecords when what is found at a border is no entry.
     """
     unpack, start_bytes = _START.unpack_from, _START.size
     while end - position >= start_bytes:
         chunk = file.pread(position, min(FIND_CHUNK_BYTES, end - position))
         at, usable = 0, len(chunk) - start_bytes
         while at <= usable:
-            base_offset, length, _, magic, _, _, delta = unpack(chunk, at)
+            base_offset, length, magic, delta = unpack(chunk, at)
+            if magic == _MAGIC_MAX and length > 0 and base_offset + delta < offset:  # the good case, a dozen times per look-up
+                at += length + LOG_OVERHEAD
+                continue
             size = length + LOG_OVERHEAD
             last_offset = base_offset + delta if magic == _MAGIC_MAX else base_offset
-            if size < _ENTRY_BYTES_MIN or not 0 <= magic <= _MAGIC_MAX or last_offset < base_offset or at + size > end - position:
+            if size < SIZE_MIN or not 0 <= magic <= _MAGIC_MAX or last_offset < base_offset or at + size > end - position:
                 raise CorruptRecords(f"there is no record batch at position {position + at}")
             if last_offset >= offset:
                 return Place(position + at, size, base_offset, last_offset)
             at += size
-        if usable < 0:
-            raise CorruptRecords(f"the log file ends at position {position + len(chunk)}, before {end}")
+        if usable < 0 or position + at > end:
+            raise CorruptRecords(f"the log file ends at position {position + len(chunk)}, within a record batch")
         position += at
     return None
 

@@ -21,7 +21,7 @@ class TimeIndex(IndexFile):
     __slots__ = ("base_offset",)
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
-        super().__init__(disk, path, ENTRY.size, 8)
+        super().__init__(disk, path, ENTRY.size, ">q")
         self.base_offset = base_offset
 
     def add(self, timestamp: int, offset: int) -> None:
@@ -31,7 +31,7 @@ class TimeIndex(IndexFile):
 
     def lookup(self, timestamp: int) -> int:
         """An offset up to which no record is later than `timestamp`, as near as the index knows; at least the base offset."""
-        number = self.floor(timestamp.to_bytes(8, "big")) if timestamp >= 0 else -1
+        number = self.floor(timestamp)
         return self.base_offset + int.from_bytes(self.entry(number)[8:], "big") if number >= 0 else self.base_offset
 
     @property
