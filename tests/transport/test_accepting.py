@@ -1,0 +1,187 @@
+"""Who may connect, how many, and for how long."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.error import CannotListenError
+
+from tests.transport.harness import House, frame
+from txbroker.transport import Listener
+from txbroker.transport.quotas import ConnectionQuotas
+from txbroker.transport.server import plain_host
+
+Make = Callable[..., House]
+
+
+def test_beyond_max_connections_the_next_one_waits(house: Make) -> None:
+    here = house(connections_max=2)
+    first, second, third = (here.connect() for _ in range(3))
+    for client in (first, second, third):
+        client.send(frame(b"anybody here?"))
+    assert first.answer() == second.answer() == b"anybody here?"
+    here.turns()
+    assert here.hub.connections == 2
+    assert third.receive_some() is False
+    second.socket.close()
+    assert third.answer() == b"anybody here?"
+    assert here.hub.connections == 2
+
+
+def test_beyond_the_limit_of_an_address_connections_are_closed(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+    here = house(connections_per_ip_max=2, idle_ms_max=400)
+    clients = [here.connect() for _ in range(5)]
+    here.until(lambda: all(client.at_end() for client in clients[2:]))
+    clients[0].send(frame(b"still here"))
+    assert clients[0].answer() == b"still here"
+    clients[0].socket.close()
+    here.until(lambda: here.hub.connections == 1)
+    again = here.connect()
+    again.send(frame(b"and me too"))
+    assert again.answer() == b"and me too"
+    here.until(lambda: caplog.records)
+    assert [record.message for record in caplog.records] == [
+        "refused 3 connections from 127.0.0.1: it has max.connections.per.ip of them already"
+    ]
+
+
+def test_an_address_can_have_a_limit_of_its_own() -> None:
+    quotas = ConnectionQuotas(10, 1, {"10.0.0.1": 2, "10.0.0.2": 0})
+    for ip, expected in (("10.0.0.3", True), ("10.0.0.3", False), ("10.0.0.1", True), ("10.0.0.1", True), ("10.0.0.1", False)):
+        assert quotas.allows(ip) is expected
+        if expected:
+            quotas.add(ip)
+    assert not quotas.allows("10.0.0.2")
+    quotas.remove("10.0.0.3")
+    assert quotas.allows("10.0.0.3")
+    assert quotas.count == 2
+
+
+def test_a_flood_of_connections(house: Make) -> None:
+    here = house()
+    for _ in range(5):
+        clients = [here.connect() for _ in range(100)]
+        for client in clients:
+            client.send_some(frame(b"one of many"))
+        for client in clients[::2]:
+            client.reset()
+        for client in clients[1::2]:
+            assert client.answer() == b"one of many"
+            client.socket.close()
+    here.until(lambda: not here.hub.connections)
+    assert all(protocol.lost == 1 for protocol in here.protocols)
+
+
+class _Starved:
+    """A listening socket that cannot accept for want of file descriptors, `times` times."""
+
+    def __init__(self, real: socket.socket, times: int) -> None:
+        self._real = real
+        self.times = times
+
+    def accept(self) -> Any:
+        if self.times:
+            self.times -= 1
+            raise OSError(errno.ENFILE, "too many open files")
+        return self._real.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def test_the_listener_survives_when_it_cannot_accept(house: Make) -> None:
+    here = house()
+    here.listener.socket = _Starved(here.listener.socket, 3)
+    client = here.connect()
+    client.send(frame(b"hello there"))
+    assert client.answer() == b"hello there"
+    assert here.listener.socket.times == 0
+
+
+def test_idle_connections_are_closed_unless_they_wait_for_an_answer(house: Make) -> None:
+    here = house(idle_ms_max=150)
+    idle, waiting, busy = (here.connect() for _ in range(3))
+    here.until(lambda: len(here.protocols) == 3)
+    here.protocols[1].in_flight = 1
+
+    def keep_busy() -> bool:
+        if busy.receive_some():
+            busy.send(frame(b"still busy"))
+        return idle.at_end()
+
+    busy.send(frame(b"start of business"))
+    here.until(keep_busy)
+    tick = here.hub.tick
+    here.until(lambda: here.hub.tick > tick + 10 or (busy.receive_some() and busy.send(frame(b"still busy"))))
+    assert here.hub.connections == 2
+    here.protocols[1].in_flight = 0
+    here.until(waiting.at_end)
+
+
+def test_who_does_not_take_its_replies_is_closed_in_the_end(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    here = house(lambda received: [bytes(5_000_000)], idle_ms_max=150)
+    client = here.connect(receive_buffer=10_000)
+    client.send(frame(b"something large"))
+    here.until(lambda: here.protocols and here.protocols[0].lost)
+    assert [record.message for record in caplog.records][-1].endswith("it does not take its replies")
+
+
+def test_stopping_lets_last_answers_out(house: Make) -> None:
+    here = house(lambda received: [bytes(3_000_000)])
+    client = here.connect(receive_buffer=10_000)
+    client.send(frame(b"something large"))
+    here.until(lambda: here.protocols and here.protocols[0].frames)
+    stopped: list[Any] = []
+    here.hub.stop().addCallback(stopped.append)
+    assert client.receive(3_000_000) == bytes(3_000_000)
+    here.until(lambda: stopped)
+
+
+def test_a_port_in_use_cannot_be_listened_on(house: Make) -> None:
+    here = house()
+    second = Listener(here.hub, "SECOND", "127.0.0.1", here.listener.getHost().port, here._build)
+    with pytest.raises(CannotListenError):
+        second.startListening()
+
+
+def test_sockets_have_their_options(house: Make) -> None:
+    here = house(send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
+    client = here.connect()
+    here.until(lambda: here.hub.connections)
+    accepted = here.protocols[0].transport.socket
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000
+    assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 120_000
+    assert client.port == here.protocols[0].transport.session.peer_port
+
+
+def test_a_session_knows_both_ends(house: Make) -> None:
+    here = house()
+    wildcard: Any = Listener(here.hub, "WILD", "", 0, here._build)
+    wildcard.startListening()
+    port = wildcard.getHost().port
+    hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+    for host in hosts:
+        made = socket.create_connection((host, port))
+        here.until(lambda: here.hub.connections)
+        session = here.protocols[-1].transport.session
+        assert (session.local_host, session.local_port, session.peer_host) == (host, port, host)
+        assert session.peer_port == made.getsockname()[1]
+        assert session.listener == "WILD"
+        assert session.principal == "User:ANONYMOUS"
+        assert session.connection_id == f"{host}:{port}-{host}:{session.peer_port}-{session.number}"
+        made.close()
+        here.until(lambda: not here.hub.connections)
+    wildcard.stopListening()
+    here.turns()
+
+
+@pytest.mark.parametrize(("host", "plain"), [("::ffff:10.1.2.3", "10.1.2.3"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")])
+def test_an_ipv4_address_is_one(host: str, plain: str) -> None:
+    assert plain_host(host) == plain

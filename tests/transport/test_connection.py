@@ -1,0 +1,443 @@
+"""One connection's protocol without a socket: order, failures, limits, and what peers get wrong."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+
+from txbroker.api.context import RequestContext, Session
+from txbroker.api.registry import Registry
+from txbroker.connection import Connection
+from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.headers import request_prefix
+from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from txbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from txbroker.wire.schema import Request, Response
+
+DONE = Failure(ConnectionDone())
+
+
+class Heartbeats:
+    """Answers with `answer(request, context)`; failures with their code."""
+
+    request: type[Request] = HeartbeatRequest
+
+    def __init__(self, answer: Callable[[HeartbeatRequest, RequestContext], Any]) -> None:
+        self.answer = answer
+
+    def __call__(self, request: HeartbeatRequest, context: RequestContext) -> Any:
+        return self.answer(request, context)
+
+    def failed(self, request: HeartbeatRequest, context: RequestContext, error: BrokerError) -> Any:
+        return HeartbeatResponse(error_code=error.code)
+
+
+class Produces:
+    """As Heartbeats, but there is no answer to a failure."""
+
+    request: type[Request] = ProduceRequest
+
+    def __init__(self, answer: Callable[[ProduceRequest, RequestContext], Any]) -> None:
+        self.answer = answer
+
+    def __call__(self, request: ProduceRequest, context: RequestContext) -> Any:
+        return self.answer(request, context)
+
+
+class ApiVersionsOfOne:
+    request: type[Request] = ApiVersionsRequest
+
+    def __call__(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=0, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
+
+
+class Transport:
+    """Notes what a connection asks of it."""
+
+    session = Session(peer_host="10.0.0.9", peer_port=5000, local_host="10.0.0.1", local_port=9092, listener="L", number=7)
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self.closing = False
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def loseConnection(self) -> None:
+        self.closing = True
+
+
+class Peer:
+    """A connection and its peer."""
+
+    def __init__(self, *handlers: Any, **limits: int) -> None:
+        self.transport = Transport()
+        self.connection = Connection(Registry(handlers), **limits)
+        self.connection.makeConnection(self.transport)
+
+    def send_raw(self, frame: bytes) -> None:
+        buffer = bytearray(frame)
+        self.connection.frame_received(memoryview(buffer))
+        # The receive buffer is used again as soon as the call returns.
+        buffer[:] = b"\xee" * len(buffer)
+
+    def send(self, request: Request, version: int, correlation_id: int, client_id: str | None = "me") -> None:
+        body = encode_bytes(request, version)
+        self.send_raw((request_prefix(type(request), version, correlation_id, client_id, len(body)) + body)[4:])
+
+    def beat(self, correlation_id: int, version: int = 3, client_id: str | None = "me") -> None:
+        self.send(HeartbeatRequest(group_id="g", generation_id=correlation_id, member_id="m"), version, correlation_id, client_id)
+
+    def replies(self) -> list[tuple[int, bytes]]:
+        """Correlation id and the rest of each frame that is due."""
+        announced = self.connection.output_bytes
+        data = b"".join(self.connection.take_output())
+        assert len(data) == announced
+        found = []
+        while data:
+            size, correlation_id = struct.unpack_from(">ii", data)
+            found.append((correlation_id, data[8 : 4 + size]))
+            assert len(data) >= 4 + size
+            data = data[4 + size :]
+        return found
+
+
+def answered(reply: tuple[int, bytes], version: int = 3) -> tuple[int, int]:
+    body = reply[1]
+    if version >= 4:
+        assert body[0] == 0
+        body = body[1:]
+    return reply[0], decode(HeartbeatResponse, version, body).error_code
+
+
+def generation(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=request.generation_id)
+
+
+def test_answers_at_once_leave_at_once() -> None:
+    peer = Peer(Heartbeats(generation))
+    for n in (5, 6, 7):
+        peer.beat(n)
+    assert [answered(reply) for reply in peer.replies()] == [(5, 5), (6, 6), (7, 7)]
+    assert peer.replies() == []
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+@pytest.mark.parametrize("client_id", [None, "", "me", "x" * 300, "ümläut"])
+def test_handlers_are_told_who_asks(version: int, client_id: str | None) -> None:
+    seen: list[RequestContext] = []
+
+    def note(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        seen.append(context)
+        return generation(request, context)
+
+    peer = Peer(Heartbeats(note))
+    for n in (1, 2):
+        peer.beat(n, version, client_id)
+    peer.beat(3, version, "another")
+    assert [(c.api_key, c.api_version, c.correlation_id, c.client_id) for c in seen] == [
+        (12, version, 1, client_id),
+        (12, version, 2, client_id),
+        (12, version, 3, "another"),
+    ]
+    assert (seen[0].peer_host, seen[0].peer_port, seen[0].local_host, seen[0].local_port) == ("10.0.0.9", 5000, "10.0.0.1", 9092)
+    assert (seen[0].listener, seen[0].principal) == ("L", "User:ANONYMOUS")
+    assert seen[0].connection_id == "10.0.0.1:9092-10.0.0.9:5000-7"
+    assert [answered(reply, version) for reply in peer.replies()] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_headers_of_several_versions_on_one_connection() -> None:
+    peer = Peer(Heartbeats(generation))
+    for n, version in enumerate([3, 4, 3, 4, 4, 0, 4]):
+        peer.beat(n, version)
+        assert [answered(reply, version) for reply in peer.replies()] == [(n, n)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
+def test_replies_leave_in_the_order_of_requests(order: list[int], at_once: set[int]) -> None:
+    waiting: dict[int, Deferred[Any]] = {}
+
+    def answer(request: HeartbeatRequest, context: RequestContext) -> Any:
+        n = request.generation_id
+        if n in at_once:
+            return succeed(generation(request, context)) if n % 2 else generation(request, context)
+        waiting[n] = Deferred()
+        return waiting[n]
+
+    peer = Peer(Heartbeats(answer))
+    got = []
+    for n in range(8):
+        peer.beat(n)
+        got += peer.replies()
+    for n in order:
+        if n in waiting:
+            flushes = peer.transport.flushes
+            waiting.pop(n).callback(HeartbeatResponse(error_code=n))
+            new = peer.replies()
+            assert (peer.transport.flushes > flushes) == bool(new)
+            got += new
+    assert [answered(reply) for reply in got] == [(n, n) for n in range(8)]
+    assert peer.connection.in_flight == 0
+
+
+def test_no_answer_where_none_is_wanted() -> None:
+    later: list[Deferred[Any]] = [Deferred(), Deferred()]
+    answers: list[Any] = [None, later[0], None, later[1], HeartbeatResponse(error_code=9)]
+    peer = Peer(Heartbeats(lambda request, context: answers[request.generation_id]))
+    for n in range(5):
+        peer.beat(n)
+    assert peer.replies() == []
+    later[0].callback(None)
+    assert peer.replies() == []
+    later[1].callback(None)
+    assert [answered(reply) for reply in peer.replies()] == [(4, 9)]
+    assert not peer.transport.closing
+
+
+def raising(error: Exception) -> Callable[[Any, Any], Any]:
+    def answer(request: Any, context: Any) -> Any:
+        raise error
+
+    return answer
+
+
+def failing(error: Exception) -> Callable[[Any, Any], Any]:
+    return lambda request, context: succeed(request).addCallback(raising(error), context)
+
+
+@pytest.mark.parametrize("way", [raising, failing])
+def test_a_request_that_fails_is_answered_with_its_code(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Heartbeats(way(BrokerError(ErrorCode.REBALANCE_IN_PROGRESS))))
+    peer.beat(1)
+    assert [answered(reply) for reply in peer.replies()] == [(1, ErrorCode.REBALANCE_IN_PROGRESS)]
+    assert not peer.transport.closing
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("way", [raising, failing])
+def test_a_bug_is_logged_and_answered(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Heartbeats(way(ZeroDivisionError("oh"))))
+    peer.beat(1)
+    peer.beat(2)
+    assert [answered(reply) for reply in peer.replies()] == [(1, -1), (2, -1)]
+    assert not peer.transport.closing
+    assert caplog.records[0].message == "Heartbeat v3 of 10.0.0.9:5000 (client id 'me') failed: a bug"
+    assert caplog.records[0].exc_info is not None
+    assert caplog.records[0].exc_info[0] is ZeroDivisionError
+    assert caplog.records[0].exc_info[2] is not None
+
+
+@pytest.mark.parametrize("wrong", [HeartbeatResponse(error_code=1 << 20), ProduceResponse(responses=[]), "nonsense"])
+@pytest.mark.parametrize("wait", [False, True])
+def test_an_answer_that_cannot_be_encoded_is_a_bug(wrong: Any, wait: bool, caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Heartbeats(lambda request, context: succeed(wrong) if wait else wrong))
+    peer.beat(1)
+    assert [answered(reply) for reply in peer.replies()] == [(1, -1)]
+    assert [record.message for record in caplog.records] == ["Heartbeat v3 of 10.0.0.9:5000 (client id 'me') failed: a bug"]
+
+
+@pytest.mark.parametrize("way", [raising, failing])
+@pytest.mark.parametrize(("error", "logged"), [(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), 1), (ZeroDivisionError(), 2)])
+def test_a_failure_that_no_answer_can_tell_closes(
+    way: Callable[..., Any], error: Exception, logged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer(Heartbeats(generation), Produces(way(error)))
+    peer.beat(1)
+    peer.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[]), 9, 2)
+    peer.beat(3)
+    assert [answered(reply) for reply in peer.replies()] == [(1, 1)]
+    assert peer.transport.closing
+    assert peer.connection.full
+    assert len(caplog.records) == logged
+    assert "Produce v9 failed with" in caplog.records[-1].message
+
+
+def test_a_failure_whose_answer_fails_too_closes(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Heartbeats):
+        def failed(self, request: Any, context: Any, error: BrokerError) -> Any:
+            return self.answer(request, context) if error.code == -1 else HeartbeatResponse(error_code=1 << 20)
+
+    for error in (ZeroDivisionError(), BrokerError(ErrorCode.INVALID_REQUEST)):
+        peer = Peer(Broken(raising(error)))
+        peer.beat(1)
+        assert peer.replies() == []
+        assert peer.transport.closing
+
+
+@pytest.mark.parametrize("way", [raising, failing])
+def test_nonsense_that_a_handler_finds_closes(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Heartbeats(way(ProtocolError("this cannot be"))))
+    peer.beat(1)
+    assert peer.replies() == []
+    assert peer.transport.closing
+    assert [record.message for record in caplog.records] == [
+        "closing the connection of 10.0.0.9:5000 (client id 'me'): Heartbeat v3: this cannot be"
+    ]
+
+
+BEAT = struct.pack(">hhih2sh1sih1sh", 12, 3, 1, 2, b"me", 1, b"g", 1, 1, b"m", -1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (struct.pack(">hhih", 99, 0, 1, -1), "no such API key here: 99 (version 0)"),
+        (struct.pack(">hhih", -1, -1, 1, -1), "no such API key here: -1 (version -1)"),
+        (struct.pack(">hhih", 12, 5, 1, -1), "Heartbeat v5 is not served, only versions 0-4"),
+        (struct.pack(">hhih", 12, -1, 1, -1), "Heartbeat v-1 is not served, only versions 0-4"),
+        (struct.pack(">hhi", 12, 3, 1), "Heartbeat v3: "),
+        (struct.pack(">hhih", 12, 3, 1, 30000), "Heartbeat v3: "),
+        (struct.pack(">hhih2s", 12, 3, 1, 2, b"\xff\xfe"), "Heartbeat v3: "),
+        (BEAT + b"\0", "Heartbeat v3: "),
+        *((BEAT[:end], "Heartbeat v3: ") for end in range(8, len(BEAT))),
+    ],
+)
+def test_nonsense_closes_with_one_line(frame: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Heartbeats(generation))
+    peer.beat(1, client_id=None)
+    peer.send_raw(frame)
+    peer.send_raw(frame)
+    peer.beat(2)
+    assert [answered(reply) for reply in peer.replies()] == [(1, 1)]
+    assert peer.transport.closing
+    assert len(caplog.records) == 1
+    assert caplog.records[0].message.startswith("closing the connection of 10.0.0.9:5000")
+    assert why in caplog.records[0].message
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(min_size=8, max_size=60) | st.tuples(st.sampled_from([0, 12, 18]), st.integers(-1, 14), st.binary(min_size=4)).map(
+    lambda parts: struct.pack(">hh", *parts[:2]) + parts[2]
+))
+def test_no_bytes_raise(frame: bytes) -> None:
+    peer = Peer(Heartbeats(generation), ApiVersionsOfOne(), Produces(lambda request, context: ProduceResponse(responses=[])))
+    peer.send_raw(frame)
+    assert peer.transport.closing != bool(peer.replies())
+
+
+def test_a_bad_size_closes_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    peer = Peer(Heartbeats(generation))
+    peer.beat(1)
+    peer.connection.bad_size(-5, 1000)
+    assert peer.transport.closing
+    assert [record.message for record in caplog.records] == [
+        "closing the connection of 10.0.0.9:5000 (client id 'me'): a request of -5 bytes (socket.request.max.bytes is 1000)"
+    ]
+    assert [answered(reply) for reply in peer.replies()] == [(1, 1)]
+
+
+@pytest.mark.parametrize("version", [5, 100, -1])
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: int) -> None:
+    first: Deferred[Any] = Deferred()
+    peer = Peer(ApiVersionsOfOne(), Heartbeats(lambda request, context: first))
+    peer.beat(1)
+    peer.send_raw(struct.pack(">hhi", 18, version, 2) + b"whatever a later version has here")
+    first.callback(HeartbeatResponse(error_code=0))
+    replies = peer.replies()
+    assert [reply[0] for reply in replies] == [1, 2]
+    found = decode(ApiVersionsResponse, 0, replies[1][1])
+    assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(row.api_key, row.min_version, row.max_version) for row in found.api_keys] == [(18, 0, 4)]
+    assert not peer.transport.closing
+
+
+def test_the_answer_to_api_versions_has_the_old_header() -> None:
+    peer = Peer(ApiVersionsOfOne())
+    peer.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4, 8)
+    ((correlation_id, body),) = peer.replies()
+    assert correlation_id == 8
+    assert decode(ApiVersionsResponse, 4, body).error_code == 0
+
+
+def test_records_are_writable_views_into_the_frame() -> None:
+    seen: list[bytes] = []
+
+    def stamp(request: ProduceRequest, context: RequestContext) -> ProduceResponse:
+        records = request.topic_data[0].partition_data[0].records
+        assert isinstance(records, memoryview)
+        records[:2] = b"!!"
+        seen.append(bytes(records))
+        return ProduceResponse(responses=[])
+
+    peer = Peer(Produces(stamp))
+    partition = PartitionProduceData(index=0, records=b"some records")
+    peer.send(ProduceRequest(acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=[partition])]), 7, 1)
+    assert seen == [b"!!me records"]
+
+
+def test_too_much_in_flight_makes_it_full() -> None:
+    waiting: list[Deferred[Response]] = []
+
+    def wait(request: HeartbeatRequest, context: RequestContext) -> Deferred[Response]:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    peer = Peer(Heartbeats(wait), in_flight_max=3)
+    for n in range(3):
+        assert not peer.connection.full
+        peer.beat(n)
+    assert peer.connection.full
+    waiting[1].callback(HeartbeatResponse(error_code=0))
+    assert peer.connection.full
+    assert peer.transport.flushes == 0
+    waiting[0].callback(HeartbeatResponse(error_code=0))
+    assert not peer.connection.full
+    assert peer.transport.flushes == 1
+    assert peer.connection.in_flight == 1
+
+
+def test_too_much_output_makes_it_full() -> None:
+    later: list[Deferred[Any]] = [Deferred()]
+    peer = Peer(Heartbeats(lambda request, context: later.pop() if later else generation(request, context)), output_bytes_max=90)
+    first = later[0]
+    for n in range(8):
+        peer.beat(n)
+    assert peer.connection.full
+    assert peer.connection.output_bytes == 0
+    first.callback(HeartbeatResponse(error_code=0))
+    assert peer.connection.full
+    assert len(peer.replies()) == 8
+    assert not peer.connection.full
+    for n in range(8):
+        peer.beat(n)
+    assert peer.connection.full
+    peer.replies()
+    assert not peer.connection.full
+
+
+def test_operations_are_cancelled_when_the_connection_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    cancelled: list[int] = []
+    waiting: list[Deferred[Any]] = []
+
+    def bad_cancel(deferred: Deferred[Any]) -> None:
+        raise ZeroDivisionError
+
+    def wait(request: HeartbeatRequest, context: RequestContext) -> Deferred[Any]:
+        n = request.generation_id
+        deferred: Deferred[Any] = Deferred(bad_cancel if n == 1 else lambda _: cancelled.append(n))
+        waiting.append(deferred)
+        deferred.addErrback(lambda failure: failure.trap(CancelledError) and failure)
+        return deferred
+
+    peer = Peer(Heartbeats(wait))
+    for n in range(4):
+        peer.beat(n)
+    waiting[2].callback(HeartbeatResponse(error_code=0))
+    peer.connection.connectionLost(DONE)
+    assert cancelled == [0, 3]
+    assert [record.message for record in caplog.records] == ["cancelling a request of 10.0.0.9:5000 (client id 'me') failed: a bug"]
+    waiting[1].callback(HeartbeatResponse(error_code=0))
+    assert peer.transport.flushes == 0
+    assert peer.connection.in_flight == 0
+    assert peer.connection.full

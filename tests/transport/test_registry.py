@@ -1,0 +1,69 @@
+"""The dispatch table: what is served, and what a route knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from txbroker.api.registry import Registry, UnsupportedVersion, api_name, route_key
+from txbroker.errors import ProtocolError
+from txbroker.wire.messages.api_versions import ApiVersionsRequest
+from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from txbroker.wire.messages.fetch import FetchRequest, FetchResponse
+from txbroker.wire.messages.produce import ProduceRequest
+from txbroker.wire.schema import Request, VersionRange
+
+
+def handler(answers: type[Request], **members: Any) -> Any:
+    return type("Handler", (), {"request": answers, "__call__": lambda self, request, context: None, **members})()
+
+
+def test_the_ranges_are_what_handlers_serve() -> None:
+    registry = Registry([handler(FetchRequest, versions=VersionRange(4, 11)), handler(ProduceRequest)])
+    assert list(registry.ranges().items()) == [(0, ProduceRequest.versions), (1, VersionRange(4, 11))]
+
+
+@pytest.mark.parametrize("versions", [VersionRange(3, 2), VersionRange(0, 99), VersionRange(-1, 3)])
+def test_a_range_outside_the_schema_is_refused(versions: VersionRange) -> None:
+    with pytest.raises(ValueError, match="Fetch has versions"):
+        Registry([handler(FetchRequest, versions=versions)])
+
+
+def test_a_key_has_one_handler() -> None:
+    with pytest.raises(ValueError, match="Fetch has a handler already"):
+        Registry([handler(FetchRequest), handler(FetchRequest)])
+
+
+def test_routes_are_made_once_and_unknown_ones_never() -> None:
+    registry = Registry([handler(FetchRequest, versions=VersionRange(4, 11), failed=lambda self, request, context, error: None)])
+    route = registry.routes[route_key(1, 11)]
+    assert (route.name, route.api_key, route.api_version, route.request_header, route.response_header) == ("Fetch v11", 1, 11, 1, 0)
+    assert route.response is FetchResponse
+    assert route.failed is not None
+    assert registry.routes[route_key(1, 11)] is route
+    for version in (3, 12, -1):
+        with pytest.raises(UnsupportedVersion):
+            registry.routes[route_key(1, version)]
+    with pytest.raises(ProtocolError, match="no such API key here: -2 "):
+        registry.routes[route_key(-2, 0)]
+    assert list(registry.routes) == [route_key(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("request_class", "version", "headers"),
+    [
+        (FetchRequest, 12, (2, 1)),
+        (ApiVersionsRequest, 2, (1, 0)),
+        (ApiVersionsRequest, 3, (2, 0)),
+        (ControlledShutdownRequest, 0, (0, 0)),
+        (ControlledShutdownRequest, 1, (1, 0)),
+    ],
+)
+def test_a_route_knows_its_headers(request_class: type[Request], version: int, headers: tuple[int, int]) -> None:
+    route = Registry([handler(request_class)]).routes[route_key(request_class.api_key, version)]
+    assert (route.request_header, route.response_header) == headers
+
+
+def test_apis_have_the_names_of_the_protocol() -> None:
+    assert api_name(ApiVersionsRequest) == "ApiVersions"
