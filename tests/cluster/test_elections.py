@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txbroker.cluster.elections import elect_for_shutdown, elect_offline, elect_preferred, first_state, without_replica
+from txbroker.cluster.elections import elect_for_shutdown, elect_offline, elect_preferred, first_state, without_replicas
 from txbroker.cluster.node_data import PartitionState
 
 
@@ -45,8 +45,10 @@ def test_a_leader_that_stops_hands_over() -> None:
     assert elect_for_shutdown(state(1, 1), (1,), {1}, {1}) is None
 
 
-def test_an_offline_replica_leaves_the_isr_but_never_empties_it() -> None:
-    assert without_replica(state(1, 1, 2), 2) == state(1, 1, epoch=6)
-    assert without_replica(state(1, 1, 2), 1) == state(-1, 2, epoch=6)
-    assert without_replica(state(1, 1), 1) == state(-1, 1, epoch=6)
-    assert without_replica(state(1, 1), 2) is None
+def test_offline_replicas_leave_the_isr_but_never_empty_it() -> None:
+    assert without_replicas(state(1, 1, 2, 3), {2, 3}) == state(1, 1, epoch=6)
+    assert without_replicas(state(1, 1, 2), {1}) == state(-1, 2, epoch=6)
+    assert without_replicas(state(1, 1), {1}) == state(-1, 1, epoch=6)
+    assert without_replicas(state(1, 1, 2), {1, 2}) == state(-1, 1, 2, epoch=6)
+    assert without_replicas(state(1, 1), {2}) is None
+    assert without_replicas(state(-1, 1), {1}) is None

@@ -21,7 +21,7 @@ from txbroker.cluster.node_data import (
     TopicAssignment,
 )
 from txbroker.cluster.paths import Entity
-from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_from_text
+from txbroker.names import NULL_TOPIC_ID, id_from_text
 
 BROKER = (
     b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","REPL":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:12501",'
@@ -106,11 +106,9 @@ def test_what_kafka_wrote_is_what_is_written(decode: Callable[[bytes], Any], enc
     assert encode(decode(text)) == text
 
 
-def test_features_config_changes_and_isr_changes() -> None:
+def test_features_and_old_config_changes() -> None:
     assert node_data.FEATURES == b'{"features":{},"version":2,"status":1}'
     assert node_data.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == Entity("topics", "t")
-    change = b'{"version":1,"partitions":[{"topic":"o1","partition":1}]}'
-    assert node_data.decode_isr_change(change) == [TopicPartition("o1", 1)]
 
 
 DECODERS: list[Callable[[bytes | None], object]] = [
@@ -124,7 +122,6 @@ DECODERS: list[Callable[[bytes | None], object]] = [
     node_data.decode_config_change,
     node_data.decode_producer_id_block,
     node_data.decode_log_dir_event,
-    node_data.decode_isr_change,
 ]
 STATE = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
 SAMPLES = [BROKER, TOPIC, STATE, b'{"version":1,"config":{"a":"b"}}']

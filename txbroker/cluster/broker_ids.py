@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from txbroker.cluster import paths
-from txbroker.cluster.node_data import BrokerRegistration, MalformedNode, decode_cluster_id, encode_cluster_id
+from txbroker.cluster.node_data import BrokerRegistration, MalformedNode, decode_cluster_id, encode_cluster_id, encode_log_dir_event
 from txbroker.cluster.tree import Create, NodeExists, NoNode, Set, Stat, Tree
 from txbroker.cluster.waiting import together
 from txbroker.errors import StartError
@@ -67,3 +67,8 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
     stat = results[1]
     assert isinstance(stat, Stat)
     return stat.czxid
+
+
+def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[str]:
+    """Tell the controller that a log directory of this broker has failed: it asks which replicas are still there and elects leaders."""
+    return tree.create(paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True)

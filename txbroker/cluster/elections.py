@@ -51,12 +51,16 @@ def elect_for_shutdown(
     return _next(state, leader, tuple(replica for replica in state.isr if replica not in shutting_down))
 
 
-def without_replica(state: PartitionState, replica: int) -> PartitionState | None:
-    """An offline replica leaves the ISR, unless it is the last, and leads no longer; None when it is not in the ISR."""
-    if replica not in state.isr:
+def without_replicas(state: PartitionState, offline: Collection[int]) -> PartitionState | None:
+    """Offline replicas leave the ISR and lead no longer; None when that changes nothing.
+
+    An ISR that is offline as a whole stays: each of its replicas has every committed record, and the first that is back leads.
+    """
+    isr = tuple(replica for replica in state.isr if replica not in offline) or state.isr
+    leader = NO_LEADER if state.leader in offline else state.leader
+    if (leader, isr) == (state.leader, state.isr):
         return None
-    isr = state.isr if len(state.isr) == 1 else tuple(other for other in state.isr if other != replica)
-    return _next(state, NO_LEADER if state.leader == replica else state.leader, isr)
+    return _next(state, leader, isr)
 
 
 def _first(replicas: Sequence[int], candidates: Collection[int]) -> int | None:

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txbroker.cluster.paths import Entity
-from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_from_text, id_to_text
+from txbroker.names import NULL_TOPIC_ID, id_from_text, id_to_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -285,9 +285,3 @@ def decode_log_dir_event(value: dict[str, Any]) -> int:
 def encode_log_dir_event(broker_id: int) -> bytes:
     """`/log_dir_event_notification/log_dir_event_N`; event 1 is the failure of a log directory."""
     return to_json({"version": 1, "broker": broker_id, "event": 1})
-
-
-@_decoder("ISR change")
-def decode_isr_change(value: dict[str, Any]) -> list[TopicPartition]:
-    """`/isr_change_notification/isr_change_N`: partitions whose leader has written their state itself (Kafka before 2.7)."""
-    return [TopicPartition(item["topic"], int(item["partition"])) for item in value["partitions"]]

@@ -9,15 +9,15 @@ from txbroker.names import TopicPartition
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
+BROKER_SEQUENCE = "/brokers/seqid"  # its version numbers the brokers that have no id of their own
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 FEATURE = "/feature"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
-PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
-ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 # What every broker creates when it starts, as Kafka does: parents come before children.
@@ -26,7 +26,7 @@ STRUCTURE = (
     "/brokers",
     BROKER_IDS,
     TOPICS,
-    "/brokers/seqid",
+    BROKER_SEQUENCE,
     "/config",
     CONFIG_CHANGES,
     "/config/topics",
@@ -36,7 +36,7 @@ STRUCTURE = (
     "/config/ips",
     "/admin",
     DELETE_TOPICS,
-    ISR_CHANGES,
+    "/isr_change_notification",
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     "/cluster",

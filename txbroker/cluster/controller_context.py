@@ -1,0 +1,94 @@
+"""What the controller knows of the cluster, as it last read or wrote it (Kafka's `ControllerContext`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from txbroker.cluster.node_data import BrokerRegistration, PartitionState, RegisteredEndpoint, ReplicaAssignment, TopicAssignment
+from txbroker.names import TopicPartition
+
+
+class LiveBroker(NamedTuple):
+    """A broker that is registered."""
+
+    epoch: int  # the czxid of its registration: another one is another start of the broker
+    registration: BrokerRegistration
+
+    def endpoint(self, listener: str) -> RegisteredEndpoint | None:
+        """Where it listens under this listener name."""
+        return next((e for e in self.registration.endpoints if e.listener == listener), None)
+
+
+class ControllerContext:
+    """Plain data with look-ups; only the controller's term changes it."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, LiveBroker] = {}
+        self.shutting_down: set[int] = set()  # registered, but about to stop: they lead nothing any more
+        self.topics: dict[str, TopicAssignment] = {}
+        self.states: dict[TopicPartition, PartitionState] = {}  # partitions that have no state yet are missing
+        self.deleting: set[str] = set()
+        self.offline: dict[int, set[TopicPartition]] = {}  # by broker: replicas whose log directory has failed
+
+    def is_online(self, broker_id: int, topic_partition: TopicPartition, *, shutting_down_too: bool = False) -> bool:
+        """Whether a replica can serve: its broker is alive, does not stop, and has its log directory."""
+        return (
+            broker_id in self.brokers
+            and (shutting_down_too or broker_id not in self.shutting_down)
+            and topic_partition not in self.offline.get(broker_id, ())
+        )
+
+    def online(self, topic_partition: TopicPartition, *, shutting_down_too: bool = False) -> tuple[int, ...]:
+        """The replicas of a partition that can serve, in the order of the assignment."""
+        replicas = self.assignment(topic_partition).replicas
+        return tuple(r for r in replicas if self.is_online(r, topic_partition, shutting_down_too=shutting_down_too))
+
+    def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
+        """The replicas of a partition that is known."""
+        return self.topics[topic_partition.topic].partitions[topic_partition.partition]
+
+    def knows(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
+    def partitions_of(self, topics: Iterable[str]) -> Iterator[TopicPartition]:
+        """All partitions of these topics."""
+        for topic in topics:
+            for partition in self.topics[topic].partitions:
+                yield TopicPartition(topic, partition)
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """All partitions."""
+        return self.partitions_of(self.topics)
+
+    def partitions_on(self, brokers: Collection[int]) -> Iterator[TopicPartition]:
+        """All partitions with a replica on any of these brokers."""
+        for topic, assignment in self.topics.items():
+            for partition, replicas in assignment.partitions.items():
+                if any(replica in brokers for replica in replicas.replicas):
+                    yield TopicPartition(topic, partition)
+
+    def led_offline(self) -> list[TopicPartition]:
+        """Partitions that no online replica leads, those without any state included; none of a topic that is being deleted."""
+        return [tp for tp in self.partitions() if tp.topic not in self.deleting and not self._is_led(tp)]
+
+    def forget_broker(self, broker_id: int) -> None:
+        """It is not registered any longer."""
+        self.brokers.pop(broker_id, None)
+        self.shutting_down.discard(broker_id)
+        self.offline.pop(broker_id, None)
+
+    def forget_topic(self, topic: str) -> None:
+        """It does not exist any longer."""
+        for topic_partition in self.partitions_of([topic]):
+            self.states.pop(topic_partition, None)
+            for offline in self.offline.values():
+                offline.discard(topic_partition)
+        del self.topics[topic]
+        self.deleting.discard(topic)
+
+    def _is_led(self, topic_partition: TopicPartition) -> bool:
+        state = self.states.get(topic_partition)
+        return state is not None and self.is_online(state.leader, topic_partition)
