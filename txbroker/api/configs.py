@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 
 from twisted.internet.defer import Deferred
 
@@ -17,9 +18,9 @@ from txbroker.api.context import RequestContext
 from txbroker.cluster.configs import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.paths import ALL_BROKERS, TOPIC_TYPE, Entity, broker_entity, topic_entity
-from txbroker.config.alter import Change, alter_broker_configs, alter_topic_configs, validate_broker_configs
-from txbroker.config.resolve import BrokerConfig, ConfigEntry, Source
-from txbroker.config.topics import validate_topic_configs
+from txbroker.config.alter import Change, alter_broker_configs, alter_topic_configs, replace_broker_configs, replace_topic_configs
+from txbroker.config.describe import ConfigEntry, describe_broker, describe_default, describe_topic
+from txbroker.config.resolve import BrokerConfig, Source
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import check_topic_name
 from txbroker.wire.messages import alter_configs, incremental_alter_configs
@@ -97,8 +98,8 @@ class DescribeConfigsHandler:
     async def _entries(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
         entity = self._resources.entity(resource.resource_type, resource.resource_name)
         if resource.resource_type == ResourceType.TOPIC:
-            return self._config.describe_topic(await self._admin.read(entity))
-        return self._config.describe_default() if entity == ALL_BROKERS else self._config.describe_broker()
+            return describe_topic(self._config, await self._admin.read(entity))
+        return describe_default(self._config) if entity == ALL_BROKERS else describe_broker(self._config)
 
     def failed(self, request: DescribeConfigsRequest, context: RequestContext, error: BrokerError) -> DescribeConfigsResponse:
         """Every resource with the same error."""
@@ -148,7 +149,7 @@ class _Alteration:
             if validate_only:
                 compute(entity, await self._admin.read(entity))
             else:
-                await self._admin.change(entity, lambda before: compute(entity, before))
+                await self._admin.change(entity, partial(compute, entity))
         except BrokerError as error:
             return error
         return None
@@ -169,19 +170,17 @@ class AlterConfigsHandler:
     async def _alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         responses = []
         for resource in request.resources:
-            wanted = {config.name: config.value for config in resource.configs}
+            wanted = [(config.name, config.value) for config in resource.configs]
             error = await self._alteration.alter(
-                resource.resource_type, resource.resource_name, lambda entity, _, w=wanted: self._replaced(entity, w), request.validate_only
+                resource.resource_type, resource.resource_name, partial(self._replaced, wanted), request.validate_only
             )
             responses.append(_replaced(resource, error))
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
-    def _replaced(self, entity: Entity, wanted: Mapping[str, str | None]) -> dict[str, str]:
+    def _replaced(self, wanted: list[tuple[str, str | None]], entity: Entity, _: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:
-            validate_topic_configs(self._config, wanted)
-        else:
-            validate_broker_configs(self._config, wanted, per_broker=entity != ALL_BROKERS)
-        return {name: value for name, value in wanted.items() if value is not None}
+            return replace_topic_configs(self._config, wanted)
+        return replace_broker_configs(self._config, wanted, per_broker=entity != ALL_BROKERS)
 
     def failed(self, request: AlterConfigsRequest, context: RequestContext, error: BrokerError) -> AlterConfigsResponse:
         """Every resource with the same error."""
@@ -214,15 +213,12 @@ class IncrementalAlterConfigsHandler:
         for resource in request.resources:
             changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
             error = await self._alteration.alter(
-                resource.resource_type,
-                resource.resource_name,
-                lambda entity, before, c=changes: self._changed(entity, before, c),
-                request.validate_only,
+                resource.resource_type, resource.resource_name, partial(self._changed, changes), request.validate_only
             )
             responses.append(_changed(resource, error))
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
-    def _changed(self, entity: Entity, before: Mapping[str, str], changes: list[Change]) -> dict[str, str]:
+    def _changed(self, changes: list[Change], entity: Entity, before: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:
             return alter_topic_configs(self._config, before, changes)
         return alter_broker_configs(self._config, before, changes, per_broker=entity != ALL_BROKERS)

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import CreatedTopic, NewTopic, TopicAdmin
+from txbroker.config.describe import describe_topic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID
@@ -80,7 +81,7 @@ class CreateTopicsHandler:
                     config_source=entry.source,
                     is_sensitive=entry.sensitive,
                 )
-                for entry in self._config.describe_topic(created.configs)
+                for entry in describe_topic(self._config, created.configs)
             ],
         )
 
@@ -105,5 +106,10 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 
 def _failure(name: str, error: BrokerError) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=name, topic_id=NULL_TOPIC_ID, error_code=error.code, error_message=error.message, topic_config_error_code=error.code, configs=None
+        name=name,
+        topic_id=NULL_TOPIC_ID,
+        error_code=error.code,
+        error_message=error.message,
+        topic_config_error_code=error.code,
+        configs=None,
     )

@@ -24,7 +24,7 @@ class DescribeProducersHandler:
         self._replicas = replicas
 
     def __call__(self, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-        topics = [TopicResponse(name=t.name, partitions=[self._answer(t.name, index) for index in t.partition_indexes]) for t in request.topics]
+        topics = [TopicResponse(name=t.name, partitions=[self._answer(t.name, i) for i in t.partition_indexes]) for t in request.topics]
         return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
     def _answer(self, topic: str, index: int) -> PartitionResponse:

@@ -109,7 +109,9 @@ class OffsetCommitHandler:
                 OffsetCommitResponseTopic(
                     name=t.name,
                     topic_id=t.topic_id,
-                    partitions=[OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code) for p in t.partitions],
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code) for p in t.partitions
+                    ],
                 )
                 for t in request.topics
             ]

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from txbroker.api.context import RequestContext
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.directories import DirectoryDescription, LogDirectories, ReplicaDescription
+from txbroker.log.descriptions import DirectoryDescription, ReplicaDescription
+from txbroker.log.directories import LogDirectories
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -8,6 +8,9 @@ operations of the cluster; v10 topic ids, v12 topics asked for by id.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
@@ -50,10 +53,10 @@ class MetadataHandler:
             if missing:
                 created = self._creation.on_demand(missing)
                 if created is not None:
-                    return created.addCallback(lambda failures: self._answer(request, context, failures))
+                    return created.addCallback(partial(self._answer, request, context))
         return self._answer(request, context, {})
 
-    def _answer(self, request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]) -> MetadataResponse:
+    def _answer(self, request: MetadataRequest, context: RequestContext, failures: Mapping[str, ErrorCode]) -> MetadataResponse:
         operations = asked(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
         everything = request.topics is None or (context.api_version == ALL_BY_EMPTY_VERSION and not request.topics)
         if everything:
@@ -69,7 +72,7 @@ class MetadataHandler:
         )
 
     def _wanted(
-        self, wanted: MetadataRequestTopic, operations: int, version: int, failures: dict[str, ErrorCode]
+        self, wanted: MetadataRequestTopic, operations: int, version: int, failures: Mapping[str, ErrorCode]
     ) -> MetadataResponseTopic:
         if wanted.topic_id != NULL_TOPIC_ID:
             found = self._image.topic_by_id(wanted.topic_id)

@@ -61,7 +61,6 @@ class Replicas:
         self._observer = observer
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
-        self._checkpointed = directories.high_watermarks()
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
@@ -150,8 +149,12 @@ class Replicas:
                 self._observer.resigned(partition.topic_partition)
 
     def _open(self, topic_partition: TopicPartition, topic_id: bytes, is_new: bool, now_ms: int) -> Partition:
-        opened = self._directories.get_or_create(topic_partition, topic_id=topic_id, is_new=is_new, now_ms=now_ms)
-        return Partition(self.broker_id, opened, self._observer, high_watermark=self._checkpointed.pop(topic_partition, 0))
+        found = self._directories.get(topic_partition)
+        if found is None:
+            found = self._directories.create(topic_partition, topic_id, is_new=is_new, now_ms=now_ms)
+        elif topic_id not in (NULL_TOPIC_ID, found.topic_id):
+            found.assign_topic_id(topic_id)
+        return Partition(self.broker_id, found, self._observer, high_watermark=self._directories.high_watermark(topic_partition))
 
     def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
         key = topic_partition
@@ -168,8 +171,7 @@ class Replicas:
             self._offline.discard(key)
             if partition is not None:
                 self._observer.moved(partition)
-            if self._directories.get(topic_partition) is not None:
-                self._directories.delete(topic_partition)
+            self._directories.delete(topic_partition)
 
     # What else happens to partitions
 

@@ -198,6 +198,10 @@ class LogDirectories:
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self._directories if directory.online]
 
+    def online(self) -> list[str]:
+        """The directories that serve."""
+        return [directory.path for directory in self._online()]
+
     def offline(self) -> list[str]:
         """The directories that failed."""
         return [directory.path for directory in self._directories if not directory.online]

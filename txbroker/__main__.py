@@ -1,0 +1,6 @@
+"""`python -m txbroker` is the command `txbroker`."""
+
+from txbroker.cli.main import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

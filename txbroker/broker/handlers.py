@@ -1,0 +1,116 @@
+"""The dispatch table of this broker: every handler, constructed with the few parts that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
+from txbroker.api.api_versions import ApiVersionsHandler
+from txbroker.api.configs import AlterConfigsHandler, ConfigResources, DescribeConfigsHandler, IncrementalAlterConfigsHandler
+from txbroker.api.create_partitions import CreatePartitionsHandler
+from txbroker.api.create_topics import CreateTopicsHandler
+from txbroker.api.delete_records import DeleteRecordsHandler
+from txbroker.api.delete_topics import DeleteTopicsHandler
+from txbroker.api.describe_cluster import DescribeClusterHandler
+from txbroker.api.describe_producers import DescribeProducersHandler
+from txbroker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
+from txbroker.api.endpoints import Endpoints
+from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.api.find_coordinator import FindCoordinatorHandler
+from txbroker.api.group_admin import DeleteGroupsHandler, DescribeGroupsHandler, ListGroupsHandler
+from txbroker.api.group_membership import HeartbeatHandler, JoinGroupHandler, LeaveGroupHandler, SyncGroupHandler
+from txbroker.api.group_offsets import OffsetCommitHandler, OffsetDeleteHandler, OffsetFetchHandler
+from txbroker.api.init_producer_id import InitProducerIdHandler
+from txbroker.api.list_offsets import ListOffsetsHandler
+from txbroker.api.log_dirs import AlterReplicaLogDirsHandler, DescribeLogDirsHandler
+from txbroker.api.metadata import MetadataHandler
+from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from txbroker.api.produce import ProduceHandler
+from txbroker.api.registry import Registry
+from txbroker.api.topic_creation import TopicCreation
+from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.cluster.configs import ConfigAdmin
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.topics import TopicAdmin
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.groups.coordinator import GroupCoordinator
+from txbroker.log.directories import LogDirectories
+from txbroker.purgatory import Purgatory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What handlers are made of; each gets only its own."""
+
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    image: ClusterImage
+    replicas: Replicas
+    directories: LogDirectories
+    coordinator: GroupCoordinator
+    topic_admin: TopicAdmin
+    config_admin: ConfigAdmin
+    waiting: TopicWaiting
+    creation: TopicCreation
+    endpoints: Endpoints
+    sessions: FetchSessions
+    produce: Purgatory
+    fetch: Purgatory
+    next_producer_id: Callable[[], Deferred[int]]
+    now_ms: Callable[[], int]
+
+
+def build_registry(parts: Parts) -> Registry:
+    """All handlers of a broker. What is registered here is what ApiVersions advertises."""
+    p = parts
+    registry = Registry()
+    resources = ConfigResources(p.broker_id, p.image)
+
+    def check_controller() -> None:
+        if p.image.controller_id != p.broker_id:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER)
+
+    for handler in (
+        ApiVersionsHandler(registry.ranges),
+        ProduceHandler(p.replicas, p.image, p.produce, p.now_ms),
+        FetchHandler(p.replicas, p.image, p.sessions, p.fetch, p.now_ms, fetch_max_bytes=p.config.int("fetch.max.bytes")),
+        ListOffsetsHandler(p.replicas),
+        MetadataHandler(p.image, p.endpoints, p.creation, p.cluster_id),
+        OffsetForLeaderEpochHandler(p.replicas),
+        InitProducerIdHandler(p.next_producer_id, p.config.int("transaction.max.timeout.ms")),
+        FindCoordinatorHandler(p.image, p.endpoints, p.creation),
+        JoinGroupHandler(p.coordinator),
+        SyncGroupHandler(p.coordinator),
+        HeartbeatHandler(p.coordinator),
+        LeaveGroupHandler(p.coordinator),
+        OffsetCommitHandler(p.coordinator, p.image),
+        OffsetFetchHandler(p.coordinator, p.image),
+        OffsetDeleteHandler(p.coordinator, p.image),
+        ListGroupsHandler(p.coordinator),
+        DescribeGroupsHandler(p.coordinator),
+        DeleteGroupsHandler(p.coordinator),
+        CreateTopicsHandler(p.topic_admin, p.waiting, p.config, check_controller),
+        DeleteTopicsHandler(p.topic_admin, p.waiting, p.image, check_controller, lambda: p.config.boolean("delete.topic.enable")),
+        CreatePartitionsHandler(p.topic_admin, p.waiting, check_controller),
+        DeleteRecordsHandler(p.replicas),
+        DescribeConfigsHandler(resources, p.config_admin, p.config),
+        AlterConfigsHandler(resources, p.config_admin, p.config),
+        IncrementalAlterConfigsHandler(resources, p.config_admin, p.config),
+        DescribeClusterHandler(p.image, p.endpoints, p.cluster_id),
+        DescribeTopicPartitionsHandler(p.image, p.config.int("max.request.partition.size.limit")),
+        DescribeLogDirsHandler(p.directories, p.replicas),
+        AlterReplicaLogDirsHandler(p.directories, p.now_ms),
+        DescribeProducersHandler(p.replicas),
+        DescribeAclsHandler(),
+        CreateAclsHandler(),
+        DeleteAclsHandler(),
+    ):
+        registry.register(handler)
+    return registry

@@ -1,0 +1,90 @@
+"""`__consumer_offsets` as the group coordinator's store: the same partitions that everybody else appends to and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.groups.store import Pair
+from txbroker.log.values import Origin
+from txbroker.names import OFFSETS_TOPIC
+from txbroker.purgatory import Purgatory
+from txbroker.wire.compression import Codec
+from txbroker.wire.records import Record, build
+
+InWorker: TypeAlias = Callable[[Callable[[], bytes | memoryview]], "Deferred[bytes | memoryview]"]
+
+
+class PartitionOffsetsStore:
+    """Satisfies `groups.store.OffsetsStore`."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        purgatory: Purgatory,
+        *,
+        codec: Codec,
+        commit_timeout_ms: int,
+        load_bytes: Callable[[], int],
+        in_worker: InWorker,
+    ) -> None:
+        """`commit_timeout_ms`: offsets.commit.timeout.ms; `load_bytes`: offsets.load.buffer.size."""
+        self._replicas = replicas
+        self._purgatory = purgatory
+        self._codec = codec
+        self._commit_timeout_ms = commit_timeout_ms
+        self._load_bytes = load_bytes
+        self._in_worker = in_worker
+
+    def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
+        """One batch, acks=all."""
+        batch = build([Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)], codec=self._codec)
+        try:
+            partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
+            appended = partition.append(memoryview(bytearray(batch)), now_ms, all_in_sync=True, origin=Origin.COORDINATOR)
+        except BrokerError as error:
+            return fail(error)
+        if partition.acknowledged(appended.last_offset):
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        self._purgatory.park(_Replicated(partition, appended.last_offset, done), [partition.topic_partition], self._commit_timeout_ms)
+        return done
+
+    def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
+        """A piece of the log, read in a worker."""
+        try:
+            log = self._replicas.get(OFFSETS_TOPIC, partition_index).log
+            region = log.read(
+                max(offset, log.log_start_offset), self._load_bytes(), offset_end=log.log_end_offset, whole_first_batch=True
+            ).region
+        except BrokerError as error:
+            return fail(error)
+        return self._in_worker(region.read)
+
+
+class _Replicated:
+    """An append of the coordinator that waits for the in-sync replicas."""
+
+    def __init__(self, partition: Partition, last_offset: int, done: Deferred[None]) -> None:
+        self._partition = partition
+        self._last_offset = last_offset
+        self._done = done
+
+    def try_complete(self) -> bool:
+        """Replicated, or led by somebody else."""
+        if not self._partition.is_leader:
+            self._done.errback(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return True
+        if self._partition.acknowledged(self._last_offset):
+            self._done.callback(None)
+            return True
+        return False
+
+    def on_expired(self) -> None:
+        """offsets.commit.timeout.ms is over."""
+        self._done.errback(BrokerError(ErrorCode.REQUEST_TIMED_OUT))

@@ -1,0 +1,56 @@
+"""The configuration in the terms of each room: what a log, the coordinator and the transport are told of server.properties."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from txbroker.config.resolve import BrokerConfig
+from txbroker.config.topics import TopicSettings
+from txbroker.groups.config import MINUTE_MS, GroupConfig
+from txbroker.log.config import LogConfig
+from txbroker.transport.limits import Limits
+from txbroker.wire.compression import Codec
+
+CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compression.codec is a number
+
+_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append"}
+_SAME = [field.name for field in dataclasses.fields(LogConfig) if field.name not in _CONVERTED]
+
+
+def log_config(settings: TopicSettings) -> LogConfig:
+    """What a topic's logs must know of its settings."""
+    return LogConfig(
+        cleanup_policy=frozenset(settings.cleanup_policy),
+        compression_type=CODECS.get(settings.compression_type),  # "producer": None
+        message_timestamp_log_append=settings.message_timestamp_type == "LogAppendTime",
+        **{name: getattr(settings, name) for name in _SAME},
+    )
+
+
+def group_config(config: BrokerConfig) -> GroupConfig:
+    """The group coordinator's settings."""
+    return GroupConfig(
+        session_timeout_min_ms=config.int("group.min.session.timeout.ms"),
+        session_timeout_max_ms=config.int("group.max.session.timeout.ms"),
+        size_max=config.int("group.max.size"),
+        initial_rebalance_delay_ms=config.int("group.initial.rebalance.delay.ms"),
+        offset_metadata_max=config.int("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.int("offsets.retention.minutes") * MINUTE_MS,
+        offsets_retention_check_interval_ms=config.int("offsets.retention.check.interval.ms"),
+    )
+
+
+def limits(config: BrokerConfig) -> Limits:
+    """The transport's limits."""
+    overrides = (entry.rpartition(":") for entry in config.list("max.connections.per.ip.overrides"))
+    return Limits(
+        request_bytes_max=config.int("socket.request.max.bytes"),
+        queued_request_bytes_max=config.int("queued.max.request.bytes"),
+        connections_max=config.int("max.connections"),
+        connections_per_ip_max=config.int("max.connections.per.ip"),
+        connections_per_ip_overrides={host: int(count) for host, _, count in overrides},
+        idle_ms_max=config.int("connections.max.idle.ms"),
+        send_buffer_bytes=config.int("socket.send.buffer.bytes"),
+        receive_buffer_bytes=config.int("socket.receive.buffer.bytes"),
+    )

@@ -1,0 +1,1 @@
+"""The command `txbroker`. Its subcommands but `run` and `dump-log` are clients: they speak the wire protocol through kafka-python."""
