@@ -111,7 +111,7 @@ def _check_bound(config: BrokerConfig, bound: Sequence[Listener]) -> None:
         raise _error(config, "listeners", "names no listener that clients could reach")
     for listener in bound:
         if listener.protocol not in SUPPORTED_PROTOCOLS:
-            raise _error(config, "listeners", f"has {listener}, which speaks {listener.protocol}; TLS and SASL are not supported yet, only PLAINTEXT")
+            raise _error(config, "listeners", f"has {listener}, which speaks {listener.protocol}: only PLAINTEXT is supported yet")
     for i, listener in enumerate(bound):
         same = [other for other in bound[:i] if other.port == listener.port and listener.port != 0]
         if same and not (len(same) == 1 and _two_families(same[0], listener)):

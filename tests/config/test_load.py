@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.config.configs import broker_config
+from txbroker.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("num.partitions=0", "server.properties:1: num.partitions is '0'; it must be at least 1"),
+        ("# x\n\nlog.segment.bytes = 1e6",
+         "server.properties:3: log.segment.bytes is '1e6'; it must be a whole number from -2147483648 to 2147483647"),
+        ("foo=1\nauto.create.topics.enable=yes", "server.properties:2: auto.create.topics.enable is 'yes'; it must be true or false"),
+        ("compression.type=brotli",
+         "server.properties:1: compression.type is 'brotli'; it must be one of uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("log.cleanup.policy=delete,\\\n  keep",
+         "server.properties:1: log.cleanup.policy is 'delete,keep'; it must be a list of compact, delete"),
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
+         "server.properties:1: authorizer.class.name is 'kafka.security.authorizer.AclAuthorizer'; "
+         "it must be empty: authorization is not supported yet"),
+        ("remote.log.storage.system.enable=true",
+         "server.properties:1: remote.log.storage.system.enable is 'true'; it must be false: tiered storage is not supported"),
+        ("log.retention.hours=0", "server.properties:1: log.retention.hours is '0'; it must be at least 1, or -1"),
+        ("broker.id=1\nnode.id=2",
+         "server.properties:2: node.id is '2', but broker.id is '1' (server.properties:1); they must be the same"),
+        ("broker.id=1001",
+         "server.properties:1: broker.id is 1001; it must not be above reserved.broker.max.id (1000), beyond which ids are generated"),
+        ("broker.id.generation.enable=false", "server.properties:1: broker.id must be given when broker.id.generation.enable is false"),
+        ("log.dirs=,", "server.properties:1: log.dirs must name at least one directory, and no empty one"),
+        ("log.dirs=/a,/b , /a", "server.properties:1: log.dirs names /a twice"),
+        ("log.dir=", "server.properties:1: log.dirs must name at least one directory, and no empty one"),
+        ("a=1\ngroup.max.session.timeout.ms=5000",
+         "server.properties:2: group.min.session.timeout.ms is 6000; it must not be above group.max.session.timeout.ms (5000)"),
+        ("queued.max.request.bytes=5",
+         "server.properties:1: queued.max.request.bytes is 5; it must be at least socket.request.max.bytes (104857600), or -1"),
+        ("max.connections.per.ip=0",
+         "server.properties:1: max.connections.per.ip is 0, which needs max.connections.per.ip.overrides to let anybody in"),
+        ("log.cleaner.threads=200",
+         "server.properties:1: log.cleaner.dedupe.buffer.size is 134217728; it must be at least 1 MiB for each of "
+         "log.cleaner.threads (200)"),
+        ("offsets.commit.required.acks=4",
+         "server.properties:1: offsets.commit.required.acks is 4; it must be from -1 to offsets.topic.replication.factor (3)"),
+    ],
+)
+def test_bad_values_stop_the_start_with_file_line_and_key(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker_config(text)
+    assert str(caught.value) == message
+
+
+def test_bad_values_of_overrides_name_the_override() -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker_config("num.partitions=3", "num.partitions=x")
+    assert str(caught.value).startswith("--override: num.partitions is 'x'; it must be a whole number")
+
+
+def test_a_secret_is_not_told_in_an_error() -> None:
+    assert "hunter2" not in "".join(broker_config("ssl.keystore.password=hunter2").static.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("foo.bar=1", "server.properties:1: foo.bar is not a known key and is ignored"),
+        ("\nlog.segment.byte=1",
+         "server.properties:2: log.segment.byte is not a known key and is ignored (did you mean log.segment.bytes?)"),
+        ("num.io.threads=8", "server.properties:1: num.io.threads is accepted, but has no effect on this broker"),
+        ("zookeeper.connect=a:2181/kafka", "server.properties:1: zookeeper.connect is accepted, but has no effect on this broker"),
+        ("listener.name.external.ssl.client.auth=none",
+         "server.properties:1: listener.name.external.ssl.client.auth is ignored: settings of a single listener are not supported yet"),
+    ],
+)
+def test_unknown_keys_and_keys_without_effect_warn_and_go_on(text: str, warning: str) -> None:
+    config = broker_config(text + "\nnum.partitions=7")
+    assert config.static.warnings == (warning,)
+    assert config.int("num.partitions") == 7
+
+
+def test_the_provider_of_environment_variables_may_be_declared() -> None:
+    text = "config.providers=env\nconfig.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    assert broker_config(text).static.warnings == ()
+
+
+def test_nothing_at_all_is_a_configuration() -> None:
+    config = broker_config()
+    assert config.static.warnings == ()
+    assert config.text("listeners") == "PLAINTEXT://:9092"
+    assert config.list("log.dirs") == ("/tmp/kafka-logs",)
+    assert config.int("group.initial.rebalance.delay.ms") == 3000
+    assert config.int("offsets.topic.replication.factor") == 3
+
+
+def test_broker_id_and_node_id_are_one() -> None:
+    for text in ("broker.id=7", "node.id=7", "broker.id=7\nnode.id= 7"):
+        config = broker_config(text)
+        assert (config.int("broker.id"), config.int("node.id")) == (7, 7)
+    assert broker_config().int("broker.id") == -1
