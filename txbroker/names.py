@@ -87,5 +87,9 @@ def java_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` (or `__transaction_state`) that owns a group (or transactional id)."""
-    return (java_hash(key) & 0x7FFFFFFF) % partition_count
+    """The partition of `__consumer_offsets` (or `__transaction_state`) that owns a group (or transactional id).
+
+    Kafka takes the hash's absolute value here (its producers mask the sign bit instead), and 0 for the one that has none in 32 bits.
+    """
+    value = abs(java_hash(key))
+    return 0 if value == 0x80000000 else value % partition_count
