@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +16,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from txbroker.errors import BrokerError
+from txbroker.wire import batch, legacy, records
+from txbroker.wire.compression import Codec, compress
 from txbroker.wire.records import Record
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
 BASE_TIMESTAMP = 1_700_000_000_000
 PLENTY = 10**7
 
-fuzz = settings(max_examples=200, deadline=None)
+fuzz = settings(max_examples=100, deadline=None)
 
 
 def golden(pattern: str) -> list[str]:
@@ -80,11 +84,11 @@ timestamps = st.integers(-1, 2**48) | st.just(-1)
 def record_lists(draw: st.DrawFn) -> list[Record]:
     """Records that may stand in one batch: ascending offsets, with holes."""
     offset = draw(st.integers(0, 2**40))
-    records = []
+    drawn = []
     for _ in range(draw(st.integers(1, 8))):
-        records.append(Record(offset, draw(timestamps), draw(content), draw(content), draw(header_lists)))
+        drawn.append(Record(offset, draw(timestamps), draw(content), draw(content), draw(header_lists)))
         offset += draw(st.integers(1, 3) | st.integers(1, 200))
-    return records
+    return drawn
 
 
 def value_or_error(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -112,3 +116,39 @@ def allocations_below(limit: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < limit, peak
+
+
+def read_batches(data: bytes, bytes_max: int = PLENTY) -> list[Record]:
+    """All records of the batches in `data`, CRCs checked."""
+    found: list[Record] = []
+    for position, header in batch.iterate(data):
+        batch.check_crc(data, position, header)
+        found += records.read_records(data, position, header, bytes_max)
+    return found
+
+
+def read_set(data: bytes, bytes_max: int = PLENTY) -> list[Record]:
+    """All records of a message set, CRCs checked."""
+    found: list[Record] = []
+    for position, header in legacy.iterate(data):
+        legacy.check_crc(data, position, header)
+        found += legacy.read_records(data, position, header, bytes_max)
+    return found
+
+
+def as_kept(record: Record, magic: int) -> Record:
+    """What a message set of this magic keeps of a record."""
+    return record._replace(headers=(), timestamp=record.timestamp if magic else -1)
+
+
+def message(
+    offset: int, attributes: int = 0, key: bytes | None = None, value: bytes | None = b"v", *, magic: int = 1, timestamp: int = 5
+) -> bytes:
+    """One message, by hand."""
+    fields = b"".join(struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field for field in (key, value))
+    covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"") + fields
+    return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
+
+
+def wrapper(offset: int, inner: bytes, *, magic: int = 1, attributes: int = 0, timestamp: int = 5) -> bytes:
+    return message(offset, Codec.GZIP | attributes, value=compress(Codec.GZIP, inner), magic=magic, timestamp=timestamp)

@@ -18,6 +18,7 @@ from tests.wire.record_samples import (
     golden_bytes,
     golden_entries,
     mutations,
+    read_batches,
     record_lists,
     value_or_error,
 )
@@ -29,15 +30,6 @@ from txbroker.wire.control import Marker, build_marker, read_marker
 from txbroker.wire.records import Record, build, keys_present, read_records, recompress
 
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-
-
-def read(data: bytes, bytes_max: int = PLENTY) -> list[Record]:
-    """All records of the batches in `data`, CRCs checked."""
-    found = []
-    for position, header in batch.iterate(data):
-        batch.check_crc(data, position, header)
-        found += read_records(data, position, header, bytes_max)
-    return found
 
 
 # --- batches of other implementations ---
@@ -59,7 +51,7 @@ def test_records_are_what_kafka_s_consumer_read(name: str) -> None:
     "name", [name for client in ("kafka-python", "aiokafka", "librdkafka", "franz-go") for name in golden(f"{client}*_v2_*")]
 )
 def test_records_are_what_the_client_wrote(name: str) -> None:
-    assert read(golden_bytes(name)) == client_records(2)
+    assert read_batches(golden_bytes(name)) == client_records(2)
 
 
 def test_producers_leave_their_marks_in_the_header() -> None:
@@ -115,7 +107,7 @@ def test_a_batch_built_again_is_kafka_s_to_the_byte(name: str) -> None:
 @fuzz
 def test_what_is_built_is_read_again(codec: Codec, records: list[Record]) -> None:
     data = build(records, codec=codec)
-    assert read(data) == records
+    assert read_batches(data) == records
     header = batch.read_header(data)
     assert (header.base_offset, header.last_offset, header.count) == (records[0].offset, records[-1].offset, len(records))
     assert header.max_timestamp == max(record.timestamp for record in records)
@@ -125,21 +117,21 @@ def test_what_is_built_is_read_again(codec: Codec, records: list[Record]) -> Non
 def test_offsets_count_from_the_base_offset() -> None:
     header = batch.read_header(data := build([Record(12, 5, None, b"x")], base_offset=10, leader_epoch=3))
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (10, 12, 3)
-    assert read(data) == [Record(12, 5, None, b"x")]
+    assert read_batches(data) == [Record(12, 5, None, b"x")]
 
 
 def test_append_time_is_every_record_s_timestamp() -> None:
     header = batch.read_header(data := build([Record(0, 5, None, b"x"), Record(1, 3, None, b"y")], log_append_time=900))
     assert (header.max_timestamp, header.log_append_time) == (900, True)
-    assert [record.timestamp for record in read(data)] == [900, 900]
+    assert [record.timestamp for record in read_batches(data)] == [900, 900]
 
 
 def test_header_names_that_are_not_utf_8_survive() -> None:
     record = Record(0, 0, b"k", b"v", ((b"\xff\xfeok".decode("utf-8", "surrogateescape"), b"1"),))
     data = build([record])
     assert b"\xff\xfeok" in data
-    assert read(data) == [record]
-    assert build(read(data)) == data
+    assert read_batches(data) == [record]
+    assert build(read_batches(data)) == data
 
 
 @pytest.mark.parametrize(
@@ -167,7 +159,7 @@ def test_recompression_changes_the_codec_only(codec: Codec, target: Codec) -> No
     again = recompress(data, 3, before, target, PLENTY)
     after = batch.read_header(again)
     assert after.codec is target
-    assert read(again) == list(read_records(data, 3, before, PLENTY))
+    assert read_batches(again) == list(read_records(data, 3, before, PLENTY))
     before.size, before.crc, before.attributes = after.size, after.crc, before.attributes & ~7 | target
     assert after == before
 
@@ -199,12 +191,15 @@ PLAIN = bytes.fromhex("10 00 00 00 02 6b 02 76 00".replace(" ", ""))  # key k, v
 
 
 def test_the_smallest_records_by_hand() -> None:
-    assert read(around(PLAIN)) == [Record(0, 1000, b"k", b"v")]
-    assert read(around(PLAIN + bytes.fromhex("0c0002020101 00"), count=2)) == [Record(0, 1000, b"k", b"v"), Record(1, 1001, None, None)]
+    assert read_batches(around(PLAIN)) == [Record(0, 1000, b"k", b"v")]
+    assert read_batches(around(PLAIN + bytes.fromhex("0c0002020101 00"), count=2)) == [
+        Record(0, 1000, b"k", b"v"),
+        Record(1, 1001, None, None),
+    ]
     # A negative length other than -1 is null too, as Kafka takes it.
-    assert read(around(bytes.fromhex("0c0000000303 00"))) == [Record(0, 1000, None, None)]
-    assert read(around(b"", count=0)) == []
-    assert read(around(b"", count=0, codec=Codec.ZSTD)) == []
+    assert read_batches(around(bytes.fromhex("0c0000000303 00"))) == [Record(0, 1000, None, None)]
+    assert read_batches(around(b"", count=0)) == []
+    assert read_batches(around(b"", count=0, codec=Codec.ZSTD)) == []
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -240,7 +235,7 @@ def test_the_smallest_records_by_hand() -> None:
 def test_records_whose_lengths_do_not_hold_are_refused(payload: bytes, count: int, codec: Codec) -> None:
     data = around(payload, count=count, codec=codec)
     with allocations_below(300_000), pytest.raises(CorruptRecords):
-        read(data)
+        read_batches(data)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +249,9 @@ def test_keys_are_not_looked_for_in_records_whose_lengths_do_not_hold(payload: b
 
 
 def test_offsets_beyond_64_bits_are_refused() -> None:
-    assert [record.offset for record in read(around(PLAIN, base_offset=2**63 - 101))] == [2**63 - 101]
+    assert [record.offset for record in read_batches(around(PLAIN, base_offset=2**63 - 101))] == [2**63 - 101]
     with pytest.raises(CorruptRecords):
-        read(around(PLAIN, base_offset=2**63 - 100))
+        read_batches(around(PLAIN, base_offset=2**63 - 100))
 
 
 def use(data: bytes) -> None:
@@ -292,7 +287,7 @@ def test_any_records_section_gives_records_or_a_broker_error(payload: bytes, cou
 def test_a_marker_is_read_as_it_was_built(committed: bool) -> None:
     data = build_marker(Marker(committed, 17), producer_id=5, producer_epoch=2, timestamp=1234, base_offset=9, leader_epoch=3)
     header = batch.read_header(data)
-    (record,) = read(data)
+    (record,) = read_batches(data)
     assert read_marker(record) == Marker(committed, 17)
     assert header.control and header.transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.leader_epoch) == (5, 2, -1, 3)
