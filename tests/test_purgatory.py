@@ -335,6 +335,17 @@ def test_one_timer_serves_all() -> None:
     assert room.told == [f"{i} expired" for i in reversed(range(100))]
 
 
+def test_the_timer_does_not_wake_for_what_has_ended() -> None:
+    room = Room()
+    room.park("stays", "s", timeout_ms=900)
+    for i in range(10):
+        a, _ = room.park("a", "k", timeout_ms=100 + i)
+        a.ready = True
+    room.purgatory.check("k")
+    room.clock.advance(0.1)
+    assert [call.getTime() for call in room.clock.getDelayedCalls()] == [0.9]
+
+
 Step = tuple[str, int]
 
 

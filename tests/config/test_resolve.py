@@ -192,6 +192,13 @@ def test_the_broker_is_described(name: str, value: str | None, source: Source, s
     assert [f"{synonym.name}={synonym.value}" for synonym in entry.synonyms] == synonyms
 
 
+def test_a_broker_key_that_is_not_set_has_no_value_of_its_synonyms() -> None:
+    entries = {entry.name: entry for entry in describe_broker(broker_config("log.retention.hours=24"))}
+    entry = entries["log.retention.ms"]
+    assert (entry.value, entry.source, entry.synonyms) == (None, DEFAULT, ())
+    assert entries["log.retention.hours"].value == "24"
+
+
 def test_what_is_secret_and_what_is_fixed() -> None:
     entries = {entry.name: entry for entry in describe_broker(dynamic_config())}
     assert [name for name in ("ssl.keystore.password", "foo.bar", "ssl.keystore.location") if entries[name].sensitive] == [
