@@ -132,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     heartbeat = _frame(HeartbeatRequest(group_id="group", generation_id=1, member_id="member-1"), 3)
     loads: dict[str, Callable[[Load], list[Load]]] = {
-        "heartbeat": lambda load: [load, replace(load, depth=1)],
+        "heartbeat": lambda load: [load],
+        "heartbeat-1": lambda load: [replace(load, depth=1)],
         "big-in": lambda load: [replace(load, frames=[[_produce(1 << 20)]], connections=4, depth=2)],
         "big-out": lambda load: [replace(load, frames=[[_fetch(1 << 20)]], connections=4)],
         "small-out": lambda load: [replace(load, frames=[[_fetch(100)]])],
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for load in loads[mode](base):
                     print(_line(f"{mode} {load.connections}x{load.depth}", run(load, pid)), flush=True)
     finally:
-        server.terminate()
+        server.kill()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 from tests.transport.harness import House, frame
 from txbroker.log.region import Region
 from txbroker.transport import output
+from txbroker.transport.hub import POSTPONED_MAX
 
 Make = Callable[..., House]
 
@@ -253,6 +254,28 @@ def test_answers_to_others_leave_together_when_the_connection_is_done(house: Mak
     assert waking.answer() == b"all awake"
     assert len(sent[0]) == 10 * 14, "some left before the others"
     assert [waiting.answer() for _ in range(10)] == [b"woken up %d" % n for n in range(10)]
+
+
+def test_the_first_of_many_does_not_wait_for_the_last(house: Make) -> None:
+    here = house()
+    many = [here.connect() for _ in range(50)]
+    here.until(lambda: len(here.protocols) == 50)
+    left: list[int] = []
+
+    def wake(received: memoryview) -> list[Any]:
+        for n, protocol in enumerate(here.protocols[:-1]):
+            protocol.put([frame(b"wake up")])
+            protocol.transport.flush()
+            left.append(sum(not other.output_bytes for other in here.protocols[: n + 1]))
+        return [frame(b"all awake")]
+
+    here.protocols[-1].answer = wake
+    by_port = {client.port: client for client in many}
+    waking = by_port.pop(here.protocols[-1].transport.session.peer_port)
+    waking.send(frame(b"wake them"))
+    assert waking.answer() == b"all awake"
+    assert left == [max(n + 1 - POSTPONED_MAX, 0) for n in range(49)]
+    assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
 
 
 def test_a_full_protocol_is_not_given_frames_until_it_says_so(house: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -23,6 +24,10 @@ SWEEP_S_MAX = 5.0
 # While others wait for the receive budget, a large frame that makes no progress for this long is given up.
 STALLED_SWEEPS = 6
 
+# So many connections may have something to send when the one being served is done; beyond that, the first of them sends at
+# once: thousands that are woken together should not all wait for the last one's answer to be made.
+POSTPONED_MAX = 8
+
 # What a stopping broker grants its connections to take their last answers.
 STOP_GRACE_S = 1.0
 
@@ -32,7 +37,11 @@ class Member(Protocol):
 
     active: int
 
-    def flush_now(self) -> None: ...
+    def flush_now(self) -> None:
+        """Send what is due."""
+
+    def flush_early(self) -> bool:
+        """Send what is due, if that is all there is to do; no frame may be handled now."""
 
     def reap(self) -> None:
         """Nothing moved for connections.max.idle.ms."""
@@ -59,7 +68,7 @@ class Hub:
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         self.quotas = ConnectionQuotas(limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides)
         self.busy = False
-        self.dirty: list[Member] = []
+        self._postponed: deque[Member] = deque()
         self.tick = 0
         self._members: set[Member] = set()
         self._timer: Any = None
@@ -100,12 +109,20 @@ class Hub:
             emptied, self._emptied = self._emptied, None
             emptied.callback(None)
 
+    def postpone(self, member: Member) -> None:
+        """Something is due on a connection while another one is served."""
+        postponed = self._postponed
+        postponed.append(member)
+        if len(postponed) > POSTPONED_MAX:
+            first = postponed.popleft()
+            if not first.flush_early():
+                postponed.append(first)
+
     def end_turn(self) -> None:
         """A connection was served: now send what others were given meanwhile."""
-        if self.dirty:
-            for member in self.dirty:
-                member.flush_now()
-            self.dirty.clear()
+        postponed = self._postponed
+        while postponed:
+            postponed.popleft().flush_now()
         self.busy = False
 
     @property

@@ -123,14 +123,21 @@ class ServerTransport(tcp.Server):
 
     def flush(self) -> None:
         hub = self._hub
-        if hub.busy:
-            if not self._dirty:
-                self._dirty = True
-                hub.dirty.append(self)
-            return
-        hub.busy = True
-        self.flush_now()
-        hub.end_turn()
+        if not hub.busy:
+            hub.busy = True
+            self.flush_now()
+            hub.end_turn()
+        elif not self._dirty:
+            self._dirty = True
+            hub.postpone(self)
+
+    def flush_early(self) -> bool:
+        if self._blocked:
+            return False
+        self._dirty = False
+        if self.connected:
+            self._drop(self._send())
+        return True
 
     def flush_now(self) -> None:
         """Send what is due, and go on with frames that had to wait for that."""
@@ -138,10 +145,13 @@ class ServerTransport(tcp.Server):
         if not self.connected:
             return
         try:
-            why = self._advance()
+            self._drop(self._advance())
         except Exception:
             log.exception("closing the connection of %s: a bug", self.session.connection_id)
-            why = main.CONNECTION_LOST
+            self._drop(main.CONNECTION_LOST)
+
+    def _drop(self, why: Exception | None) -> None:
+        """Outside of doRead and doWrite: what they would return to the reactor."""
         if why is not None:
             self.connected = 0
             self.stopReading()
