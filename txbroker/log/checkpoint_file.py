@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from threading import Lock
 
 from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint, format_offsets, parse_offsets
 from txbroker.log.coalesced import Coalesced
@@ -22,7 +22,8 @@ class CheckpointFile:
         self._disk = disk
         self._path = path
         self._offsets = offsets
-        self._written: bytes | None = None
+        self._wanted = self._written = b""
+        self._writing = Lock()
         self._background = Coalesced(later, self._prepare)
 
     def read(self) -> dict[TopicPartition, int]:
@@ -44,15 +45,21 @@ class CheckpointFile:
         self._background.request()
 
     def write(self) -> None:
-        """Write it and wait; for the end, when no worker writes it any more."""
+        """Write it now and wait; for the end. What a worker still writes is not newer than this."""
         work = self._prepare()
         if work is not None:
             work()
 
     def _prepare(self) -> Callable[[], None] | None:
         content = format_offsets(self._offsets())
-        if content == self._written:
+        if content == self._wanted:
             return None
-        # When writing fails the directory goes offline, and nobody writes it again.
-        self._written = content
-        return partial(self._disk.replace, self._path, content)
+        self._wanted = content
+        return self._replace
+
+    def _replace(self) -> None:
+        # When this fails the directory goes offline, and nobody writes the file again.
+        with self._writing:
+            if self._written is not self._wanted:
+                self._written = self._wanted
+                self._disk.replace(self._path, self._written)

@@ -36,7 +36,7 @@ def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str]
                 logger.warning("%s is in %s; the older copy %s is deleted", topic_partition, kept[1], dropped[1])
                 dropped[0].drop(dropped[1], unique_id())
             in_use[topic_partition] = kept
-    _settle_futures(loadings, in_use, unique_id, complete=complete)
+    _settle_copies(loadings, in_use, unique_id, complete=complete)
 
 
 def _is_newer(disk: Disk, topic_partition: TopicPartition, path: str, other: str) -> bool:
@@ -48,7 +48,7 @@ def _is_newer(disk: Disk, topic_partition: TopicPartition, path: str, other: str
     return newer
 
 
-def _settle_futures(
+def _settle_copies(
     loadings: Sequence[Loading],
     in_use: Mapping[TopicPartition, tuple[Loading, str]],
     unique_id: Callable[[], str],

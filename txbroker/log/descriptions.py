@@ -49,8 +49,8 @@ def describe_directory(
     replicas = [
         ReplicaDescription(tp, log.size, max(0, high_watermark(tp) - log.log_end_offset), False) for tp, log in directory.logs.items()
     ]
-    for topic_partition, future in directory.futures.items():
+    for topic_partition, copy in directory.copies.items():
         log = get(topic_partition)
-        lag = 0 if log is None else max(0, log.log_end_offset - future.log_end_offset)
-        replicas.append(ReplicaDescription(topic_partition, future.size, lag, True))
+        lag = 0 if log is None else max(0, log.log_end_offset - copy.log.log_end_offset)
+        replicas.append(ReplicaDescription(topic_partition, copy.log.size, lag, True))
     return DirectoryDescription(directory.path, ErrorCode.NONE, usage.total, usage.usable, replicas)

@@ -17,11 +17,12 @@ from txbroker.errors import BrokerError, ErrorCode, StartError, StorageError
 from txbroker.log import copies, meta_properties
 from txbroker.log.config import LogConfig
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
-from txbroker.log.directory import LogDirectory
+from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.directory_names import Fate, with_fate
 from txbroker.log.disk import Disk
+from txbroker.log.held_later import HeldLater
 from txbroker.log.loading import Job, Loading, Progress, Settings
-from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log
+from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log, no_jitter
 from txbroker.log.meta_properties import NOBODY, Identity
 from txbroker.log.moves import Move, Moves
 from txbroker.log.values import Later
@@ -67,19 +68,24 @@ class LogDirectories:
         paths: Sequence[str],
         *,
         config_for: Callable[[str], LogConfig],
+        random_below: Callable[[int], int] = no_jitter,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> None:
-        """`paths`: absolute. `config_for`: the settings of a topic. `unique_id`: 32 hexadecimal digits, new at each call."""
+        """`paths`: absolute. `config_for`: the settings of a topic. `unique_id`: 32 hexadecimal digits, new at each call.
+
+        `random_below(n)` is a number in [0, n), for segment.jitter.ms.
+        """
         self._disk = disk
         self._unique_id = unique_id
         self._config_for = config_for
+        self._random_below = random_below
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._directories = [LogDirectory(disk, later, path, self._fail) for path in paths]
         self._by_path = {directory.path: directory for directory in self._directories}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         # As many moves at once as directories, as Kafka's num.replica.alter.log.dirs.threads.
-        self._moves = Moves(len(paths), arrived=self._arrived, failed=self._fail, discard=self._discard_future)
+        self._moves = Moves(len(paths), arrived=self._arrived, failed=self._fail, discard=self._discard_copy)
         self._doomed: list[tuple[LogDirectory, str]] = []
         self._observer: Observer | None = None
         self._loaded = False
@@ -115,7 +121,7 @@ class LogDirectories:
 
         StartError when a partition is in two directories, or when none is left to serve.
         """
-        settings = Settings(self._config_for, self._producer_id_expiration_ms, now_ms)
+        settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms, now_ms)
         loadings = [Loading(directory, self._disk, settings, progress) for directory in self._online()]
         for loading in loadings:
             loading.find()
@@ -128,41 +134,45 @@ class LogDirectories:
             else:
                 self._fail(loading.directory, loading.error)
         for directory in self._online():
-            for future in list(directory.futures.values()):
-                self._resume(directory, future, now_ms)
+            for topic_partition in list(directory.copies):
+                self._resume(directory, topic_partition, now_ms)
         self._check_any_online()
         self._loaded = True
 
     def _take(self, loading: Loading) -> None:
         directory = loading.directory
-        for fate, log in loading.logs:
-            if fate is Fate.FUTURE:
-                directory.futures[log.topic_partition] = log
-            else:
-                directory.logs[log.topic_partition] = log
-                self._homes[log.topic_partition] = directory
+        for log in loading.logs:
+            directory.logs[log.topic_partition] = log
+            self._homes[log.topic_partition] = directory
+        for copy in loading.copies:
+            directory.copies[copy.log.topic_partition] = copy
         self._doomed.extend((directory, path) for path in loading.doomed)
 
-    def _resume(self, directory: LogDirectory, future: Log, now_ms: int) -> None:
-        home = self._homes.get(future.topic_partition)
-        if home is None:
-            del directory.futures[future.topic_partition]  # the log that it copies went offline while loading
+    def _resume(self, target: LogDirectory, topic_partition: TopicPartition, now_ms: int) -> None:
+        source = self._homes.get(topic_partition)
+        if source is None:
+            del target.copies[topic_partition]  # the log that it copies went offline while loading
             return
-        self._moves.add(Move(self._disk, self._moves, home, directory, home.logs[future.topic_partition], future, now_ms))
+        copy = target.copies[topic_partition]
+        self._moves.add(Move(self._disk, self._moves, source, target, source.logs[topic_partition], copy, now_ms))
 
     def start(self) -> None:
         """Loading is over: from now on workers delete and copy what is due, and the observer is told."""
         for directory in self._online():
-            directory.release()
+            directory.later.release()
         for directory, path in self._doomed:
             directory.later(0, partial(self._disk.remove_tree, path))
         self._doomed.clear()
         self._moves.run()
 
+    def stop(self) -> None:
+        """Begin nothing more; before `close`."""
+        self._moves.stop()
+
     def close(self, now_ms: int, run_all: RunAll, *, broker_epoch: int = -1) -> None:
         """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
 
-        Workers must be idle. Before `load` has succeeded it only unlocks.
+        Before `load` has succeeded it only unlocks.
         """
         errors: dict[str, StorageError] = {}
 
@@ -174,10 +184,7 @@ class LogDirectories:
 
         if self._loaded:
             run_all(
-                {
-                    directory.path: [partial(close_log, directory, log) for log in (*directory.logs.values(), *directory.futures.values())]
-                    for directory in self._online()
-                }
+                {directory.path: [partial(close_log, directory, log) for log in directory.logs.values()] for directory in self._online()}
             )
         for directory in self._online():
             if self._loaded:
@@ -269,7 +276,8 @@ class LogDirectories:
         candidates = [preferred] if preferred else sorted(self._online(), key=LogDirectory.log_count)
         for directory in candidates:
             try:
-                log = self._make(directory, partition_directory(topic_partition), topic_partition, topic_id, now_ms)
+                path = f"{directory.path}/{partition_directory(topic_partition)}"
+                log = self._make(directory, path, topic_partition, topic_id, directory.later, now_ms)
             except StorageError as error:
                 self._fail(directory, error)
                 continue
@@ -278,14 +286,15 @@ class LogDirectories:
             return log
         raise StorageError(f"no log directory takes the log of {topic_partition}")
 
-    def _make(self, directory: LogDirectory, name: str, topic_partition: TopicPartition, topic_id: bytes, now_ms: int) -> Log:
+    def _make(self, directory: LogDirectory, path: str, topic_partition: TopicPartition, topic_id: bytes, later: Later, now_ms: int) -> Log:
         log = Log.open(
-            f"{directory.path}/{name}",
+            path,
             topic_partition,
             disk=self._disk,
             config=self._config_for(topic_partition.topic),
             now_ms=now_ms,
-            later=directory.later,
+            later=later,
+            random_below=self._random_below,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
         )
         if topic_id != NULL_TOPIC_ID:
@@ -327,8 +336,8 @@ class LogDirectories:
         """Give the topic's logs the settings that `config_for` has now."""
         config = self._config_for(topic)
         for directory in self._online():
-            for topic_partition, log in (*directory.logs.items(), *directory.futures.items()):
-                if topic_partition.topic == topic:
+            for log in directory.all_logs():
+                if log.topic_partition.topic == topic:
                     log.reconfigure(config)
 
     def flush(self, log: Log, now_ms: int, done: Callable[[], None] | None = None) -> None:
@@ -370,40 +379,40 @@ class LogDirectories:
                 self._begin_move(source, target, source.logs[topic_partition], now_ms)
 
     def _begin_move(self, source: LogDirectory, target: LogDirectory, log: Log, now_ms: int) -> None:
-        name = with_fate(log.topic_partition, Fate.FUTURE, self._unique_id())
+        path = f"{target.path}/{with_fate(log.topic_partition, Fate.FUTURE, self._unique_id())}"
+        later = HeldLater(target.later)
         try:
-            future = self._make(target, name, log.topic_partition, log.topic_id, now_ms)
-            future.truncate_fully_at(log.log_start_offset, now_ms=now_ms)
+            copy = Copy(self._make(target, path, log.topic_partition, log.topic_id, later, now_ms), later)
         except StorageError as error:
             self._fail(target, error)
             raise
         logger.info("%s is being moved from %s to %s", log.topic_partition, source.path, target.path)
-        target.futures[log.topic_partition] = future
-        self._moves.add(Move(self._disk, self._moves, source, target, log, future, now_ms))
+        target.copies[log.topic_partition] = copy
+        self._moves.add(Move(self._disk, self._moves, source, target, log, copy, now_ms))
 
-    def _discard_future(self, move: Move) -> None:
-        if move.target.futures.pop(move.log.topic_partition, None) is not None:
-            self._discard(move.target, move.future)
+    def _discard_copy(self, move: Move) -> None:
+        if move.target.copies.pop(move.log.topic_partition, None) is not None:
+            self._discard(move.target, move.copy)
 
     def _arrived(self, move: Move) -> None:
         """Make a copy the log in use. The new name is durable before the old log loses its own."""
-        topic_partition, source, target, future = move.log.topic_partition, move.source, move.target, move.future
+        topic_partition, source, target, log = move.log.topic_partition, move.source, move.target, move.copy
         try:
-            future.advance_start(move.log.log_start_offset)
-            future.rename_directory(f"{target.path}/{partition_directory(topic_partition)}")
+            log.advance_start(move.log.log_start_offset)
+            log.rename_directory(f"{target.path}/{partition_directory(topic_partition)}")
             self._disk.sync(target.path)
         except StorageError as error:
             self._fail(target, error)
             return
-        del target.futures[topic_partition]
+        del target.copies[topic_partition]
         del source.logs[topic_partition]
-        target.logs[topic_partition] = future
+        target.logs[topic_partition] = log
         self._homes[topic_partition] = target
         target.inherit(topic_partition, source)
         logger.info("%s is in %s now and no more in %s", topic_partition, target.path, source.path)
         if self._observer is not None:
-            self._observer.log_moved(topic_partition, future)
-        mark = f"{future.directory}/{copies.CURRENT_COPY}"
+            self._observer.log_moved(topic_partition, log)
+        mark = f"{log.directory}/{copies.CURRENT_COPY}"
         self._discard(source, move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
 
     # --- what timers call ---

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from txbroker.errors import StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.coalesced import Coalesced
 from txbroker.log.disk import Disk, Lock
+from txbroker.log.held_later import HeldLater
 from txbroker.log.log import Log
 from txbroker.log.meta_properties import NOBODY, Identity
 from txbroker.log.values import Later
@@ -19,11 +20,16 @@ from txbroker.names import TopicPartition
 LOCK_FILE = ".lock"
 META_PROPERTIES_SIZE_MAX = 64 * 1024
 
-logger = logging.getLogger("txbroker.log")
+
+class Copy(NamedTuple):
+    """An unfinished copy of a log that is moving here; `later` is the one that the copy was given."""
+
+    log: Log
+    later: HeldLater
 
 
 class LogDirectory:
-    """The directory at `path`. `logs`: those in use, by partition; `futures`: unfinished copies of logs of other directories.
+    """The directory at `path`. `logs`: those in use, by partition; `copies`: of logs that are moving here.
 
     Whatever fails on its disk in a worker is reported to `failed`; the owner takes it offline then (`go_offline`).
     """
@@ -34,14 +40,15 @@ class LogDirectory:
         self.was_clean = False
         self.identity = NOBODY
         self.logs: dict[TopicPartition, Log] = {}
-        self.futures: dict[TopicPartition, Log] = {}
+        self.copies: dict[TopicPartition, Copy] = {}
         self.kept_high_watermarks: Mapping[TopicPartition, int] = {}
         self.kept_cleaner_offsets: dict[TopicPartition, int] = {}
         self._disk = disk
-        self._base_later = later
+        self._unguarded_later = later
         self._failed = failed
         self._lock: Lock | None = None
-        self._postponed: list[tuple[int, Callable[[], None], Callable[[], None] | None]] | None = []
+        # Held until loading, which runs in workers, is over.
+        self.later = HeldLater(self._guarded_later, held=True)
         self._entries_sync = Coalesced(self.later, lambda: partial(disk.sync, path))
         self.recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
         self.log_start_offsets = self._checkpoint(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
@@ -53,15 +60,12 @@ class LogDirectory:
 
     def log_count(self) -> int:
         """How many logs are in it, unfinished copies too."""
-        return len(self.logs) + len(self.futures)
+        return len(self.logs) + len(self.copies)
 
     # --- work that waits for this disk ---
 
-    def later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        """A `Later` that reports the disk's failure. Before `release` it only collects, because loading runs in workers."""
-        if self._postponed is not None:
-            self._postponed.append((delay_ms, work, done))
-            return
+    def _guarded_later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+        """A `Later` whose StorageErrors take this directory offline."""
         failures: list[StorageError] = []
 
         def guarded() -> None:
@@ -77,13 +81,7 @@ class LogDirectory:
             elif done is not None and self.online:
                 done()
 
-        self._base_later(delay_ms, guarded, finished)
-
-    def release(self) -> None:
-        """Loading is over: do what was postponed, and postpone no more."""
-        postponed, self._postponed = self._postponed or [], None
-        for delay_ms, work, done in postponed:
-            self.later(delay_ms, work, done)
+        self._unguarded_later(delay_ms, guarded, finished)
 
     def sync_entries(self) -> None:
         """Make the names of the logs in it durable, in a worker."""
@@ -143,7 +141,7 @@ class LogDirectory:
         partitions = list(self.logs)
         self.online = False
         self.logs.clear()
-        self.futures.clear()
+        self.copies.clear()
         self.unlock()
         return partitions
 
@@ -165,10 +163,13 @@ class LogDirectory:
         self.recovery_points.request()
         self.log_start_offsets.request()
 
+    def all_logs(self) -> list[Log]:
+        """The logs in use and the unfinished copies."""
+        return [*self.logs.values(), *(copy.log for copy in self.copies.values())]
+
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {tp: log.recovery_point for tp, log in (self.logs | self.futures).items()}
+        return {log.topic_partition: log.recovery_point for log in self.all_logs()}
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         # Only where the file system does not say it: the start of most logs is that of their first segment.
-        logs = self.logs | self.futures
-        return {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.segments[0].base_offset}
+        return {log.topic_partition: log.log_start_offset for log in self.all_logs() if log.log_start_offset > log.segments[0].base_offset}

@@ -11,9 +11,10 @@ from itertools import count
 from txbroker.errors import StorageError
 from txbroker.log import directory_names
 from txbroker.log.config import LogConfig
-from txbroker.log.directory import LogDirectory
+from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.directory_names import Fate, PartitionDirectory
 from txbroker.log.disk import Disk
+from txbroker.log.held_later import HeldLater
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 
@@ -28,6 +29,7 @@ class Settings:
     """What opening a log takes beside its directory."""
 
     config_for: Callable[[str], LogConfig]
+    random_below: Callable[[int], int]
     producer_id_expiration_ms: int
     now_ms: int
 
@@ -35,12 +37,13 @@ class Settings:
 class Loading:
     """The logs of one directory on their way in: `find` them, decide about some, run all `jobs` in any order and any thread.
 
-    `logs`: what the jobs opened, with the fate KEEP or FUTURE. `doomed`: paths to be removed. `error`: the disk failed.
+    `logs`, `copies`: what the jobs opened. `doomed`: paths to be removed. `error`: the disk failed.
     """
 
     def __init__(self, directory: LogDirectory, disk: Disk, settings: Settings, progress: Progress) -> None:
         self.directory = directory
-        self.logs: list[tuple[Fate, Log]] = []
+        self.logs: list[Log] = []
+        self.copies: list[Copy] = []
         self.doomed: list[str] = []
         self.error: StorageError | None = None
         self._disk = disk
@@ -121,7 +124,8 @@ class Loading:
     def _open(self, path: str, parsed: PartitionDirectory, config: LogConfig) -> None:
         if self.error is not None:
             return
-        topic_partition = parsed.topic_partition
+        topic_partition, is_copy = parsed.topic_partition, parsed.fate is Fate.FUTURE
+        later = HeldLater(self.directory.later)
         try:
             log = Log.open(
                 path,
@@ -129,16 +133,21 @@ class Loading:
                 disk=self._disk,
                 config=config,
                 now_ms=self._settings.now_ms,
-                clean=self.directory.was_clean,
+                # A stop does not wait for copies, so they are never closed.
+                clean=self.directory.was_clean and not is_copy,
                 log_start_offset=self._log_start_offsets.get(topic_partition, 0),
                 recovery_point=self._recovery_points.get(topic_partition, 0),
-                later=self.directory.later,
+                later=later if is_copy else self.directory.later,
+                random_below=self._settings.random_below,
                 producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
             )
         except StorageError as error:
             self.error = error
             return
-        self.logs.append((parsed.fate, log))
+        if is_copy:
+            self.copies.append(Copy(log, later))
+        else:
+            self.logs.append(log)
         self._count()
 
     def _count(self) -> None:

@@ -253,6 +253,12 @@ class Log:
         if self.segments[-1].size:
             self._roll(self.log_end_offset, now_ms)
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """Leave a gap before the next record, which gets `offset`; nothing when that is where the log ends."""
+        if offset > self.log_end_offset:
+            self._roll(offset, now_ms)
+            self.log_end_offset = offset
+
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begin a segment at `base_offset`; what is closed is synced in a worker."""
         closed = self.segments[-1]

@@ -1,7 +1,7 @@
-"""Moving a log to another directory of the broker (AlterReplicaLogDirs, KIP-113): copy to a future log, then change places.
+"""Moving a log to another directory of the broker (AlterReplicaLogDirs, KIP-113): make a copy, then change places.
 
-The future log is in a directory whose name ends in `-future`. Batches go over in chunks, read and written in a worker, one chunk a
-turn. When little is left, the future log is synced; the last bit is then copied in the logs' own thread, where nobody appends
+The copy is a log in a directory whose name ends in `-future`. Batches go over in chunks, read and written in a worker, one chunk
+a turn. When little is left, the copy is synced; the last bit is then copied in the logs' own thread, where nobody appends
 meanwhile, and the two logs change places at once.
 
 What a crash in the middle leaves is the matter of `copies.py`.
@@ -15,13 +15,14 @@ from typing import Protocol
 
 from txbroker.errors import BrokerError, CorruptRecords, StorageError
 from txbroker.log.copies import CURRENT_COPY
-from txbroker.log.directory import LogDirectory
+from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.leader_epochs import NO_EPOCH
 from txbroker.log.log import Log
-from txbroker.log.region import Region
+from txbroker.log.recovery import first_offset_of
+from txbroker.log.region import EMPTY, Region
 from txbroker.names import TopicPartition
-from txbroker.wire.entries import Scan, Stop
+from txbroker.wire.entries import read_header
 
 CHUNK_BYTES = 4 << 20
 LAST_BYTES_MAX = 1 << 20  # copied in the logs' own thread: a few milliseconds
@@ -33,7 +34,7 @@ class MoveOwner(Protocol):
     """Who is told how a move ended, in the logs' thread."""
 
     def arrived(self, move: Move) -> None:
-        """The future log has all that the log has: now they must change places."""
+        """The copy has all that the log has: now they must change places."""
 
     def gave_up(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
         """It cannot go on: the disk of `directory` failed, or (None) the log has batches that cannot be copied."""
@@ -42,13 +43,12 @@ class MoveOwner(Protocol):
 class Move:
     """One log on its way from `source` to `target`."""
 
-    def __init__(
-        self, disk: Disk, owner: MoveOwner, source: LogDirectory, target: LogDirectory, log: Log, future: Log, now_ms: int
-    ) -> None:
+    def __init__(self, disk: Disk, owner: MoveOwner, source: LogDirectory, target: LogDirectory, log: Log, copy: Copy, now_ms: int) -> None:
         self.source = source
         self.target = target
         self.log = log
-        self.future = future
+        self.copy = copy.log
+        self._copy_later = copy.later
         self.started = False
         self._disk = disk
         self._owner = owner
@@ -64,42 +64,55 @@ class Move:
         self._step()
 
     def stop(self, stopped: Callable[[], None]) -> None:
-        """Go no further; `stopped` is called once no worker touches the future log any more."""
+        """Go no further; `stopped` is called once no worker touches the copy any more."""
         self._stopped = stopped
         if not self._busy:
             stopped()
 
     def _step(self) -> None:
+        region = EMPTY
         try:
             self._cut_what_is_gone()
+            region = self._next_region()
         except StorageError as error:
-            self._owner.gave_up(self, error, self.target)
+            self._problem = (error, self.target)
+        if self._failed():
             return
-        try:
-            log, end = self.log, self.log.log_end_offset
-            region = log.read(self.future.log_end_offset, CHUNK_BYTES, offset_end=end, whole_first_batch=True).region
-        except BrokerError as error:
-            self._owner.gave_up(self, error, self.source if isinstance(error, StorageError) else None)
-            return
-        if log.segments[-1].base_offset > self.future.log_end_offset or len(region) > LAST_BYTES_MAX:
-            self._in_worker(lambda: self._copy(region), self._step)
+        if self.log.segments[-1].base_offset > self.copy.log_end_offset or len(region) > LAST_BYTES_MAX:
+            self._in_worker(lambda: self._transfer(region), self._step)
         elif not self._synced:
             self._sync()
         else:
             if len(region):
-                self._copy(region)
+                self._transfer(region)
             if not self._failed():
                 self._owner.arrived(self)
+
+    def _next_region(self) -> Region:
+        """What the copy lacks, up to a chunk of it; nothing once it has all."""
+        log, copy = self.log, self.copy
+        end = log.log_end_offset
+        try:
+            region = log.read(copy.log_end_offset, CHUNK_BYTES, offset_end=end, whole_first_batch=True).region
+        except StorageError as error:
+            self._problem = (error, self.source)
+            return EMPTY
+        if not len(region):
+            # Compaction may have left the last offsets without a batch; the next record must not get one of them.
+            copy.skip_to(end, self._now_ms)
+        return region
 
     def _in_worker(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         def finished() -> None:
             self._busy = False
+            self._copy_later.release()
             if self._stopped is not None:
                 self._stopped()
             elif not self._failed():
                 done()
 
         self._busy = True
+        self._copy_later.hold()
         self.target.later(0, work, finished)
 
     def _failed(self) -> bool:
@@ -110,18 +123,18 @@ class Move:
 
     def _cut_what_is_gone(self) -> None:
         """Follow the log where it lost records since they were copied: its end by truncation, its beginning by retention."""
-        log, future = self.log, self.future
+        log, copy = self.log, self.copy
         end = log.log_end_offset
-        if future.leader_epochs.latest != NO_EPOCH:
-            known = log.end_offset_for_epoch(future.leader_epochs.latest)
+        if copy.leader_epochs.latest != NO_EPOCH:
+            known = log.end_offset_for_epoch(copy.leader_epochs.latest)
             end = min(end, known.end_offset) if known.epoch != NO_EPOCH else log.log_start_offset
-        if future.log_end_offset > end:
-            future.truncate_to(end)
-        if future.log_end_offset < log.log_start_offset:
-            future.truncate_fully_at(log.log_start_offset, now_ms=self._now_ms)
+        if copy.log_end_offset > end:
+            copy.truncate_to(end)
+        if copy.log_end_offset < log.log_start_offset:
+            copy.truncate_fully_at(log.log_start_offset, now_ms=self._now_ms)
 
-    def _copy(self, region: Region) -> None:
-        """Append a region's whole batches to the future log. In a worker, or for the last bit in the logs' thread."""
+    def _transfer(self, region: Region) -> None:
+        """Append a region's whole batches to the copy. In a worker, or for the last bit in the logs' thread."""
         try:
             data = region.read()
         except StorageError as error:
@@ -135,19 +148,18 @@ class Move:
             self._problem = (error, None)
 
     def _append(self, data: bytes) -> None:
-        scan = Scan(data)
-        for _ in scan:
-            pass
-        if scan.position == 0 or scan.stop is Stop.CORRUPT:
-            raise CorruptRecords(f"no whole batch could be read at offset {self.future.log_end_offset}: {scan.problem}")
-        first_offset = int.from_bytes(data[:8], "big", signed=True)
-        if first_offset < self.future.log_end_offset:
+        copy = self.copy
+        end = copy.log_end_offset
+        if first_offset_of(read_header(data)) < end:
             # The log begins in the middle of this batch (DeleteRecords); the copy begins with the whole of it.
-            self.future.truncate_fully_at(first_offset, now_ms=self._now_ms)
-        self.future.append_replicated(memoryview(bytearray(data[: scan.position])), now_ms=self._now_ms)
+            end = first_offset_of(read_header(data))
+            copy.truncate_fully_at(end, now_ms=self._now_ms)
+        copy.append_replicated(memoryview(data), now_ms=self._now_ms)
+        if copy.log_end_offset == end:
+            raise CorruptRecords(f"no whole batch could be read at offset {end}")
 
     def _sync(self) -> None:
-        plan = self.future.flush_plan()
+        plan = self.copy.flush_plan()
 
         def sync() -> None:
             if plan is not None:
@@ -159,12 +171,12 @@ class Move:
             except StorageError as error:
                 self._problem = (error, self.source)
                 return
-            self._disk.replace(f"{self.future.directory}/{CURRENT_COPY}", b"")
+            self._disk.replace(f"{self.copy.directory}/{CURRENT_COPY}", b"")
 
         def synced() -> None:
             self._synced = True
             if plan is not None:
-                self.future.flushed(plan, self._now_ms)
+                self.copy.flushed(plan, self._now_ms)
             self._step()
 
         self._in_worker(sync, synced)
@@ -173,8 +185,8 @@ class Move:
 class Moves:
     """All moves of the broker; at most `active_max` at once, the others wait in their order.
 
-    `arrived(move)`: make the future log the log in use. `failed(directory, error)`: a disk failed. `discard(move)`: it was cancelled,
-    the future log is to be removed.
+    `arrived(move)`: make the copy the log in use. `failed(directory, error)`: a disk failed. `discard(move)`: it was cancelled,
+    the copy is to be removed.
     """
 
     def __init__(
@@ -197,6 +209,12 @@ class Moves:
         self._running = True
         self._next()
 
+    def stop(self) -> None:
+        """Go no further with any, for good; the next start goes on."""
+        self._running = False
+        for move in self._moves.values():
+            move.stop(lambda: None)
+
     def get(self, topic_partition: TopicPartition) -> Move | None:
         """The move of a partition's log, active or waiting."""
         return self._moves.get(topic_partition)
@@ -218,7 +236,7 @@ class Moves:
         for topic_partition, move in list(self._moves.items()):
             if directory in (move.source, move.target):
                 del self._moves[topic_partition]
-                move.target.futures.pop(topic_partition, None)
+                move.target.copies.pop(topic_partition, None)
                 move.stop(lambda: None)
         self._next()
 
