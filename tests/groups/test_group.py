@@ -231,6 +231,17 @@ def test_a_follower_with_other_protocols_rebalances_the_group():
     assert answers[0].generation_id == 2
 
 
+def test_a_member_that_joins_again_may_change_its_timeouts():
+    driver = Driver()
+    (member_id,) = driver.stable(None)
+    driver.join(member_id, session_timeout_ms=100_000, rebalance_timeout_ms=50_000)
+    driver.sync(member_id)
+    (member,) = driver.records[-1].members
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (100_000, 50_000)
+    driver.advance(99_999)
+    assert driver.heartbeat(member_id) == E.NONE
+
+
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_member_that_missed_its_answer_gets_the_same_generation_again(leads):
     driver = Driver()

@@ -215,5 +215,5 @@ class GroupMachine(RuleBasedStateMachine):
             assert len({m.assignment for m in group.roster}) == 1
 
 
-GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 TestGroupMachine = GroupMachine.TestCase

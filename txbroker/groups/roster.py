@@ -103,14 +103,13 @@ class Roster:
         self.joined_count += member.awaiting_join is not None
 
     def remove(self, member: Member) -> None:
-        """Let a member go; another takes over where it was leader."""
+        """Let a member go that waits for no answer any more; another takes over where it was leader."""
         del self.members[member.member_id]
         if member.group_instance_id is not None:
             self._instances.pop(member.group_instance_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
         self._withdraw(member.protocols)
-        self.joined_count -= member.awaiting_join is not None
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member a new id; it stays leader if it was."""
