@@ -38,7 +38,7 @@ RETRY_S = 1.0  # after a write or read of the tree has failed, a new term begins
 
 
 class Controller:
-    """Stands for election, and serves while elected."""
+    """Stands for election, and serves while elected, until it is stopped or its session with the tree expires."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Controller:
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
         self._stopped = False
+        tree.on_expired(self.stop)
 
     @property
     def active(self) -> bool:

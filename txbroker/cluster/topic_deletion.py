@@ -37,6 +37,8 @@ class TopicDeletions:
 
     async def begin(self, topics: Collection[str]) -> None:
         """Steps 1 to 4 for topics that exist and are not being deleted yet."""
+        if not topics:
+            return
         self._context.deleting.update(topics)
         partitions = list(self._context.partitions_of(topics))
         metadata = self._outbox.batch()

@@ -1,0 +1,205 @@
+"""Several brokers' controllers on one tree in memory, with requests recorded instead of sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred
+
+from tests.cluster.turns import Turns
+from txbroker.cluster import paths
+from txbroker.cluster.broker_ids import create_structure, register
+from txbroker.cluster.controller import Controller
+from txbroker.cluster.controller_requests import ControllerRequest
+from txbroker.cluster.controller_term import ControllerTerm
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.node_data import BrokerRegistration, PartitionState, RegisteredEndpoint, decode_state
+from txbroker.cluster.topics import NewTopic, TopicAdmin
+from txbroker.cluster.tree import Tree
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from txbroker.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from txbroker.wire.schema import Response
+
+T = TypeVar("T")
+LISTENER = "INTERNAL"
+
+
+def registration(broker_id: int) -> BrokerRegistration:
+    return BrokerRegistration((RegisteredEndpoint(LISTENER, f"b{broker_id}", 9000 + broker_id),))
+
+
+class FakeBroker:
+    """A broker that records what it is told, applies the metadata, and answers that all is well unless told otherwise."""
+
+    def __init__(self, broker_id: int, tree: Tree, cluster: FakeCluster) -> None:
+        self.id = broker_id
+        self.tree = tree
+        self.image = ClusterImage()
+        self.roles_error: Callable[[TopicPartition], int] = lambda _: 0
+        self.stop_error: Callable[[TopicPartition], int] = lambda _: 0
+        self.controller = Controller(
+            tree,
+            broker_id,
+            listener=LISTENER,
+            send=cluster.send,
+            unclean_default=lambda: cluster.unclean_default,
+            clock_ms=lambda: 1234,
+            call_later=lambda delay_s, call: cluster.later.append((delay_s, call)),
+        )
+
+    def answer(self, request: ControllerRequest) -> Response:
+        if isinstance(request, UpdateMetadataRequest):
+            self.image.apply(request)
+            return UpdateMetadataResponse(error_code=0)
+        if isinstance(request, LeaderAndIsrRequest):
+            return self._answer_roles(request)
+        return self._answer_stop(request)
+
+    def _answer_roles(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        topics = []
+        for topic in request.topic_states:
+            errors = [
+                LeaderAndIsrPartitionError(
+                    partition_index=p.partition_index,
+                    error_code=self.roles_error(TopicPartition(topic.topic_name, p.partition_index)),
+                )
+                for p in topic.partition_states
+            ]
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+        return LeaderAndIsrResponse(error_code=0, topics=topics)
+
+    def _answer_stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        errors = [
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=p.partition_index,
+                error_code=self.stop_error(TopicPartition(topic.topic_name, p.partition_index)),
+            )
+            for topic in request.topic_states
+            for p in topic.partition_states
+        ]
+        return StopReplicaResponse(error_code=0, partition_errors=errors)
+
+
+class FakeCluster:
+    """Brokers on one tree; `sent` is what controllers have sent since it was last taken."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.trees = MemoryTrees(self.turns.call_soon)
+        self.brokers: dict[int, FakeBroker] = {}
+        self.sent: list[tuple[int, ControllerRequest]] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.unclean_default = False
+        self.lost = 0  # so many of the next requests to other brokers than the first do not arrive
+        self.observer = self.trees.session()
+        self.result(create_structure(self.observer))
+        self.admin = TopicAdmin(
+            self.observer,
+            brokers=lambda: dict.fromkeys(self.brokers),
+            validate_configs=lambda _: None,
+            partition_count=1,
+            replication_factor=1,
+            random=Random(1),
+            random_bytes=Random(2).randbytes,
+        )
+
+    def result(self, deferred: Deferred[T]) -> T:
+        return self.turns.result(deferred)
+
+    def start(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.start_on(broker_id, self.trees.session())
+
+    def start_on(self, broker_id: int, tree: Tree) -> None:
+        broker = self.brokers[broker_id] = FakeBroker(broker_id, tree, self)
+        self.result(register(tree, broker_id, registration(broker_id), 1234))
+        self.result(broker.controller.start())
+
+    @property
+    def term(self) -> ControllerTerm:
+        """The parts of the controller in office."""
+        term = self.controller._term
+        assert term is not None
+        return term
+
+    def kill(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.trees.expire(self.brokers.pop(broker_id).tree)
+        self.turns.run()
+
+    def send(self, broker_id: int, request: ControllerRequest) -> Deferred[Response]:
+        self.sent.append((broker_id, request))
+        answer: Deferred[Response] = Deferred()
+        broker = self.brokers.get(broker_id)
+        if self.lost and broker_id > 1:
+            self.lost -= 1
+            self.turns.call_soon(lambda: answer.errback(OSError("gone")))
+        elif broker is not None:
+            self.turns.call_soon(lambda: answer.callback(broker.answer(request)))
+        return answer
+
+    @property
+    def controller(self) -> Controller:
+        active = [broker.controller for broker in self.brokers.values() if broker.controller.active]
+        assert len(active) == 1
+        return active[0]
+
+    def create_topic(self, name: str, *replicas: tuple[int, ...], **configs: str) -> None:
+        """A topic whose partitions have these replicas; `sent` is empty afterwards."""
+        topic = NewTopic(name=name, assignments=list(enumerate(replicas)), configs={k.replace("_", "."): v for k, v in configs.items()})
+        self.result(self.admin.create(topic))
+        self.sent.clear()
+
+    def taken(self) -> dict[int, list[str]]:
+        """What was sent to each broker, one line per request and partition. Between brokers there is no order."""
+        lines: dict[int, list[str]] = {}
+        for broker_id, request in self.sent:
+            lines.setdefault(broker_id, []).extend(described(request))
+        self.sent.clear()
+        return dict(sorted(lines.items()))
+
+    def state(self, topic: str, partition: int = 0) -> PartitionState:
+        data, stat = self.result(self.observer.get(paths.state(TopicPartition(topic, partition))))
+        return decode_state(data, stat.version)
+
+    def put_state(self, topic: str, state: PartitionState) -> None:
+        self.result(self.observer.set(paths.state(TopicPartition(topic, 0)), state.encode()))
+
+
+def described(request: ControllerRequest) -> list[str]:
+    """`LAI t-0 leader 1 epoch 0 isr 1,2 new`, `UM t-0 leader 1 epoch 0 offline 2`, `UM brokers 1,2`, `SR t-0 epoch 3 delete`."""
+    if isinstance(request, LeaderAndIsrRequest):
+        return [
+            f"LAI {t.topic_name}-{p.partition_index} leader {p.leader} epoch {p.leader_epoch} isr {joined(p.isr)}"
+            + (" new" if p.is_new else "")
+            for t in request.topic_states
+            for p in t.partition_states
+        ]
+    if isinstance(request, UpdateMetadataRequest):
+        partitions = [
+            f"UM {t.topic_name}-{p.partition_index} leader {p.leader} epoch {p.leader_epoch}"
+            + (f" offline {joined(p.offline_replicas)}" if p.offline_replicas else "")
+            for t in request.topic_states
+            for p in t.partition_states
+        ]
+        return partitions or [f"UM brokers {joined([b.id for b in request.live_brokers])}"]
+    return [
+        f"SR {t.topic_name}-{p.partition_index} epoch {p.leader_epoch}" + (" delete" if p.delete_partition else "")
+        for t in request.topic_states
+        for p in t.partition_states
+    ]
+
+
+def joined(ids: list[int]) -> str:
+    return ",".join(map(str, ids))

@@ -1,0 +1,484 @@
+"""What the controller writes and sends, and in which order: as Apache Kafka 3.9.1 was seen to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cluster.brokers import LISTENER, FakeCluster
+from txbroker.cluster import paths
+from txbroker.cluster.broker_ids import report_log_dir_failure
+from txbroker.cluster.leader_elections import ElectionType
+from txbroker.cluster.node_data import PartitionState
+from txbroker.cluster.topics import NewTopic
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest
+from txbroker.wire.messages.update_metadata import UpdateMetadataRequest
+
+
+def cluster_of(*brokers: int) -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.start(*brokers)
+    cluster.sent.clear()
+    return cluster
+
+
+def test_the_first_broker_is_elected() -> None:
+    cluster = FakeCluster()
+    cluster.start(1)
+    assert cluster.controller.epoch == 1
+    assert cluster.result(cluster.observer.get(paths.CONTROLLER))[0] == (
+        b'{"version":2,"brokerid":1,"timestamp":"1234","kraftControllerEpoch":-1}'
+    )
+    data, stat = cluster.result(cluster.observer.get(paths.CONTROLLER_EPOCH))
+    assert (data, stat.version) == (b"1", 1)
+    assert cluster.result(cluster.observer.get(paths.FEATURE))[0] == b'{"features":{},"version":2,"status":1}'
+    assert cluster.taken() == {
+        1: [
+            "UM brokers 1",
+            "UM brokers 1",
+        ],
+    }
+    image = cluster.brokers[1].image
+    assert image.controller_id == 1
+    endpoint = image.endpoint(1, LISTENER)
+    assert endpoint is not None and (endpoint.host, endpoint.port) == ("b1", 9001)
+
+
+def test_a_second_broker_is_announced_to_the_first_and_told_everything() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    cluster.start(2)
+    assert cluster.taken() == {
+        1: [
+            "UM brokers 1,2",
+        ],
+        2: [
+            "UM t-0 leader 1 epoch 0",
+        ],
+    }
+    assert not cluster.brokers[2].controller.active
+    assert cluster.brokers[2].image.controller_id == 1
+
+
+def test_a_new_topic() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.result(cluster.admin.create(new_topic("t", (2, 1), (1, 2))))
+    assert cluster.taken() == {
+        1: [
+            "LAI t-0 leader 2 epoch 0 isr 2,1 new",
+            "LAI t-1 leader 1 epoch 0 isr 1,2 new",
+            "UM t-0 leader 2 epoch 0",
+            "UM t-1 leader 1 epoch 0",
+        ],
+        2: [
+            "LAI t-0 leader 2 epoch 0 isr 2,1 new",
+            "LAI t-1 leader 1 epoch 0 isr 1,2 new",
+            "UM t-0 leader 2 epoch 0",
+            "UM t-1 leader 1 epoch 0",
+        ],
+    }
+    assert cluster.result(cluster.observer.get("/brokers/topics/t/partitions/0/state"))[0] == (
+        b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
+    )
+    assert cluster.result(cluster.observer.children("/brokers/topics/t/partitions")) == ["0", "1"]
+
+
+def test_what_a_request_says_of_brokers_and_epochs() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.result(cluster.admin.create(new_topic("t", (2, 1))))
+    stat = cluster.result(cluster.observer.exists(paths.broker(2)))
+    assert stat is not None
+    roles = next(r for b, r in cluster.sent if b == 2 and isinstance(r, LeaderAndIsrRequest))
+    assert (roles.controller_id, roles.controller_epoch, roles.broker_epoch, roles.type) == (1, 1, stat.czxid, 0)
+    assert [(leader.broker_id, leader.host_name, leader.port) for leader in roles.live_leaders] == [(2, "b2", 9002)]
+    topic = roles.topic_states[0]
+    partition = topic.partition_states[0]
+    assert topic.topic_id != bytes(16)
+    assert (partition.replicas, partition.controller_epoch, partition.partition_epoch) == ([2, 1], 1, 0)
+    metadata = next(r for b, r in cluster.sent if b == 2 and isinstance(r, UpdateMetadataRequest))
+    assert metadata.broker_epoch == stat.czxid
+    assert [(b.id, b.rack, [e.port for e in b.endpoints]) for b in metadata.live_brokers] == [(1, None, [9001]), (2, None, [9002])]
+
+
+def test_a_thousand_partitions_are_one_request_per_broker() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.result(cluster.admin.create(new_topic("t", *[(1, 2)] * 1000)))
+    assert [(b, type(r).__name__) for b, r in cluster.sent] == [
+        (1, "LeaderAndIsrRequest"),
+        (2, "LeaderAndIsrRequest"),
+        (1, "UpdateMetadataRequest"),
+        (2, "UpdateMetadataRequest"),
+    ]
+    assert len(cluster.brokers[2].image.topics["t"].partitions) == 1000
+    assert cluster.state("t", 999).isr == (1, 2)
+
+
+def test_more_partitions() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    cluster.result(cluster.admin.create_partitions("t", 3))
+    assert cluster.taken() == {
+        1: [
+            "LAI t-1 leader 1 epoch 0 isr 1 new",
+            "LAI t-2 leader 1 epoch 0 isr 1 new",
+            "UM t-1 leader 1 epoch 0",
+            "UM t-2 leader 1 epoch 0",
+        ],
+    }
+    cluster.result(cluster.admin.create_partitions("t", 4))
+    assert cluster.taken() == {
+        1: [
+            "LAI t-3 leader 1 epoch 0 isr 1 new",
+            "UM t-3 leader 1 epoch 0",
+        ],
+    }
+
+
+def test_deleting_a_topic() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2), retention_ms="1")
+    cluster.result(cluster.admin.delete("t"))
+    assert cluster.taken() == {
+        1: [
+            "UM t-0 leader -2 epoch 0",
+            "SR t-0 epoch -2",
+            "SR t-0 epoch -2 delete",
+        ],
+        2: [
+            "UM t-0 leader -2 epoch 0",
+            "SR t-0 epoch -2",
+            "SR t-0 epoch -2 delete",
+        ],
+    }
+    for parent in (paths.TOPICS, "/config/topics", paths.DELETE_TOPICS):
+        assert cluster.result(cluster.observer.children(parent)) == []
+    assert cluster.brokers[2].image.topics == {}
+
+
+def test_the_leader_goes_from_the_tree_before_replicas_stop() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    cluster.brokers[1].stop_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.result(cluster.admin.delete("t"))
+    state = cluster.state("t")
+    assert (state.leader, state.leader_epoch, state.isr) == (-1, 1, (1,))
+
+
+def test_a_topic_can_be_created_anew_after_its_deletion() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    first = cluster.brokers[1].image.topics["t"].topic_id
+    cluster.result(cluster.admin.delete("t"))
+    cluster.result(cluster.admin.create(new_topic("t", (1,))))
+    image = cluster.brokers[1].image
+    second = image.topics["t"].topic_id
+    assert second != first
+    assert image.topic_by_id(first) is None
+    assert image.topic_by_id(second) is image.topics["t"]
+
+
+def test_deletion_asked_for_while_the_topic_is_being_created() -> None:
+    """The watch on deletions may be served before the one on topics: the request must not be lost."""
+    cluster = cluster_of(1)
+    creation = cluster.admin.create(new_topic("t", (1,)))
+    cluster.observer.create(paths.deletion("early"))  # of no topic: dropped
+    while cluster.result(cluster.observer.exists(paths.topic("t"))) is None:
+        cluster.turns.step()
+    cluster.result(cluster.observer.create(paths.deletion("t")))
+    cluster.result(creation)
+    for parent in (paths.TOPICS, paths.DELETE_TOPICS):
+        assert cluster.result(cluster.observer.children(parent)) == []
+    assert "t" not in cluster.brokers[1].image.topics
+
+
+def test_topic_and_its_deletion_appear_together() -> None:
+    cluster = cluster_of(1)
+    create = cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
+    cluster.observer.create(paths.deletion("t"))
+    cluster.result(create)
+    assert cluster.result(cluster.observer.children(paths.TOPICS)) == []
+    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+
+
+def test_deletion_waits_for_a_broker_that_is_down() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2))
+    cluster.kill(2)
+    cluster.sent.clear()
+    cluster.result(cluster.admin.delete("t"))
+    assert cluster.taken() == {
+        1: [
+            "UM t-0 leader -2 epoch 0 offline 2",
+            "SR t-0 epoch -2",
+            "SR t-0 epoch -2 delete",
+        ],
+    }
+    assert cluster.result(cluster.observer.exists(paths.deletion("t"))) is not None
+    cluster.start(2)
+    assert cluster.taken()[2][-2:] == ["SR t-0 epoch -2", "SR t-0 epoch -2 delete"]
+    assert cluster.result(cluster.observer.exists(paths.deletion("t"))) is None
+    assert cluster.result(cluster.observer.exists(paths.topic("t"))) is None
+
+
+def test_a_new_controller_goes_on_with_a_deletion() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (2,))
+    cluster.brokers[2].stop_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.result(cluster.admin.delete("t"))
+    cluster.brokers[2].stop_error = lambda _: 0
+    cluster.kill(1)
+    assert cluster.controller.epoch == 2
+    assert cluster.result(cluster.observer.children(paths.TOPICS)) == []
+    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+
+
+def test_the_single_broker_starts_again() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("a", (1,), (1,))
+    cluster.create_topic("b", (1,))
+    cluster.kill(1)
+    cluster.start(1)
+    assert cluster.controller.epoch == 2
+    assert cluster.taken() == {
+        1: [
+            "UM brokers 1",
+            "LAI a-0 leader 1 epoch 0 isr 1",
+            "LAI a-1 leader 1 epoch 0 isr 1",
+            "LAI b-0 leader 1 epoch 0 isr 1",
+            "UM a-0 leader 1 epoch 0",
+            "UM a-1 leader 1 epoch 0",
+            "UM b-0 leader 1 epoch 0",
+        ],
+    }
+
+
+def test_a_topic_that_was_written_while_no_controller_was_there() -> None:
+    cluster = cluster_of(1)
+    cluster.kill(1)
+    cluster.result(cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1],"1":[1]},"version":3}'))
+    cluster.result(cluster.observer.create(paths.partitions("t")))
+    cluster.result(cluster.observer.create(paths.partition(TopicPartition("t", 1))))  # and half of its nodes
+    cluster.start(1)
+    assert "LAI t-0 leader 1 epoch 0 isr 1 new" in cluster.taken()[1]
+    assert cluster.state("t", 1).leader == 1
+
+
+def test_the_controller_dies() -> None:
+    """Leader epochs grow by two: first nobody leads, then the new controller elects."""
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2))
+    cluster.create_topic("u", (2, 1))
+    cluster.create_topic("v", (1,))
+    cluster.kill(1)
+    assert cluster.controller.epoch == 2
+    assert cluster.taken() == {
+        2: [
+            "UM brokers 2",
+            "LAI t-0 leader -1 epoch 1 isr 2",
+            "LAI u-0 leader 2 epoch 1 isr 2",
+            "UM t-0 leader -1 epoch 1 offline 1",
+            "UM u-0 leader 2 epoch 1 offline 1",
+            "UM v-0 leader -1 epoch 1 offline 1",
+            "LAI t-0 leader 2 epoch 2 isr 2",
+            "UM t-0 leader 2 epoch 2 offline 1",
+        ],
+    }
+    assert cluster.state("v") == PartitionState(leader=-1, leader_epoch=1, isr=(1,), controller_epoch=2, partition_epoch=1)
+
+
+def test_a_broker_that_is_not_the_controller_dies_and_comes_back() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (2, 1))
+    cluster.create_topic("u", (1, 2))
+    cluster.create_topic("v", (2,))
+    cluster.kill(2)
+    assert cluster.taken() == {
+        1: [
+            "LAI t-0 leader 1 epoch 1 isr 1",
+            "LAI u-0 leader 1 epoch 1 isr 1",
+            "UM t-0 leader 1 epoch 1 offline 2",
+            "UM u-0 leader 1 epoch 1 offline 2",
+            "UM v-0 leader -1 epoch 1 offline 2",
+        ],
+    }
+    cluster.start(2)
+    assert cluster.taken() == {
+        1: [
+            "UM brokers 1,2",
+            "UM t-0 leader 1 epoch 1",
+            "UM u-0 leader 1 epoch 1",
+            "UM v-0 leader -1 epoch 1",
+            "UM v-0 leader 2 epoch 2",
+        ],
+        2: [
+            "UM t-0 leader 1 epoch 1",
+            "UM u-0 leader 1 epoch 1",
+            "UM v-0 leader -1 epoch 1",
+            "LAI t-0 leader 1 epoch 1 isr 1",
+            "LAI u-0 leader 1 epoch 1 isr 1",
+            "LAI v-0 leader -1 epoch 1 isr 2",
+            "UM t-0 leader 1 epoch 1",
+            "UM u-0 leader 1 epoch 1",
+            "UM v-0 leader -1 epoch 1",
+            "LAI v-0 leader 2 epoch 2 isr 2",
+            "UM v-0 leader 2 epoch 2",
+        ],
+    }
+
+
+def test_a_broker_restarts_faster_than_it_was_missed() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (2, 1))
+    old = cluster.brokers.pop(2)
+    cluster.trees.expire(old.tree)
+    cluster.start(2)  # both changes are in the tree before the controller looks
+    assert cluster.state("t").leader == 1
+    assert "LAI t-0 leader 1 epoch 1 isr 1" in cluster.taken()[2]
+
+
+def test_three_brokers_two_die_at_once() -> None:
+    cluster = cluster_of(1, 2, 3)
+    cluster.create_topic("t", (2, 3, 1))
+    cluster.kill(2, 3)
+    state = cluster.state("t")
+    assert (state.leader, state.isr) == (1, (1,))
+    assert cluster.brokers[1].image.topics["t"].partitions[0].offline_replicas == (2, 3)
+
+
+@pytest.mark.parametrize(("default", "topic", "elected"), [(False, None, -1), (True, None, 3), (False, "true", 3), (True, "false", -1)])
+def test_unclean_elections_are_a_matter_of_configuration(default: bool, topic: str | None, elected: int) -> None:
+    cluster = cluster_of(1, 2, 3)
+    cluster.unclean_default = default
+    configs = {} if topic is None else {"unclean_leader_election_enable": topic}
+    cluster.create_topic("t", (2, 3), **configs)
+    cluster.kill(3)
+    assert cluster.state("t").isr == (2,)
+    cluster.start(3)
+    cluster.kill(2)
+    state = cluster.state("t")
+    assert state.leader == elected
+    assert state.recovering == (elected == 3)
+    assert state.isr == ((3,) if elected == 3 else (2,))
+
+
+def test_the_controller_node_is_deleted_by_hand() -> None:
+    cluster = cluster_of(1)
+    cluster.result(cluster.observer.delete(paths.CONTROLLER))
+    assert cluster.controller.epoch == 2
+
+
+def test_another_controller_has_been_elected_meanwhile() -> None:
+    """A term whose fence does not hold any longer writes nothing, and this broker stands again."""
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    cluster.result(cluster.observer.set(paths.CONTROLLER_EPOCH, b"7"))
+    cluster.result(cluster.admin.create(new_topic("u", (1,))))
+    assert cluster.result(cluster.observer.exists(paths.partitions("u"))) is None
+    assert not cluster.brokers[1].controller.active
+    (_, again), cluster.later = cluster.later[0], []
+    again()
+    cluster.turns.run()
+    assert cluster.controller.epoch == 8
+    assert cluster.state("u").leader == 1
+
+
+def test_a_session_that_expires_ends_the_term() -> None:
+    cluster = cluster_of(1, 2)
+    controller = cluster.brokers[1].controller
+    cluster.trees.expire(cluster.brokers[1].tree)
+    cluster.result(cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[2]},"version":3}'))
+    with pytest.raises(BrokerError) as caught:
+        cluster.result(controller.elect_leaders(ElectionType.PREFERRED, None))
+    assert caught.value.code == ErrorCode.NOT_CONTROLLER
+    assert cluster.brokers[2].controller.active
+
+
+def test_stopping_sends_nothing_more() -> None:
+    cluster = cluster_of(1)
+    cluster.brokers[1].controller.stop()
+    cluster.result(cluster.admin.create(new_topic("t", (1,))))
+    assert cluster.taken() == {}
+
+
+def test_a_state_that_somebody_else_wrote_is_read_again() -> None:
+    """A leader of an old Kafka version writes the ISR itself."""
+    cluster = cluster_of(1, 2, 3)
+    cluster.create_topic("t", (2, 3, 1))
+    cluster.create_topic("u", (2, 3, 1))
+    cluster.put_state("t", PartitionState(leader=2, leader_epoch=0, isr=(2, 1), controller_epoch=1))
+    cluster.kill(2)
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
+    assert (cluster.state("u").leader, cluster.state("u").isr) == (3, (3, 1))
+
+
+def test_a_failed_log_directory_moves_leaders() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2), (1, 2))
+    cluster.brokers[1].roles_error = lambda tp: ErrorCode.KAFKA_STORAGE_ERROR if tp.partition == 0 else ErrorCode.STALE_CONTROLLER_EPOCH
+    cluster.result(report_log_dir_failure(cluster.brokers[1].tree, 1))
+    assert (cluster.state("t", 0).leader, cluster.state("t", 0).isr) == (2, (2,))
+    assert cluster.state("t", 1).leader == 1
+    assert cluster.result(cluster.observer.children(paths.LOG_DIR_EVENTS)) == []
+    assert cluster.taken() == {
+        1: [
+            "LAI t-0 leader 1 epoch 0 isr 1,2",
+            "LAI t-1 leader 1 epoch 0 isr 1,2",
+            "UM t-0 leader 1 epoch 0",
+            "UM t-1 leader 1 epoch 0",
+            "LAI t-0 leader 2 epoch 1 isr 2",
+            "UM t-0 leader 2 epoch 1 offline 1",
+        ],
+        2: [
+            "UM t-0 leader 1 epoch 0",
+            "UM t-1 leader 1 epoch 0",
+            "LAI t-0 leader 2 epoch 1 isr 2",
+            "UM t-0 leader 2 epoch 1 offline 1",
+        ],
+    }
+
+
+def test_the_only_replica_is_on_a_failed_directory() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    cluster.brokers[1].roles_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.result(report_log_dir_failure(cluster.brokers[1].tree, 1))
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (-1, (1,))
+    assert cluster.brokers[1].image.topics["t"].partitions[0].offline_replicas == (1,)
+    cluster.kill(1)
+    cluster.start(1)
+    assert cluster.state("t").leader == 1
+
+
+def test_damaged_nodes_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of(1)
+    cluster.result(cluster.observer.create(paths.topic("bad"), b"?"))
+    cluster.result(cluster.observer.create(paths.broker(9), b"{}", ephemeral=True))
+    cluster.result(cluster.admin.create(new_topic("good", (1,))))
+    assert cluster.state("good").leader == 1
+    assert list(cluster.brokers[1].image.brokers) == [1]
+    assert "topic bad is not served" in caplog.text
+    assert "broker 9 counts as dead" in caplog.text
+
+
+def test_a_request_that_does_not_arrive_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of(1, 2)
+    cluster.lost = 1
+    cluster.create_topic("t", (2,))
+    assert "LeaderAndIsrRequest did not reach broker 2: gone" in caplog.text
+    assert cluster.brokers[2].image.topic("t") is not None
+
+
+def test_json_of_the_nodes_is_kafkas() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,), retention_ms="5")
+    topic = json.loads(cluster.result(cluster.observer.get(paths.topic("t")))[0] or b"")
+    assert list(topic) == ["partitions", "topic_id", "adding_replicas", "removing_replicas", "version"]
+    config = cluster.result(cluster.observer.get("/config/topics/t"))[0]
+    assert config == b'{"version":1,"config":{"retention.ms":"5"}}'
+
+
+def new_topic(name: str, *replicas: tuple[int, ...]) -> NewTopic:
+    return NewTopic(name=name, assignments=list(enumerate(replicas)))
