@@ -23,6 +23,7 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from txbroker import __version__
+from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides, parse_properties
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
@@ -67,7 +68,7 @@ def read_config(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         properties = parse_properties(data, path, os.environ)
-    return BrokerConfig(properties | parse_overrides(overrides, os.environ))
+    return load_broker_config(properties | parse_overrides(overrides, os.environ))
 
 
 class BrokerService(Service):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from txbroker.config.listeners import connections_per_ip_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import TopicSettings
 from txbroker.groups.config import MINUTE_MS, GroupConfig
@@ -43,13 +44,12 @@ def group_config(config: BrokerConfig) -> GroupConfig:
 
 def limits(config: BrokerConfig) -> Limits:
     """The transport's limits."""
-    overrides = (entry.rpartition(":") for entry in config.list("max.connections.per.ip.overrides"))
     return Limits(
         request_bytes_max=config.int("socket.request.max.bytes"),
         queued_request_bytes_max=config.int("queued.max.request.bytes"),
         connections_max=config.int("max.connections"),
         connections_per_ip_max=config.int("max.connections.per.ip"),
-        connections_per_ip_overrides={host: int(count) for host, _, count in overrides},
+        connections_per_ip_overrides=connections_per_ip_overrides(config),
         idle_ms_max=config.int("connections.max.idle.ms"),
         send_buffer_bytes=_socket_buffer(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_socket_buffer(config, "socket.receive.buffer.bytes"),

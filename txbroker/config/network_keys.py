@@ -54,7 +54,7 @@ KEYS = (
     Key("queued.max.request.bytes", Type.LONG, -1, Importance.MEDIUM,
         "How many bytes of requests may wait, all connections together; -1 is no limit."),
     Key("request.timeout.ms", Type.INT, 30_000, Importance.HIGH,
-        "How long to wait for another broker's answer.", at_least(1)),
+        "How long to wait for another broker's answer.", at_least(1), effective=False),
     Key("max.request.partition.size.limit", Type.INT, 2000, Importance.MEDIUM,
         "How many partitions one answer to DescribeTopicPartitions may list.", at_least(1)),
     Key("num.network.threads", Type.INT, 3, Importance.HIGH,

@@ -42,7 +42,7 @@ TOPIC_KEYS: Mapping[str, Key] = by_name((
     Key("max.message.bytes", Type.INT, 1_048_588, Importance.MEDIUM,
         "The largest record batch, in bytes, compressed if it is.", at_least(0)),
     Key("message.downconversion.enable", Type.BOOLEAN, True, Importance.LOW,
-        "Whether fetches of old versions get their records converted to old formats."),
+        "Whether fetches of old versions get their records converted to old formats.", effective=False),
     Key("message.format.version", Type.STRING, "3.0-IV1", Importance.MEDIUM,
         "The record format of old brokers; format 2 is always written.", kafka_version, effective=False),
     Key("message.timestamp.after.max.ms", Type.LONG, LONG_MAX, Importance.MEDIUM,

@@ -1,0 +1,32 @@
+"""A key that is said to have an effect is asked for somewhere, and one that is said to have none is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from txbroker.config.broker_keys import BROKER_KEYS, synonyms
+from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
+
+SOURCE = Path(__file__).parents[2] / "txbroker"
+# node.id is the same as broker.id; the others act by being refused.
+OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable"}
+
+
+def asked_for() -> set[str]:
+    """The broker keys whose names are written outside the tables, those whose topic keys have an effect, and their synonyms."""
+    rooms = [path for path in SOURCE.rglob("*.py") if path.parent.name != "config" or path.name == "listeners.py"]
+    named = {name for path in rooms for name in re.findall(r'"([a-zA-Z.]+)"', path.read_text("utf-8")) if name in BROKER_KEYS}
+    named |= {server for topic, server in SERVER_KEYS.items() if TOPIC_KEYS[topic].effective}
+    return {synonym.name for name in named for synonym in synonyms(name)}
+
+
+def test_broker_keys() -> None:
+    effective = {name for name, key in BROKER_KEYS.items() if key.effective}
+    assert effective - OTHERWISE - asked_for() == set(), "mark these with effective=False, or use them"
+    assert asked_for() - effective == set(), "these have an effect now: remove effective=False"
+
+
+def test_topic_keys_have_an_effect_where_their_broker_keys_have() -> None:
+    for topic, server in SERVER_KEYS.items():
+        assert TOPIC_KEYS[topic].effective == BROKER_KEYS[server].effective, topic
