@@ -213,6 +213,7 @@ class Broker:
         self._on_stop("high watermarks", periodic.checkpoint_high_watermarks)
         self._on_stop("periodic work", periodic.stop)
         directories.start()
+        self._on_stop("moves between directories", directories.stop)
         await self._register_and_elect(tree, Peers(self.broker_id, own))
         self._accept(hub)
 
@@ -226,6 +227,7 @@ class Broker:
             self._unique_id,
             self.directories,
             config_for=self._log_config,
+            random_below=world.random.randrange,
             producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         )
         # Whatever happens next, what was opened is closed whole, and unlocked.
