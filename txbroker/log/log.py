@@ -467,7 +467,8 @@ class Log:
         if self.recovery_point >= offset and not self._unsynced and not self.leader_epochs.unsynced:
             return None
         first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
-        files: list[File] = [segment.file for segment in self.segments[first:] if self.recovery_point < offset]
+        written = [segment for segment in self.segments[first:] if max(segment.base_offset, self.recovery_point) < offset]
+        files: list[File] = [segment.file for segment in written]
         paths = sorted(self._unsynced)
         if self.leader_epochs.unsynced:
             paths = sorted({*paths, self.leader_epochs.path, self.directory})

@@ -36,7 +36,7 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
     BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
     """
     if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < 2:
-        records = _convert(records, config, now_ms)
+        records = _convert(records, config)
     header = read_header(records)
     size = header.size
     if size != len(records):
@@ -69,17 +69,11 @@ def _apply_settings(records: memoryview, header: BatchHeader, config: LogConfig,
     return Validated(records, header, append_time_ms)
 
 
-def _convert(records: memoryview, config: LogConfig, now_ms: int) -> memoryview:
+def _convert(records: memoryview, config: LogConfig) -> memoryview:
     """A message set of magic 0 or 1 as one batch, its own checksums and sizes checked."""
     if len(records) > config.max_message_bytes and (size_of(records) or 0) > config.max_message_bytes:
         raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a message is larger than max.message.bytes, {config.max_message_bytes}")
-    converted = to_v2(
-        records,
-        bytes_max=unpacked_bytes_max(config),
-        codec=config.compression_type,
-        level=config.compression_level,
-        log_append_time=now_ms if config.message_timestamp_log_append else None,
-    )
+    converted = to_v2(records, bytes_max=unpacked_bytes_max(config), codec=config.compression_type, level=config.compression_level)
     if not converted:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a message set has no whole message")
     return memoryview(bytearray(converted))

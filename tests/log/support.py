@@ -1,0 +1,239 @@
+"""What the tests of the log have in common: batches, logs to open, what a log holds, and disks that fail."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from txbroker.errors import StorageError
+from txbroker.log.config import LogConfig
+from txbroker.log.disk import Buffer, File, OsDisk, OsFile
+from txbroker.log.log import Log
+from txbroker.log.values import Appended, Origin
+from txbroker.names import TopicPartition
+from txbroker.wire.batch import BatchHeader
+from txbroker.wire.entries import EntryHeader, Scan, read_records
+from txbroker.wire.records import Record, build
+
+NOW = 1_700_000_000_000
+PARTITION = TopicPartition("orders", 3)
+PLENTY = 10**8
+
+Row = tuple[int, int, bytes | None, bytes | None]
+
+
+def batch(*values: bytes | None, timestamp: int = NOW, step_ms: int = 0, key: bytes | None = b"k", **options: Any) -> memoryview:
+    """A batch of these values as a producer sends it, in a buffer of its own."""
+    first = options.get("base_offset") or 0
+    records = [Record(first + index, timestamp + index * step_ms, key, value) for index, value in enumerate(values)]
+    return memoryview(bytearray(build(records, **options)))
+
+
+def marker(producer_id: int, *, epoch: int = 0, committed: bool, coordinator_epoch: int = 0, timestamp: int = NOW) -> memoryview:
+    """The control batch that ends a transaction."""
+    record = Record(0, timestamp, bytes([0, 0, 0, committed]), b"\0\0" + coordinator_epoch.to_bytes(4, "big"))
+    made = build([record], producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True)
+    return memoryview(bytearray(made))
+
+
+def open_log(path: Path, *, disk: OsDisk | None = None, now_ms: int = NOW, **options: Any) -> Log:
+    """A log in `path`; options are Log.open's or the config's."""
+    names = ("clean", "log_start_offset", "recovery_point", "later", "random_below", "producer_id_expiration_ms")
+    opened = {name: options.pop(name) for name in names if name in options}
+    return Log.open(str(path), PARTITION, disk=disk or OsDisk(), config=LogConfig(**options), now_ms=now_ms, **opened)
+
+
+def append(
+    log: Log, *values: bytes | None, now_ms: int = NOW, leader_epoch: int = 0, origin: Origin = Origin.CLIENT, **options: Any
+) -> Appended:
+    return log.append(batch(*values, **options), leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)
+
+
+def end_transaction(log: Log, producer_id: int, **options: Any) -> Appended:
+    return log.append(marker(producer_id, **options), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+
+
+def entries(log: Log, start: int | None = None, *, end: int | None = None, bytes_max: int = 1 << 20) -> list[tuple[EntryHeader, bytes]]:
+    """The batches that a consumer gets who reads from `start` (the log's start) to `end` (the log's end)."""
+    offset, end = log.log_start_offset if start is None else start, log.log_end_offset if end is None else end
+    found: list[tuple[EntryHeader, bytes]] = []
+    while offset < end:
+        data = log.read(offset, bytes_max, offset_end=end, whole_first_batch=True).region.read()
+        before = offset
+        for at, header in Scan(data, check_crc=True):
+            found.append((header, data[at : at + header.size]))
+            offset = header.last_offset + 1
+        if offset == before:
+            break
+    return found
+
+
+def rows(log: Log, start: int | None = None, **options: Any) -> list[Row]:
+    """The records that a consumer sees, from the first one at `start` or later."""
+    low = log.log_start_offset if start is None else start
+    found: list[Row] = []
+    for header, data in entries(log, start, **options):
+        if not header.control:
+            found += [(r.offset, r.timestamp, r.key, r.value) for r in read_records(data, 0, header, PLENTY) if r.offset >= low]
+    return found
+
+
+def values(log: Log, start: int | None = None, **options: Any) -> list[bytes | None]:
+    return [row[3] for row in rows(log, start, **options)]
+
+
+def committed_rows(log: Log) -> list[Row]:
+    """What a read_committed consumer sees, who has the list of aborted transactions beside the batches."""
+    end = log.last_stable_offset(log.log_end_offset)
+    pending = sorted(log.aborted_transactions(log.log_start_offset, end), key=lambda aborted: aborted.first_offset)
+    aborted: set[int] = set()
+    found: list[Row] = []
+    for header, data in entries(log, end=end):
+        while pending and pending[0].first_offset <= header.last_offset:
+            aborted.add(pending.pop(0).producer_id)
+        if header.control:
+            aborted.discard(header.producer_id)
+        elif not (header.transactional and header.producer_id in aborted):
+            found += [(r.offset, r.timestamp, r.key, r.value) for r in read_records(data, 0, header, PLENTY)]
+    return found
+
+
+def names(path: Path, *suffixes: str) -> list[str]:
+    return sorted(name for name in os.listdir(path) if not suffixes or name.endswith(suffixes))
+
+
+def headers(log: Log) -> list[BatchHeader]:
+    return [header for header, _ in entries(log) if isinstance(header, BatchHeader)]
+
+
+class Worker:
+    """A `Later` whose work waits until the test runs it."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, Callable[[], None], Callable[[], None] | None]] = []
+
+    def __call__(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+        self.waiting.append((delay_ms, work, done))
+
+    def run(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, work, done in waiting:
+            work()
+            if done is not None:
+                done()
+
+
+class _FailingFile(OsFile):
+    disk: FailingDisk
+
+    def append(self, data: Buffer) -> None:
+        if self.disk.bytes_left is not None and len(data) > self.disk.bytes_left:
+            os.pwrite(self.fileno(), bytes(data)[: self.disk.bytes_left], self.size)
+            self._cut_back()
+            raise StorageError("no space left")
+        super().append(data)
+
+    def sync(self) -> None:
+        self.disk.synced.append(self.path)
+        super().sync()
+
+
+class FailingDisk(OsDisk):
+    """A disk with `bytes_left` for log files (None: plenty); `synced`: the paths that were synced, in order."""
+
+    def __init__(self) -> None:
+        self.bytes_left: int | None = None
+        self.synced: list[str] = []
+
+    def open(self, path: str) -> File:
+        file = _FailingFile(path)
+        file.disk = self
+        return file
+
+    def sync(self, path: str) -> None:
+        self.synced.append(path)
+        super().sync(path)
+
+
+class _ForgetfulFile(OsFile):
+    disk: ForgetfulDisk
+
+    def truncate(self, size: int) -> None:
+        super().truncate(size)
+        self.disk.safe[self.path] = min(size, self.disk.safe.get(self.path, 0))
+
+    def sync(self) -> None:
+        super().sync()
+        self.disk.safe[self.path] = self.size
+
+
+class ForgetfulDisk(OsDisk):
+    """A disk that loses power: `crash` cuts each file somewhere between what was synced and what was written.
+
+    Names are kept in their order (a journalling file system), contents are not. `safe`: synced bytes by path.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.safe: dict[str, int] = {}
+        self._directory = directory
+
+    def open(self, path: str) -> File:
+        file = _ForgetfulFile(path)
+        file.disk = self
+        return file
+
+    def write(self, path: str, data: Buffer) -> None:
+        super().write(path, data)
+        self.safe[path] = 0
+
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=sync)
+        self.safe[path] = len(data) if sync else 0
+
+    def truncate(self, path: str, size: int) -> None:
+        super().truncate(path, size)
+        self.safe[path] = min(size, self.safe.get(path, 0))
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self.safe[new] = self.safe.pop(old, 0)
+
+    def remove(self, path: str) -> None:
+        super().remove(path)
+        self.safe.pop(path, None)
+
+    def sync(self, path: str) -> None:
+        super().sync(path)
+        if os.path.isfile(path):
+            self.safe[path] = os.path.getsize(path)
+
+    def crash(self, chance: random.Random) -> None:
+        for path in sorted(self._directory.rglob("*")):
+            if path.is_file():
+                size = path.stat().st_size
+                kept = chance.randint(self.safe.get(str(path), 0), size)
+                os.truncate(path, kept)
+                if kept < size and chance.random() < 0.3:
+                    # The length made it to the disk, the bytes did not.
+                    os.truncate(path, chance.randint(kept, size))
+                self.safe[str(path)] = kept
+
+
+def corrupt(path: Path, at: int, replacement: bytes) -> None:
+    """Overwrite bytes of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(replacement)
+
+
+def fill(log: Log, count: int, *, size: int = 20, per_batch: int = 1, timestamp: int = NOW, step_ms: int = 1) -> list[bytes]:
+    """Append `count` batches of numbered values, a step of time each; the values."""
+    made: list[bytes] = []
+    for number in range(count):
+        content = [f"{number}.{index}".encode().ljust(size, b".") for index in range(per_batch)]
+        append(log, *content, timestamp=timestamp + number * step_ms, now_ms=timestamp + number * step_ms)
+        made += content
+    return made

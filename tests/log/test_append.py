@@ -1,0 +1,317 @@
+"""Appending: what is stamped, what is refused and why, what is rewritten, and that a refusal leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.support import NOW, FailingDisk, Worker, append, batch, entries, headers, marker, names, open_log, rows, values
+from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log.log import Log
+from txbroker.log.values import Origin, RejectedRecords
+from txbroker.wire import legacy
+from txbroker.wire.batch import LOG_APPEND_TIME, read_header, seal
+from txbroker.wire.compression import Codec
+from txbroker.wire.records import Record, build
+
+HOUR = 3_600_000
+
+
+def changed(records: memoryview, at: int, new: bytes, *, sealed: bool = True) -> memoryview:
+    """The batch with some bytes replaced, and its CRC made right again."""
+    records[at : at + len(new)] = new
+    if sealed:
+        seal(records, 0, len(records))
+    return records
+
+
+def refused(log: Log, records: memoryview, code: ErrorCode, *, now_ms: int = NOW, origin: Origin = Origin.CLIENT) -> BrokerError:
+    before = (log.log_end_offset, log.size, [bytes(data) for _, data in entries(log)], len(log.producers))
+    with pytest.raises(BrokerError) as caught:
+        log.append(records, leader_epoch=7, now_ms=now_ms, origin=origin)
+    assert caught.value.code is code, caught.value
+    assert before == (log.log_end_offset, log.size, [bytes(data) for _, data in entries(log)], len(log.producers))
+    return caught.value
+
+
+def test_a_batch_is_kept_as_it_was_sent_but_for_offset_and_epoch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    sent = [batch(b"a", b"b", codec=Codec.LZ4), batch(b"c"), batch(b"d", None, b"", codec=Codec.GZIP)]
+    originals = [bytes(records) for records in sent]
+    appended = [log.append(records, leader_epoch=7, now_ms=NOW) for records in sent]
+    assert [(found.first_offset, found.last_offset) for found in appended] == [(0, 1), (2, 2), (3, 5)]
+    assert all(found.append_time_ms == -1 and not found.duplicate for found in appended)
+    for (header, data), original, found in zip(entries(log), originals, appended, strict=True):
+        assert data[16:] == original[16:]
+        assert read_header(data).base_offset == found.first_offset
+        assert header.leader_epoch == 7
+    assert (tmp_path / "00000000000000000000.log").read_bytes() == b"".join(data for _, data in entries(log))
+    assert list(log.leader_epochs) == [(7, 0)]
+
+
+REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode, dict[str, Any]]] = [
+    ("a wrong CRC", lambda: changed(batch(b"abc"), 70, b"X", sealed=False), ErrorCode.CORRUPT_MESSAGE, {}),
+    ("nothing", lambda: memoryview(bytearray()), ErrorCode.CORRUPT_MESSAGE, {}),
+    ("a torn batch", lambda: batch(b"abc")[:-1], ErrorCode.CORRUPT_MESSAGE, {}),
+    ("an unknown magic", lambda: changed(batch(b"abc"), 16, b"\x03"), ErrorCode.CORRUPT_MESSAGE, {}),
+    ("too many bytes", lambda: batch(b"x" * 1000), ErrorCode.MESSAGE_TOO_LARGE, {"max_message_bytes": 1000}),
+    ("more than a segment", lambda: batch(b"x" * 1000), ErrorCode.RECORD_LIST_TOO_LARGE, {"segment_bytes": 1000}),
+    ("a count that is not the offsets'", lambda: changed(batch(b"a", b"b"), 57, b"\0\0\0\1"), ErrorCode.INVALID_RECORD, {}),
+    ("no records", lambda: changed(batch(b"a"), 57, b"\0\0\0\0"), ErrorCode.INVALID_RECORD, {}),
+    ("a base offset", lambda: changed(batch(b"a"), 7, b"\5"), ErrorCode.INVALID_RECORD, {}),
+    ("a control batch", lambda: marker(5, committed=True), ErrorCode.INVALID_RECORD, {}),
+    ("the broker's timestamp type", lambda: changed(batch(b"a"), 22, bytes([LOG_APPEND_TIME])), ErrorCode.INVALID_TIMESTAMP, {}),
+    ("a producer without sequence", lambda: batch(b"a", producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD, {}),
+    ("two batches", lambda: memoryview(bytearray(bytes(batch(b"a")) + bytes(batch(b"b")))), ErrorCode.INVALID_RECORD, {}),
+    ("the future", lambda: batch(b"a", b"b", step_ms=HOUR + 1), ErrorCode.INVALID_TIMESTAMP, {"message_timestamp_after_max_ms": HOUR}),
+    ("the past", lambda: batch(b"a", b"b", step_ms=-HOUR - 1), ErrorCode.INVALID_TIMESTAMP, {"message_timestamp_before_max_ms": HOUR}),
+    ("no key", lambda: batch(b"a", key=None), ErrorCode.INVALID_RECORD, {"cleanup_policy": frozenset({"compact"})}),
+    ("no key, compressed", lambda: batch(b"a", key=None, codec=Codec.ZSTD), ErrorCode.INVALID_RECORD,
+     {"cleanup_policy": frozenset({"compact", "delete"})}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "code", "config"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_what_is_refused_leaves_no_trace(tmp_path: Path, make: Callable[[], memoryview], code: ErrorCode, config: dict[str, Any]) -> None:
+    log = open_log(tmp_path, **config)
+    append(log, b"before")
+    refused(log, make(), code)
+    append(log, b"after")
+    assert values(log) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize(
+    ("config", "records", "indexes"),
+    [
+        ({"cleanup_policy": frozenset({"compact"})}, [(b"k", NOW), (None, NOW), (b"", NOW), (None, NOW)], [1, 3]),
+        ({"message_timestamp_after_max_ms": 10}, [(b"k", NOW + 11), (b"k", NOW + 10), (b"k", NOW - 10**9)], [0]),
+        ({"message_timestamp_before_max_ms": 10}, [(b"k", NOW - 10), (b"k", NOW - 11), (b"k", -1), (b"k", NOW)], [1]),
+    ],
+)
+def test_a_refusal_names_the_records(
+    tmp_path: Path, config: dict[str, Any], records: list[tuple[bytes | None, int]], indexes: list[int]
+) -> None:
+    made = build([Record(index, timestamp, key, b"v") for index, (key, timestamp) in enumerate(records)])
+    code = ErrorCode.INVALID_RECORD if "cleanup_policy" in config else ErrorCode.INVALID_TIMESTAMP
+    error = refused(open_log(tmp_path, **config), memoryview(bytearray(made)), code)
+    assert isinstance(error, RejectedRecords)
+    assert [found.batch_index for found in error.record_errors] == indexes
+
+
+def test_a_header_may_not_claim_a_later_time_than_its_records_have(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_after_max_ms=10)
+    refused(log, changed(batch(b"a"), 35, (NOW + 11).to_bytes(8, "big")), ErrorCode.INVALID_TIMESTAMP)
+    append(log, b"a", timestamp=NOW + 10)
+    append(log, b"a", timestamp=-1)
+
+
+def test_a_torn_end_is_overlooked(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    whole = bytes(batch(b"a"))
+    log.append(memoryview(bytearray(whole + whole[:-1])), leader_epoch=0, now_ms=NOW)
+    log.append(memoryview(bytearray(whole + b"\0")), leader_epoch=0, now_ms=NOW)
+    assert log.size == 2 * len(whole)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_log_append_time(tmp_path: Path, codec: Codec) -> None:
+    log = open_log(tmp_path, message_timestamp_log_append=True, message_timestamp_after_max_ms=0)
+    appended = append(log, b"a", b"b", now_ms=NOW, timestamp=5, codec=codec)
+    assert appended.append_time_ms == NOW
+    appended = append(log, b"c", now_ms=NOW + 1, timestamp=NOW + HOUR, codec=codec)
+    assert [(offset, timestamp) for offset, timestamp, _, _ in rows(log)] == [(0, NOW), (1, NOW), (2, NOW + 1)]
+    assert log.offset_for_timestamp(NOW + 1) == (NOW + 1, 2, 0)
+    assert log.segments[0].max_timestamp == (NOW + 1, 2)
+
+
+@pytest.mark.parametrize("wanted", list(Codec))
+@pytest.mark.parametrize("sent", [Codec.NONE, Codec.SNAPPY])
+def test_compression_type(tmp_path: Path, wanted: Codec, sent: Codec) -> None:
+    log = open_log(tmp_path, compression_type=wanted)
+    content = [b"the same words again and again" * 10] * 5
+    append(log, *content, codec=sent, producer_id=9, producer_epoch=1, base_sequence=0)
+    append(log, b"x", codec=sent)
+    assert values(log) == [*content, b"x"]
+    assert [header.codec for header in headers(log)] == [wanted, wanted]
+    assert headers(log)[0].producer_id == 9
+
+
+def test_compression_that_makes_a_batch_too_large_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path, compression_type=Codec.NONE, max_message_bytes=1000)
+    refused(log, batch(b"x" * 5000, codec=Codec.GZIP), ErrorCode.MESSAGE_TOO_LARGE)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("log_append_time", [False, True])
+def test_old_message_sets_become_one_batch(tmp_path: Path, magic: int, codec: Codec, log_append_time: bool) -> None:
+    log = open_log(tmp_path, message_timestamp_log_append=log_append_time)
+    append(log, b"first")
+    records = [Record(index, NOW + index, b"k", f"v{index}".encode()) for index in range(5)]
+    old = memoryview(bytearray(legacy.build(records, magic=magic, codec=codec)))
+    appended = log.append(old, leader_epoch=3, now_ms=NOW + HOUR)
+    assert (appended.first_offset, appended.last_offset) == (1, 5)
+    assert len(headers(log)) == 2
+    assert values(log, 1) == [record.value for record in records]
+    expected = [NOW + HOUR if log_append_time else NOW + index if magic else -1 for index in range(5)]
+    assert [timestamp for _, timestamp, _, _ in rows(log, 1)] == expected
+
+
+def test_an_old_message_set_is_checked_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path, cleanup_policy=frozenset({"compact"}), max_message_bytes=2000)
+    old = bytearray(legacy.build([Record(0, NOW, b"k", b"v")], magic=1))
+    old[-1] ^= 1
+    refused(log, memoryview(old), ErrorCode.CORRUPT_MESSAGE)
+    keyless = legacy.build([Record(0, NOW, None, b"v")], magic=1)
+    refused(log, memoryview(bytearray(keyless)), ErrorCode.INVALID_RECORD)
+    refused(log, memoryview(bytearray(legacy.build([Record(0, NOW, b"k", b"v" * 2000)], magic=0))), ErrorCode.MESSAGE_TOO_LARGE)
+    refused(log, memoryview(bytearray(keyless[:20])), ErrorCode.INVALID_RECORD)
+
+
+def test_a_write_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk, segment_bytes=300)
+    append(log, b"a" * 100, producer_id=1, producer_epoch=0, base_sequence=0)
+    content = (tmp_path / "00000000000000000000.log").read_bytes()
+    disk.bytes_left = 50
+    refused(log, batch(b"b" * 50, producer_id=1, producer_epoch=0, base_sequence=1), ErrorCode.KAFKA_STORAGE_ERROR)
+    assert (tmp_path / "00000000000000000000.log").read_bytes() == content
+    refused(log, batch(b"b" * 200), ErrorCode.KAFKA_STORAGE_ERROR)  # this one rolled before it failed
+    disk.bytes_left = None
+    append(log, b"c", producer_id=1, producer_epoch=0, base_sequence=1)
+    assert values(log) == [b"a" * 100, b"c"]
+    log.close(NOW)
+    assert values(open_log(tmp_path)) == [b"a" * 100, b"c"]
+
+
+def test_flush_messages_syncs_before_it_answers(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk, flush_messages=3)
+    path = f"{tmp_path}/00000000000000000000.log"
+    append(log, b"a", b"b")
+    assert path not in disk.synced
+    append(log, b"c")
+    assert path in disk.synced
+    assert log.recovery_point == 3
+    disk.synced.clear()
+    append(log, b"d", b"e")
+    append(log, b"f", b"g")
+    assert disk.synced == [path]
+    assert log.recovery_point == 7
+
+
+def test_rolls_by_size_time_index_and_distance(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "size", segment_bytes=200)
+    size = append_size(log, b"x" * 30)
+    for _ in range(10):
+        append(log, b"x" * 30)
+    assert [segment.base_offset for segment in log.segments] == list(range(0, 11, 200 // size))
+
+    log = open_log(tmp_path / "time", segment_ms=1000, now_ms=NOW)
+    for after in (0, 1000, 1001, 1500, 2001, 2002):
+        append(log, b"x", timestamp=NOW + after)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 5]
+
+    log = open_log(tmp_path / "no timestamps", segment_ms=1000, now_ms=NOW)
+    for after in (0, 1000, 1001, 1500, 2002):
+        append(log, b"x", timestamp=-1, now_ms=NOW + after)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+
+    log = open_log(tmp_path / "jitter", segment_ms=1000, segment_jitter_ms=500, random_below=lambda below: below - 100, now_ms=NOW)
+    log.roll(NOW)
+    append(log, b"x")
+    log.roll(NOW)
+    for after in (0, 600, 601):
+        append(log, b"x", timestamp=NOW + after)
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 3]
+
+    log = open_log(tmp_path / "index", segment_index_bytes=24, index_interval_bytes=0)
+    for after in range(12):
+        append(log, b"x", timestamp=NOW + after)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8, 10]
+
+
+def append_size(log: Log, value: bytes) -> int:
+    append(log, value)
+    return log.size
+
+
+def test_a_roll_syncs_what_it_closed_in_a_worker(tmp_path: Path) -> None:
+    worker, disk = Worker(), FailingDisk()
+    log = open_log(tmp_path, disk=disk, later=worker, index_interval_bytes=0)
+    worker.run()
+    append(log, b"a", leader_epoch=5)
+    append(log, b"b", leader_epoch=5)
+    log.roll(NOW)
+    append(log, b"c")
+    assert log.recovery_point == 0
+    assert disk.synced == []
+    worker.run()
+    assert log.recovery_point == 2
+    closed = [f"{tmp_path}/{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")]
+    others = [f"{tmp_path}/{2:020d}.snapshot", f"{tmp_path}/leader-epoch-checkpoint", str(tmp_path)]
+    assert set(disk.synced) == {*closed, *others}
+    log.roll(NOW)
+    log.roll(NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
+
+
+def test_a_plan_from_before_a_truncation_proves_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(4):
+        append(log, b"x")
+    plan = log.flush_plan()
+    assert plan is not None
+    log.truncate_to(2)
+    append(log, b"y")
+    append(log, b"z")
+    plan.sync()
+    log.flushed(plan, NOW)
+    assert log.recovery_point == 0
+    log.flush(NOW)
+    assert log.recovery_point == 4
+    assert log.flush_plan() is None
+
+
+def test_a_followers_append_keeps_offsets_and_epochs(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader")
+    for number in range(30):
+        append(leader, b"x" * number, b"y", leader_epoch=number // 10, timestamp=NOW + number)
+    follower = open_log(tmp_path / "follower", segment_bytes=700)
+    while follower.log_end_offset < leader.log_end_offset:
+        region = leader.read(follower.log_end_offset, 1000, offset_end=leader.log_end_offset, whole_first_batch=True).region
+        follower.append_replicated(memoryview(bytearray(region.read())), now_ms=NOW)
+    assert [data for _, data in entries(follower)] == [data for _, data in entries(leader)]
+    assert list(follower.leader_epochs) == list(leader.leader_epochs) == [(0, 0), (1, 20), (2, 40)]
+    assert len(follower.segments) > 3
+    assert max(segment.size for segment in follower.segments) <= 700
+    follower.close(NOW)
+    assert rows(open_log(tmp_path / "follower")) == rows(leader)
+
+
+def test_a_followers_append_refuses_what_does_not_follow(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    good = bytes(batch(b"a", base_offset=5))
+    assert log.append_replicated(memoryview(bytearray(good)), now_ms=NOW).last_offset == 5  # a gap is a compacted leader's
+    for bad in (good, bytes(batch(b"a", base_offset=7))[:-1] + b"X"):
+        with pytest.raises(BrokerError):
+            log.append_replicated(memoryview(bytearray(bad)), now_ms=NOW)
+    with pytest.raises(BrokerError):
+        log.append_replicated(memoryview(bytearray(bytes(batch(b"a", base_offset=6)) * 2)), now_ms=NOW)
+    assert log.log_end_offset == 6
+    log.append_replicated(memoryview(bytearray(good[:-1])), now_ms=NOW)  # torn: nothing whole in it
+    assert log.log_end_offset == 6
+
+
+def test_storage_errors_name_the_file(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "gone")
+    append(log, b"a")
+    for path in (tmp_path / "gone").iterdir():
+        path.unlink()
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StorageError, match="gone"):
+        log.roll(NOW)
