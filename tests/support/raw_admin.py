@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import ApiVersionsRequest, CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from tests.support.raw import RawConnection
 from tests.support.server import Server
@@ -22,7 +22,20 @@ def create_topic(server: Server, topic: str, partitions: int = 1, configs: Mappi
     with RawConnection(server.address) as connection:
         (created,) = connection.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False), 5).topics
         assert created.error_code == 0, created
+    until_leaders(server, topic, partitions)
+
+
+def until_leaders(server: Server, topic: str, partitions: int) -> None:
+    """Wait until every partition has a leader: after creation, and after a start of the broker."""
+    with RawConnection(server.address) as connection:
         until(lambda: leaders(connection, topic) == partitions, f"the {partitions} partitions of {topic} have leaders")
+
+
+def advertised(server: Server) -> dict[int, tuple[int, int]]:
+    """The versions that the broker offers, by API key."""
+    with RawConnection(server.address) as connection:
+        answer = connection.call(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
 
 def leaders(connection: RawConnection, topic: str) -> int:
@@ -30,6 +43,13 @@ def leaders(connection: RawConnection, topic: str) -> int:
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     (found,) = connection.call(request, 8).topics
     return sum(partition.leader_id >= 0 and partition.error_code == 0 for partition in found.partitions)
+
+
+def find_coordinator(server: Server, group: str) -> None:
+    """Ask for a group's coordinator until it is there; a broker makes the topic for offsets when it is first asked."""
+    request = FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP)
+    with RawConnection(server.address) as connection:
+        until(lambda: connection.call(request, 2).error_code == 0, "a coordinator")
 
 
 def delete_records(server: Server, topic: str, offset: int, partition: int = 0) -> None:
