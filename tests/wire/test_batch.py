@@ -164,8 +164,11 @@ def test_iterate_raises_on_nonsense_after_a_good_batch() -> None:
     next(found)
     with pytest.raises(CorruptRecords):
         next(found)
-    with pytest.raises(CorruptRecords):
-        list(batch.iterate(with_field(VALID, "magic", 1)))
+    for magic in (1, 3):
+        with pytest.raises(CorruptRecords):
+            list(batch.iterate(with_field(VALID, "magic", magic)))
+        with pytest.raises(CorruptRecords):
+            list(batch.iterate(with_field(VALID, "magic", magic)[:-1]))
 
 
 def test_a_memory_map_can_be_walked_and_closed_again() -> None:

@@ -156,6 +156,7 @@ def test_a_wrapper_s_append_time_covers_its_inner_messages() -> None:
 @pytest.mark.parametrize(
     "data",
     [
+        wrapper(1, message(4)),
         wrapper(1, message(0) + message(4)),  # relative offsets beyond the wrapper's own
         wrapper(2**63 - 1, message(2**62) + message(0)),  # an inner offset beyond 64 bits
         wrapper(5, message(-9) + message(0)),  # an inner offset below 0
@@ -218,6 +219,14 @@ def test_a_message_whose_lengths_do_not_hold_is_refused(form: str, position: int
     struct.pack_into(form, changed, position, value)
     with pytest.raises(CorruptRecords):
         list(legacy.read_records(changed, 0, legacy.read_header(changed), PLENTY))
+
+
+def test_a_message_too_short_for_its_magic_is_refused_at_its_header() -> None:
+    smallest = message(0, value=None)
+    assert legacy.read_header(smallest).size == 34
+    with pytest.raises(CorruptRecords):
+        legacy.read_header(b"%b%b%b" % (smallest[:8], struct.pack(">i", 21), smallest[12:33]))
+    assert legacy.read_header(message(0, value=None, magic=0)).size == 26
 
 
 def test_the_crc_covers_everything_after_itself() -> None:

@@ -200,6 +200,20 @@ def test_the_smallest_records_by_hand() -> None:
     assert read_batches(around(bytes.fromhex("0c0000000303 00"))) == [Record(0, 1000, None, None)]
     assert read_batches(around(b"", count=0)) == []
     assert read_batches(around(b"", count=0, codec=Codec.ZSTD)) == []
+    assert read_batches(around(b"\x22\x00\xff" + b"\xff" * 8 + b"\x01" + PLAIN[3:])) == [Record(0, 1000 - 2**63, b"k", b"v")]
+
+
+def test_a_batch_that_compaction_emptied_has_no_records_whatever_its_codec() -> None:
+    emptied = bytearray(around(b"", count=0))
+    emptied[22] = Codec.ZSTD
+    assert list(read_records(emptied, 0, batch.read_header(emptied), PLENTY)) == []
+
+
+def test_a_record_that_reaches_beyond_its_batch_is_not_given() -> None:
+    cut = bytes.fromhex("1e 00000002 6b 02 76 02 02 68 0c 787878")  # the last header's value has 6 bytes, of which 3 are there
+    data = around(cut)
+    with pytest.raises(CorruptRecords):
+        next(read_records(data, 0, batch.read_header(data), PLENTY))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -226,7 +240,8 @@ def test_the_smallest_records_by_hand() -> None:
         (bytes.fromhex("18000000026b0276 fcffffff0f"), 1),  # 2**31 - 2 headers
         (bytes.fromhex("10000001026b0276 00"), 1),  # offset delta -1
         (bytes.fromhex("12000000ca01026b0276 00").replace(b"\x00\x00\x00\xca", b"\x00\x00\xca"), 1),  # offset delta 101 of at most 100
-        (b"\x24\x00" + b"\xff" * 9 + b"\x01" + PLAIN[3:], 1),  # timestamp beyond 64 bits
+        (b"\x22\x00\xfe" + b"\xff" * 8 + b"\x01" + PLAIN[3:], 1),  # timestamp beyond 64 bits
+        (bytes.fromhex("12000000026b0276 0201"), 1),  # a header whose name is null
         (b"\x26\x00" + b"\xff" * 10 + b"\x01" + PLAIN[3:], 1),  # varint beyond 64 bits
         (b"", 1),
         (b"\x80" * 30, 1),
@@ -240,7 +255,16 @@ def test_records_whose_lengths_do_not_hold_are_refused(payload: bytes, count: in
 
 @pytest.mark.parametrize(
     ("payload", "count"),
-    [(PLAIN, 2), (PLAIN, 0), (PLAIN + b"\0", 1), (PLAIN[:-1], 1), (b"\x06\x00\x00\x00", 1), (b"\x01" + PLAIN[1:], 1), (b"", 1)],
+    [
+        (PLAIN, 2),
+        (PLAIN, 0),
+        (PLAIN + b"\0", 1),
+        (PLAIN[:-1], 1),
+        (b"\x06\x00\x00\x00", 1),
+        (b"\x01" + PLAIN[1:], 1),
+        (b"", 1),
+        (b"\x06\0\0\0" + PLAIN, 2),
+    ],
 )
 def test_keys_are_not_looked_for_in_records_whose_lengths_do_not_hold(payload: bytes, count: int) -> None:
     data = around(payload, count=count)
@@ -322,7 +346,7 @@ def test_control_records_of_other_types_are_no_markers_and_nonsense_is_refused()
     for key, value in [(None, None), (b"\0\0\0", b"\0\0\0\0\0\0"), (b"\0\0\0\x01", None), (b"\0\0\0\0", b"\0" * 5)]:
         with pytest.raises(CorruptRecords):
             read_marker(Record(0, 0, key, value))
-    for key, value in [(b"\xff\xff\0\0", b"\0" * 6), (b"\0\0\0\0", b"\xff\xff\0\0\0\0")]:
+    for key, value in [(b"\xff\xff\0\x07", b"\0" * 6), (b"\xff\xff\0\0", b"\0" * 6), (b"\0\0\0\0", b"\xff\xff\0\0\0\0")]:
         with pytest.raises(CorruptRecords):
             read_marker(Record(0, 0, key, value))
 

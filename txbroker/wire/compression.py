@@ -155,7 +155,6 @@ def _unsnappy_block(block: memoryview, left: int, size_max: int) -> bytes:
 _LZ4_LEVEL_DEFAULT = 9  # Kafka's default, which means lz4's fast mode there; every other number is lz4-java's high compression
 _LZ4_GROWTH_MAX = 255
 _LZ4_CONTENT_SIZE = 0x08
-_LZ4_DICTIONARY_ID = 0x01
 
 
 def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
@@ -198,8 +197,7 @@ def _with_descriptor_checksum(frame: bytes, *, broken: bool) -> bytes:
     """
     if len(frame) < 7:
         raise _unsound(Codec.LZ4, "it is shorter than a frame's header")
-    flags = frame[4]
-    end = 6 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY_ID else 0)
+    end = 6 + (8 if frame[4] & _LZ4_CONTENT_SIZE else 0)
     checksum = _xxh32(frame[0 if broken else 4 : end]) >> 8 & 0xFF
     return b"%b%c%b" % (frame[:end], checksum, frame[end + 1 :])
 
@@ -239,8 +237,6 @@ def _unzstd(data: Buffer, size_max: int, magic: int) -> bytes:
         bound = _zstd_bound(view, zstandard.frame_header_size(view), zstandard.get_frame_parameters(view).has_checksum)
         if claimed > bound:
             raise _unsound(Codec.ZSTD, f"it claims {claimed} bytes where its blocks hold at most {bound}")
-        if claimed > size_max:
-            raise _too_large(Codec.ZSTD, size_max)
         # The reader reserves all of this at once, but touches only what it fills. One byte more than allowed, as for gzip.
         plain = zstandard.ZstdDecompressor().stream_reader(view).read(min(bound, size_max) + 1)
     except zstandard.ZstdError as error:

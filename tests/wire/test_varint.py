@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wire.record_samples import fuzz
+from txbroker.errors import CorruptRecords
+from txbroker.wire.varint import encode_varint, read_varint, read_varlong
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (-65, "8101"),
+        (8191, "fe7f"),
+        (-8192, "ff7f"),
+        (8192, "808001"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+        (2**63 - 1, "feffffffffffffffff01"),
+        (-(2**63), "ffffffffffffffffff01"),
+    ],
+)
+def test_zigzag_by_hand(value: int, encoded: str) -> None:
+    data = bytes.fromhex(encoded)
+    assert encode_varint(value) == data
+    assert read_varlong(b"x" + data + b"y", 1) == (value, 1 + len(data))
+    if len(data) <= 5:
+        assert read_varint(b"x" + data, 1) == (value, 1 + len(data))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+@fuzz
+def test_what_is_encoded_is_read(value: int) -> None:
+    data = encode_varint(value)
+    assert read_varlong(data, 0) == (value, len(data))
+
+
+def test_what_is_too_long_or_cut_is_refused() -> None:
+    for data in (b"\xff\xff\xff\xff\x10", b"\xff\xff\xff\xff\xff\x01", b"\x80" * 10 + b"\0"):
+        with pytest.raises(CorruptRecords):
+            read_varint(data, 0)
+    for data in (b"\xff" * 9 + b"\x02", b"\xff" * 10 + b"\x01", b"\x80" * 10 + b"\0"):
+        with pytest.raises(CorruptRecords):
+            read_varlong(data, 0)
+    for data in (b"", b"\x80", b"\x80" * 9):
+        with pytest.raises(IndexError):
+            read_varlong(data, 0)
