@@ -9,6 +9,7 @@ import pytest
 from tests.groups.driving import AT_ONCE, REBALANCE_MS, SESSION_MS, Driver, protocols
 from txbroker.errors import ErrorCode
 from txbroker.groups.config import GroupConfig
+from txbroker.groups.effects import GroupRecord, MemberRecord, WakeAt
 from txbroker.groups.group import Group
 from txbroker.groups.states import TRANSITIONS, GroupState
 
@@ -115,6 +116,17 @@ def test_a_write_that_ends_after_the_next_rebalance_began_changes_nothing():
     driver.complete_write()
     assert driver.group.state is GroupState.PREPARING_REBALANCE
     assert driver.group.roster[leader].assignment == b""
+
+
+def test_a_leader_that_repeats_itself_while_its_assignment_is_written_changes_nothing():
+    driver = Driver(hold_writes=True)
+    joining = driver.join(member_id_required=False)
+    driver.advance(0)
+    leader = joining[0].member_id
+    first, second = driver.sync(leader, {leader: b"a"}), driver.sync(leader, {leader: b"b"})
+    assert len(driver.writes) == 1
+    driver.complete_write()
+    assert (first[0].error, second[0].assignment) == (E.REBALANCE_IN_PROGRESS, b"a")
 
 
 def test_protocol_with_the_most_votes_wins_among_those_that_all_follow():
@@ -702,13 +714,21 @@ def test_a_restored_group_goes_on_where_it_was():
     assert driver.group.state is GroupState.EMPTY
 
 
-def test_a_group_restored_with_a_leader_that_is_no_member_takes_another():
-    driver = Driver()
-    (member_id,) = driver.stable(None)
-    record = driver.records[-1]
-    broken = type(record)(**{name: getattr(record, name) for name in record.__slots__} | {"leader": "nobody"})
-    group = Group.restored("g", AT_ONCE, driver.unique, broken, driver.now_ms)
-    assert group.roster.leader == member_id
+@pytest.mark.parametrize(("leader", "taken"), [("m2", "m2"), ("nobody", "m1"), (None, "m1")])
+def test_what_a_record_says_of_a_group(leader, taken):
+    members = tuple(
+        MemberRecord(
+            member_id=f"m{n}", group_instance_id=None, client_id="c", client_host="/h", rebalance_timeout_ms=1, session_timeout_ms=2,
+            subscription=b"\0\0\0\0\0\1\0\1" + topic, assignment=b"",
+        )
+        for n, topic in [(1, b"a"), (2, b"b"), (2, b"b")]
+    )
+    record = GroupRecord(protocol_type="consumer", generation=7, protocol="range", leader=leader, state_ms=5, members=members)
+    group = Group.restored("g", AT_ONCE, str, record, 1_000)
+    assert (group.state, group.state_ms, group.generation, group.roster.leader) == (GroupState.STABLE, 5, 7, taken)
+    assert group.subscribed_topics == {"a", "b"}
+    assert list(group.roster.members) == ["m1", "m2"]
+    assert group.effects[-1] == WakeAt(1_002)
 
 
 def test_the_table_of_transitions_is_the_one_that_kafka_documents():

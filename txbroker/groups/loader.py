@@ -13,13 +13,13 @@ from txbroker.groups.offsets import GroupOffsets
 from txbroker.groups.records import GroupEntry, OffsetEntry, read
 from txbroker.groups.store import OffsetsStore
 from txbroker.wire import entries
+from txbroker.wire.control import read_marker
 from txbroker.wire.records import Record
 
 log = logging.getLogger("txbroker.groups")
 
 BATCH_BYTES_MAX = 256 * 1024 * 1024  # of one batch's records once decompressed; what a broker may write is far below
 RECORDS_A_TURN = 500  # some milliseconds of work, after which others get their turn
-MARKER_COMMIT = 1  # type of a control record: int16 version, int16 type (0 abort, 1 commit)
 
 
 class LoadedPartition:
@@ -68,9 +68,11 @@ class LoadedPartition:
                     offsets.replay_transactional(producer_id, partition, offset)
 
     def _end_transaction(self, producer_id: int, marker: Record) -> None:
-        committed = marker.key is not None and int.from_bytes(marker.key[2:4], "big") == MARKER_COMMIT
+        ended = read_marker(marker)
+        if ended is None:
+            return
         for group_id in self._open.pop(producer_id, ()):
-            self.offsets[group_id].end_transaction(producer_id, committed)
+            self.offsets[group_id].end_transaction(producer_id, ended.committed)
 
 
 async def load(store: OffsetsStore, partition_index: int, pause: Callable[[], Deferred[None]]) -> LoadedPartition:
