@@ -571,6 +571,8 @@ def test_a_loaded_group_that_is_too_large_rebalances():
 def test_a_static_member_that_restarts_gets_its_assignment_back_without_a_rebalance():
     driver = Driver()
     leader, old = driver.stable(None, "i")
+    driver.advance(SESSION_MS - 1)
+    driver.heartbeat(leader)
     (answer,) = driver.join(group_instance_id="i")
     assert (answer.error, answer.generation_id, answer.leader) == (E.NONE, 1, leader)
     assert answer.member_id != old
@@ -581,6 +583,8 @@ def test_a_static_member_that_restarts_gets_its_assignment_back_without_a_rebala
     assert {m.member_id: m.assignment for m in record.members}[answer.member_id] == f"for {old}".encode()
     assert driver.heartbeat(old, instance="i") == E.FENCED_INSTANCE_ID
     assert driver.heartbeat(old) == E.UNKNOWN_MEMBER_ID
+    driver.advance(SESSION_MS - 1)
+    assert driver.heartbeat(answer.member_id, instance="i") == E.NONE
     assert driver.sync(old, group_instance_id="i")[0].error == E.FENCED_INSTANCE_ID
     assert driver.join(old, group_instance_id="i")[0].error == E.FENCED_INSTANCE_ID
 
@@ -646,9 +650,15 @@ def test_a_return_that_cannot_be_written_is_undone():
     driver = Driver(hold_writes=False)
     leader, old = driver.stable(None, "i")
     driver.hold_writes = True
-    answers = driver.join(group_instance_id="i")
+    driver.advance(SESSION_MS // 2)
+    driver.heartbeat(leader)
+    answers = driver.join("", "range", "rr", group_instance_id="i", session_timeout_ms=6_000, rebalance_timeout_ms=1)
     assert not answers
     driver.complete_write(E.NOT_COORDINATOR)
+    member = driver.group.roster[old]
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms, member.protocols) == (SESSION_MS, REBALANCE_MS, protocols("range"))
+    driver.advance(SESSION_MS - 1)
+    driver.heartbeat(leader)
     assert (answers[0].error, answers[0].member_id, answers[0].leader) == (E.NOT_COORDINATOR, "", leader)
     assert driver.heartbeat(old, instance="i") == E.NONE
     assert driver.sync(old, group_instance_id="i")[0].assignment == f"for {old}".encode()

@@ -318,7 +318,6 @@ class Group:
         self._rename(member, member_id)
         self.roster.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         self.roster.await_join(member, waiter)
-        self._keep_alive(member, now_ms)
         log.info("group %s: static member %s came back as %s, was %s", self.group_id, member.group_instance_id, member_id, old_id)
         if self.state is STABLE and self.roster.select_protocol() == self.protocol_name:
             then = StaticMemberWritten(
