@@ -271,7 +271,16 @@ class Connection:
 
 def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[Any], int]:
     parts = route.encode(response)
-    size = len(parts[0]) if len(parts) == 1 else size_of(parts)
+    if route.joins:
+        try:
+            body = b"".join(parts)
+        except TypeError:
+            # File regions: this API's answers are kept in parts from now on.
+            route.joins = False
+        else:
+            reply = response_prefix(route.response_header, len(body), context.correlation_id) + body
+            return [reply], len(reply)
+    size = size_of(parts)
     prefix = response_prefix(route.response_header, size, context.correlation_id)
     parts.insert(0, prefix)
     return parts, size + len(prefix)

@@ -42,7 +42,19 @@ class UnsupportedVersion(ProtocolError):
 class Route:
     """All that requests of one API key and version need, resolved once."""
 
-    __slots__ = ("api_key", "api_version", "call", "decode", "encode", "failed", "name", "request_header", "response", "response_header")
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "call",
+        "decode",
+        "encode",
+        "failed",
+        "joins",
+        "name",
+        "request_header",
+        "response",
+        "response_header",
+    )
 
     def __init__(self, handler: Handler, version: int) -> None:
         request = handler.request
@@ -54,6 +66,8 @@ class Route:
         self.decode: Callable[[memoryview], Any] = decoder(request, version)
         self.response = response_class(request)
         self.encode: Callable[[Any], list[Any]] = encoder(self.response, version)
+        self.joins = True
+        """Whether the parts of its answers are best joined at once: they are until one was a file region."""
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
 
