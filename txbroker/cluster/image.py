@@ -130,17 +130,18 @@ class ClusterImage:
         """Whether the topic still has partitions afterwards."""
         name = state.topic_name
         before = self._topics.get(name)
+        live = [partition for partition in state.partition_states if partition.leader != LEADER_DURING_DELETE]
         partitions: dict[int, PartitionImage] = {}
-        # A topic under another id is another topic: it was deleted and created anew while this broker was not told.
-        if before is not None and before.topic_id == state.topic_id:
-            partitions.update(before.partitions)
-        elif before is not None:
+        # A topic under another id is another topic: it was deleted, and created anew, while this broker was not told.
+        if before is not None and before.topic_id != state.topic_id:
+            if not live:
+                return True  # the end of the one before
             self._names.pop(before.topic_id, None)
+        elif before is not None:
+            partitions.update(before.partitions)
         for partition in state.partition_states:
-            if partition.leader == LEADER_DURING_DELETE:
-                partitions.pop(partition.partition_index, None)
-            else:
-                partitions[partition.partition_index] = _partition_image(partition)
+            partitions.pop(partition.partition_index, None)
+        partitions.update((partition.partition_index, _partition_image(partition)) for partition in live)
         if not partitions:
             self._topics.pop(name, None)
             self._names.pop(state.topic_id, None)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.turns import Turns
+from txbroker.cluster import paths
+from txbroker.cluster.broker_ids import cluster_id, create_structure, register, report_log_dir_failure
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.node_data import BrokerRegistration, RegisteredEndpoint, decode_broker
+from txbroker.errors import StartError
+
+REGISTRATION = BrokerRegistration((RegisteredEndpoint("PLAINTEXT", "h", 9092),))
+
+
+def test_the_structure_is_made_once_by_several_brokers_at_once() -> None:
+    turns = Turns()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    first, second = create_structure(one), create_structure(two)
+    turns.result(first)
+    turns.result(second)
+    turns.result(create_structure(one))
+    for path in paths.STRUCTURE:
+        assert turns.result(two.get(path))[0] is None
+    assert turns.result(one.children("/config")) == ["brokers", "changes", "clients", "ips", "topics", "users"]
+
+
+def test_the_first_broker_names_the_cluster() -> None:
+    turns = Turns()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    turns.result(create_structure(one))
+    first, second = cluster_id(one, lambda: "first"), cluster_id(two, lambda: "second")
+    assert turns.result(first) == turns.result(second) == "first"
+    assert turns.result(one.get("/cluster/id"))[0] == b'{"version":"1","id":"first"}'
+    turns.result(one.set("/cluster/id", b"?"))
+    with pytest.raises(StartError, match="damaged"):
+        turns.result(cluster_id(one, lambda: "x"))
+
+
+def test_registration() -> None:
+    turns = Turns()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    turns.result(create_structure(one))
+    epoch = turns.result(register(one, 7, REGISTRATION, 5))
+    data, stat = turns.result(two.get("/brokers/ids/7"))
+    assert (stat.czxid, stat.version, stat.ephemeral_owner) == (epoch, 1, one.session_id)
+    assert decode_broker(data) == REGISTRATION
+    with pytest.raises(StartError, match="Broker id 7 is in use"):
+        turns.result(register(two, 7, REGISTRATION, 5))
+    trees.expire(one)
+    assert turns.result(register(two, 7, REGISTRATION, 5)) > epoch
+
+
+def test_a_failed_log_directory_is_reported() -> None:
+    turns = Turns()
+    tree = MemoryTrees(turns.call_soon).session()
+    turns.result(create_structure(tree))
+    assert turns.result(report_log_dir_failure(tree, 3)) == "/log_dir_event_notification/log_dir_event_0000000000"
+    assert turns.result(tree.get("/log_dir_event_notification/log_dir_event_0000000000"))[0] == b'{"version":1,"broker":3,"event":1}'

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from tests.cluster.turns import Turns
+from txbroker.cluster import paths
+from txbroker.cluster.broker_ids import create_structure
+from txbroker.cluster.configs import CHANGE_KEPT_MS, ConfigAdmin, ConfigWatcher
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.errors import BrokerError, ErrorCode
+
+T = TypeVar("T")
+
+
+class World:
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.trees = MemoryTrees(self.turns.call_soon)
+        self.tree = self.trees.session()
+        self.result(create_structure(self.tree))
+        self.admin = ConfigAdmin(self.tree)
+        self.now_ms = 1_000_000
+        self.told: list[tuple[Entity, dict[str, str]]] = []
+
+    def result(self, deferred: Deferred[T]) -> T:
+        return self.turns.result(deferred)
+
+    def watcher(self, broker_id: int = 1) -> ConfigWatcher:
+        def observe(entity: Entity, properties: Mapping[str, str]) -> None:
+            self.told.append((entity, dict(properties)))
+
+        return ConfigWatcher(self.trees.session(), broker_id, observe, lambda: self.now_ms)
+
+    def set(self, entity: Entity, **properties: str) -> None:
+        self.result(self.admin.change(entity, lambda before: {**before, **properties}))
+
+    def changes(self) -> list[str]:
+        return self.result(self.tree.children(paths.CONFIG_CHANGES))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+TOPIC = topic_entity("t")
+
+
+def test_change_and_read(world: World) -> None:
+    assert world.result(world.admin.read(TOPIC)) == {}
+    assert world.result(world.admin.change(TOPIC, lambda before: {**before, "a": "1"})) == {"a": "1"}
+    world.set(TOPIC, b="2")
+    assert world.result(world.admin.read(TOPIC)) == {"a": "1", "b": "2"}
+    assert world.result(world.tree.get("/config/topics/t"))[0] == b'{"version":1,"config":{"a":"1","b":"2"}}'
+    assert world.changes() == ["config_change_0000000000", "config_change_0000000001"]
+    change = world.result(world.tree.get("/config/changes/config_change_0000000001"))[0]
+    assert change == b'{"version":2,"entity_path":"topics/t"}'
+    world.set(ALL_BROKERS, c="3")
+    assert world.result(world.tree.get("/config/brokers/<default>"))[0] == b'{"version":1,"config":{"c":"3"}}'
+
+
+def test_two_changes_at_once_both_count(world: World) -> None:
+    changes = [world.admin.change(TOPIC, lambda before, i=i: {**before, str(i): "x"}) for i in range(5)]  # type: ignore[misc]
+    for change in changes:
+        world.result(change)
+    assert world.result(world.admin.read(TOPIC)) == dict.fromkeys("01234", "x")
+
+
+def test_a_refused_change_changes_nothing(world: World) -> None:
+    def refuse(_: Mapping[str, str]) -> dict[str, str]:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, "no")
+
+    for compute in (refuse, lambda _: {"a": "x" * 2_000_000}):
+        with pytest.raises(BrokerError) as caught:
+            world.result(world.admin.change(TOPIC, compute))
+        assert caught.value.code == ErrorCode.INVALID_CONFIG
+    assert world.result(world.admin.read(TOPIC)) == {}
+    assert world.changes() == []
+
+
+def test_the_watcher_begins_with_what_is_there(world: World) -> None:
+    world.set(broker_entity(1), a="1")
+    world.set(broker_entity(2), a="2")
+    world.set(ALL_BROKERS, d="3")
+    world.set(TOPIC, t="4")
+    watcher = world.watcher()
+    world.result(watcher.start())
+    assert world.told == [(broker_entity(1), {"a": "1"}), (ALL_BROKERS, {"d": "3"})]
+    assert watcher.topic("t") == {}
+    world.result(watcher.load_topics(["t", "none"]))
+    assert (watcher.topic("t"), watcher.topic("none")) == ({"t": "4"}, {})
+
+
+def test_the_watcher_hears_of_changes_that_concern_its_broker(world: World) -> None:
+    watcher = world.watcher()
+    world.result(watcher.start())
+    world.result(watcher.load_topics(["t"]))
+    world.told.clear()
+    world.set(TOPIC, a="1")
+    world.set(topic_entity("other"), a="1")
+    world.set(broker_entity(2), a="1")
+    world.set(broker_entity(1), b="2")
+    world.set(ALL_BROKERS, c="3")
+    world.set(TOPIC, a="2")
+    assert world.told == [
+        (TOPIC, {"a": "1"}),
+        (broker_entity(1), {"b": "2"}),
+        (ALL_BROKERS, {"c": "3"}),
+        (TOPIC, {"a": "2"}),
+    ]
+    assert watcher.topic("t") == {"a": "2"}
+    watcher.forget_topic("t")
+    world.set(TOPIC, a="3")
+    assert len(world.told) == 4
+    assert watcher.topic("t") == {}
+
+
+def test_changes_in_a_burst_are_told_with_their_last_value(world: World) -> None:
+    watcher = world.watcher()
+    world.result(watcher.start())
+    world.told.clear()
+    changes = [world.admin.change(ALL_BROKERS, lambda _, i=i: {"a": str(i)}) for i in range(20)]  # type: ignore[misc]
+    for change in changes:
+        world.result(change)
+    assert world.told[-1] == (ALL_BROKERS, world.result(world.admin.read(ALL_BROKERS)))
+
+
+def test_old_change_nodes_are_deleted_by_whoever_sees_them_old(world: World) -> None:
+    one, two = world.watcher(1), world.watcher(2)
+    world.result(one.start())
+    world.result(two.start())
+    world.set(TOPIC, a="1")
+    world.now_ms += CHANGE_KEPT_MS - 1
+    world.set(TOPIC, a="2")
+    assert len(world.changes()) == 2
+    world.now_ms += 1
+    world.set(TOPIC, a="3")
+    assert world.changes() == ["config_change_0000000001", "config_change_0000000002"]
+
+
+def test_nonsense_among_the_changes_is_passed_over(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    watcher = world.watcher()
+    world.result(watcher.start())
+    world.told.clear()
+    world.result(world.tree.create(paths.CONFIG_CHANGE_PREFIX, b"?", sequential=True))
+    world.result(world.tree.create(ALL_BROKERS.path, b"?"))
+    world.result(world.tree.create(paths.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"brokers/<default>"}', sequential=True))
+    world.set(broker_entity(1), a="1")
+    assert world.told == [(ALL_BROKERS, {}), (broker_entity(1), {"a": "1"})]
+    assert "is passed over" in caplog.text
+    assert "counts as empty" in caplog.text
+
+
+def test_a_session_that_ends_while_changes_are_read_is_no_error(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    session = world.trees.session()
+    watcher = ConfigWatcher(session, 1, lambda *_: None, lambda: 0)
+    world.result(watcher.start())
+    world.admin.change(ALL_BROKERS, lambda _: {"a": "1"})
+    while not world.turns.result(world.tree.children(paths.CONFIG_CHANGES)):
+        world.turns.step()
+    world.trees.expire(session)
+    world.turns.run()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import TypeVar
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from tests.cluster.turns import Turns
+from txbroker.cluster import paths
+from txbroker.cluster.broker_ids import create_structure
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_config, decode_topic
+from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID, id_to_text
+
+T = TypeVar("T")
+
+
+class World:
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.trees = MemoryTrees(self.turns.call_soon)
+        self.tree = self.trees.session()
+        self.brokers: dict[int, str | None] = {1: None, 2: None, 3: None}
+        self.random_bytes: Callable[[int], bytes] = Random(3).randbytes
+        self.result(create_structure(self.tree))
+
+    @property
+    def admin(self) -> TopicAdmin:
+        return TopicAdmin(
+            self.tree,
+            brokers=lambda: self.brokers,
+            validate_configs=self.validate,
+            partition_count=4,
+            replication_factor=2,
+            random=Random(1),
+            random_bytes=self.random_bytes,
+        )
+
+    def validate(self, configs: Mapping[str, str | None]) -> None:
+        if None in configs.values():
+            raise BrokerError(ErrorCode.INVALID_CONFIG, "null")
+
+    def result(self, deferred: Deferred[T]) -> T:
+        return self.turns.result(deferred)
+
+    def create(self, name: str, *, validate_only: bool = False, **what: object) -> CreatedTopic:
+        return self.result(self.admin.create(NewTopic(name=name, **what), validate_only=validate_only))  # type: ignore[arg-type]
+
+    def stored(self, name: str) -> TopicAssignment:
+        return decode_topic(self.result(self.tree.get(paths.topic(name)))[0])
+
+    def names(self) -> list[str]:
+        return self.result(self.tree.children(paths.TOPICS))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def refused(world: World, deferred: Deferred[T]) -> ErrorCode:
+    with pytest.raises(BrokerError) as caught:
+        world.result(deferred)
+    return caught.value.code
+
+
+def test_defaults_numbers_and_configs(world: World) -> None:
+    created = world.create("t", configs={"retention.ms": "5"})
+    assert (created.name, created.partition_count, created.replication_factor) == ("t", 4, 2)
+    assert created.configs == {"retention.ms": "5"}
+    stored = world.stored("t")
+    assert stored.topic_id == created.topic_id != NULL_TOPIC_ID
+    assert [len(set(a.replicas)) for a in stored.partitions.values()] == [2] * 4
+    assert decode_config(world.result(world.tree.get("/config/topics/t"))[0]) == {"retention.ms": "5"}
+    assert world.create("u", partition_count=7, replication_factor=3).partition_count == 7
+    assert world.create("v", partition_count=1).replication_factor == 2
+
+
+def test_explicit_assignments(world: World) -> None:
+    created = world.create("t", assignments=[(1, [3, 1]), (0, [2, 3])])
+    assert (created.partition_count, created.replication_factor) == (2, 2)
+    assert world.stored("t").partitions == {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
+
+
+def test_validating_writes_nothing(world: World) -> None:
+    created = world.create("t", validate_only=True, partition_count=9)
+    assert (created.topic_id, created.partition_count, created.replication_factor) == (NULL_TOPIC_ID, 9, 2)
+    assert world.names() == []
+    assert world.result(world.tree.children("/config/topics")) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (NewTopic(name=""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic(name=".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic(name="a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic(name="x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic(name="there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (NewTopic(name="col_lides"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic(name="t", partition_count=0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partition_count=-5), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partition_count=PARTITIONS_MAX + 1), ErrorCode.POLICY_VIOLATION),
+        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", replication_factor=4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", configs={"a": None}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", configs={"a": "x" * 2_000_000}), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", partition_count=1, assignments=[(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (NewTopic(name="t", replication_factor=1, assignments=[(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (NewTopic(name="t", assignments=[(1, [1])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(0, [1]), (2, [1])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(0, [1]), (0, [2])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(-1, [1]), (0, [1])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(0, [1, 1])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(0, [])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(0, [1]), (1, [1, 2])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (NewTopic(name="t", assignments=[(0, [9])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+    ],
+)
+def test_what_is_refused(world: World, topic: NewTopic, code: ErrorCode) -> None:
+    world.create("there")
+    world.create("col.lides")
+    for validate_only in (True, False):
+        assert refused(world, world.admin.create(topic, validate_only=validate_only)) == code
+    assert world.names() == ["col.lides", "there"]
+
+
+def test_two_at_once_one_wins(world: World) -> None:
+    first, second = world.admin.create(NewTopic(name="t")), world.admin.create(NewTopic(name="t", partition_count=9))
+    created = world.result(first)
+    assert refused(world, second) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert world.stored("t").topic_id == created.topic_id
+
+
+def test_a_configuration_left_behind_does_not_count(world: World) -> None:
+    world.result(world.tree.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}'))
+    world.create("t", configs={"segment.bytes": "100"})
+    assert decode_config(world.result(world.tree.get("/config/topics/t"))[0]) == {"segment.bytes": "100"}
+
+
+def test_ids_that_look_like_options_or_are_reserved_are_passed_over(world: World) -> None:
+    dash = bytes([0xFB]) + bytes(15)
+    drawn = iter([dash, bytes(range(16))])
+    world.random_bytes = lambda _: next(drawn)
+    assert id_to_text(dash).startswith("-")
+    assert not id_to_text(world.create("t").topic_id).startswith("-")
+    assert next(drawn, None) is None
+
+
+def test_deletion_is_asked_for_once(world: World) -> None:
+    world.create("t")
+    world.result(world.admin.delete("t"))
+    world.result(world.admin.delete("t"))
+    assert world.result(world.tree.children(paths.DELETE_TOPICS)) == ["t"]
+    assert refused(world, world.admin.delete("u")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refused(world, world.admin.create(NewTopic(name="t"))) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert refused(world, world.admin.create_partitions("t", 9)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_more_partitions(world: World) -> None:
+    created = world.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
+    world.result(world.admin.create_partitions("t", 3, validate_only=True))
+    assert len(world.stored("t").partitions) == 2
+    world.result(world.admin.create_partitions("t", 4))
+    stored = world.stored("t")
+    assert stored.topic_id == created.topic_id
+    assert [stored.partitions[p].replicas[0] for p in range(4)] == [2, 3, 1, 2]
+    assert all(len(set(a.replicas)) == 2 for a in stored.partitions.values())
+    world.result(world.admin.create_partitions("t", 6, [[1, 2], [3, 2]]))
+    assert world.stored("t").partitions[5] == ReplicaAssignment((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "code"),
+    [
+        (2, None, ErrorCode.INVALID_PARTITIONS),
+        (1, None, ErrorCode.INVALID_PARTITIONS),
+        (-1, None, ErrorCode.INVALID_PARTITIONS),
+        (2_000_000, None, ErrorCode.POLICY_VIOLATION),
+        (3, [], ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (3, [[1, 2], [1, 2]], ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (3, [[1]], ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (3, [[1, 1]], ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+        (3, [[1, 9]], ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
+    ],
+)
+def test_partitions_that_are_refused(world: World, count: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
+    world.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
+    assert refused(world, world.admin.create_partitions("t", count, assignments)) == code
+    assert len(world.stored("t").partitions) == 2
+
+
+def test_partitions_of_no_topic_of_a_moving_one_and_without_brokers(world: World) -> None:
+    assert refused(world, world.admin.create_partitions("t", 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    moving = TopicAssignment(bytes(16), {0: ReplicaAssignment((1, 2), adding=(2,))})
+    world.result(world.tree.create(paths.topic("m"), moving.encode()))
+    assert refused(world, world.admin.create_partitions("m", 3)) == ErrorCode.REASSIGNMENT_IN_PROGRESS
+    world.create("t")
+    world.brokers = {1: None}
+    assert refused(world, world.admin.create_partitions("t", 5)) == ErrorCode.INVALID_REPLICATION_FACTOR
+    world.brokers = {}
+    assert refused(world, world.admin.create(NewTopic(name="u"))) == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_two_enlargements_at_once(world: World) -> None:
+    world.create("t", partition_count=1)
+    first, second = world.admin.create_partitions("t", 3), world.admin.create_partitions("t", 5)
+    world.result(first)
+    world.result(second)
+    assert len(world.stored("t").partitions) == 5
