@@ -210,7 +210,7 @@ def test_a_batch_that_compaction_emptied_has_no_records_whatever_its_codec() -> 
 
 
 def test_a_record_that_reaches_beyond_its_batch_is_not_given() -> None:
-    cut = bytes.fromhex("1e 00000002 6b 02 76 02 02 68 0c 787878")  # the last header's value has 6 bytes, of which 3 are there
+    cut = bytes.fromhex("22 00000002 6b 02 76 02 02 68 0c 787878")  # the last header's value has 6 bytes, of which 3 are there
     data = around(cut)
     with pytest.raises(CorruptRecords):
         next(read_records(data, 0, batch.read_header(data), PLENTY))
