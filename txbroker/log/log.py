@@ -45,19 +45,20 @@ def no_jitter(below: int) -> int:
 class Log:
     """The log of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
 
-    `topic_id` is NULL_TOPIC_ID until assigned; `last_flush_ms` is for flush.ms; `segments` are ascending and the last is active.
+    `topic_id` is NULL_TOPIC_ID until assigned; `last_flush_ms` is for flush.ms; `segments` are ascending and the last is active;
+    `generation` counts the truncations.
     """
 
     __slots__ = (
         "_bases",
         "_disk",
-        "_generation",
         "_later",
         "_random_below",
         "_snapshots",
         "_unsynced",
         "config",
         "directory",
+        "generation",
         "last_flush_ms",
         "leader_epochs",
         "log_end_offset",
@@ -96,7 +97,7 @@ class Log:
         self._disk = disk
         self._later = later
         self._random_below = random_below
-        self._generation = 0
+        self.generation = 0
         self._unsynced: set[str] = {directory} if loaded.changed else set()
         content = disk.read(self._metadata_path)
         self.topic_id = NULL_TOPIC_ID if content is None else parse_metadata(content, self._metadata_path)
@@ -422,7 +423,7 @@ class Log:
         if offset < self._bases[0]:
             self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)
             return True
-        self._generation += 1
+        self.generation += 1
         at = bisect_right(self._bases, offset) - 1
         if at + 1 < len(self.segments):
             self._drop(self.segments[at + 1 :])
@@ -445,7 +446,7 @@ class Log:
 
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
         """Drop everything; the log is empty and starts and ends at `offset`."""
-        self._generation += 1
+        self.generation += 1
         self._drop(list(self.segments))
         self._new_segment(offset, now_ms)
         self._unsynced = {self.directory}
@@ -474,12 +475,12 @@ class Log:
             paths = sorted({*paths, self.leader_epochs.path, self.directory})
         self._unsynced = set()
         self.leader_epochs.unsynced = False
-        return FlushPlan(self._disk, offset, files, paths, generation=self._generation)
+        return FlushPlan(self._disk, offset, files, paths, generation=self.generation)
 
     def flushed(self, plan: FlushPlan, now_ms: int) -> None:
         """`plan` was synced: moves the recovery point."""
         self.last_flush_ms = now_ms
-        if plan.generation == self._generation:
+        if plan.generation == self.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
 
     def flush(self, now_ms: int) -> None:

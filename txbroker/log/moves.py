@@ -53,6 +53,7 @@ class Move:
         self._disk = disk
         self._owner = owner
         self._now_ms = now_ms  # of the start: appends of a copy only compare it with records' own timestamps
+        self._generation = log.generation
         self._synced = False
         self._busy = False
         self._problem: tuple[BrokerError, LogDirectory | None] | None = None
@@ -61,6 +62,7 @@ class Move:
     def start(self) -> None:
         """Begin, or go on with what a crash interrupted."""
         self.started = True
+        self._cut_what_differs()
         self._step()
 
     def stop(self, stopped: Callable[[], None]) -> None:
@@ -72,7 +74,7 @@ class Move:
     def _step(self) -> None:
         region = EMPTY
         try:
-            self._cut_what_is_gone()
+            self._begin_anew_if_cut()
             region = self._next_region()
         except StorageError as error:
             self._problem = (error, self.target)
@@ -121,16 +123,24 @@ class Move:
         self._owner.gave_up(self, *self._problem)
         return True
 
-    def _cut_what_is_gone(self) -> None:
-        """Follow the log where it lost records since they were copied: its end by truncation, its beginning by retention."""
+    def _cut_what_differs(self) -> None:
+        """Keep of a copy that was begun earlier what the log still has: it may have been truncated before the crash."""
         log, copy = self.log, self.copy
         end = log.log_end_offset
         if copy.leader_epochs.latest != NO_EPOCH:
             known = log.end_offset_for_epoch(copy.leader_epochs.latest)
             end = min(end, known.end_offset) if known.epoch != NO_EPOCH else log.log_start_offset
-        if copy.log_end_offset > end:
+        try:
             copy.truncate_to(end)
-        if copy.log_end_offset < log.log_start_offset:
+        except StorageError as error:
+            self._problem = (error, self.target)
+
+    def _begin_anew_if_cut(self) -> None:
+        """Follow the log where it lost what was copied or comes next: its end by truncation, its beginning by retention."""
+        log, copy = self.log, self.copy
+        if log.generation != self._generation or copy.log_end_offset < log.log_start_offset:
+            self._generation = log.generation
+            self._synced = False
             copy.truncate_fully_at(log.log_start_offset, now_ms=self._now_ms)
 
     def _transfer(self, region: Region) -> None:
@@ -140,6 +150,8 @@ class Move:
         except StorageError as error:
             self._problem = (error, self.source)
             return
+        if self.log.generation != self._generation:
+            return  # truncated since the region was chosen: these may be other records
         try:
             self._append(data)
         except StorageError as error:

@@ -1,0 +1,535 @@
+"""Log directories from start to stop: locks, identities, loading, checkpoints, deletion, and disks that fail."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.log_directories.support import (
+    IDENTITY,
+    NOW,
+    T0,
+    T1,
+    TOPIC_ID,
+    U0,
+    Broker,
+    append,
+    content,
+    zero_watermark,
+)
+from txbroker.errors import ErrorCode, StartError, StorageError
+from txbroker.log.directories import one_by_one
+from txbroker.log.meta_properties import Identity
+from txbroker.names import TopicPartition
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
+
+# Start
+
+
+def test_a_first_start_makes_the_directories_and_says_whose_they_are(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    assert broker.directories.open() == Identity(None, None)
+    broker.directories.claim(IDENTITY)
+    for path in broker.paths:
+        assert Path(path, "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=lvr4NfIWTo6tu8cpVcm0iw\n"
+        assert Path(path, ".lock").exists()
+
+
+def test_the_second_start_finds_who_it_is_and_does_not_write(tmp_path: Path) -> None:
+    Broker(tmp_path).start()
+    again = Broker(tmp_path)
+    assert again.directories.open() == IDENTITY
+    again.directories.claim(IDENTITY)
+    assert again.disk.replaced == []
+
+
+@pytest.mark.parametrize(
+    ("identity", "sentence"),
+    [
+        (Identity(1, "other"), "belongs to cluster lvr4NfIWTo6tu8cpVcm0iw, but this broker is in cluster other"),
+        (Identity(2, IDENTITY.cluster_id), "belongs to broker 1, but broker.id is 2"),
+    ],
+)
+def test_a_directory_of_another_broker_is_refused(tmp_path: Path, identity: Identity, sentence: str) -> None:
+    Broker(tmp_path).start()
+    again = Broker(tmp_path)
+    again.directories.open()
+    with pytest.raises(StartError, match=f"{tmp_path}/a/meta.properties {sentence}"):
+        again.directories.claim(identity)
+
+
+def test_directories_that_disagree_are_refused(tmp_path: Path) -> None:
+    Broker(tmp_path / "x").start()
+    Broker(tmp_path / "y").start(Identity(2, IDENTITY.cluster_id))
+    shutil.copytree(tmp_path / "y" / "a", tmp_path / "x" / "b")
+    with pytest.raises(StartError, match=r"x/a/meta.properties has broker.id=1 and .*x/b/meta.properties has broker.id=2"):
+        Broker(tmp_path / "x", 2).directories.open()
+
+
+def test_a_directory_that_is_new_joins_the_others(tmp_path: Path) -> None:
+    Broker(tmp_path).start()
+    two = Broker(tmp_path, 2)
+    assert two.directories.open() == IDENTITY
+    two.directories.claim(IDENTITY)
+    assert (tmp_path / "b" / "meta.properties").read_bytes() == (tmp_path / "a" / "meta.properties").read_bytes()
+
+
+def test_a_locked_directory_is_refused_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(tmp_path, 2)
+    monkeypatch.setattr(broker.disk, "lock", lambda path: None)
+    with pytest.raises(StartError, match=f"the log directory {tmp_path}/a is in use by another broker"):
+        broker.directories.open()
+
+
+def test_one_directory_named_twice(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    twice = type(broker.directories)(broker.disk, broker.worker, str, ["/x", "/x"], config_for=lambda topic: broker.config)
+    with pytest.raises(StartError, match="names a directory twice: /x, /x"):
+        twice.open()
+
+
+def test_a_start_without_any_usable_directory(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    broker.disk.broken = set(broker.paths)
+    with pytest.raises(StartError, match=f"none of the log directories can be used .*{tmp_path}/b: the disk is broken"):
+        broker.directories.open()
+
+
+def test_one_broken_directory_of_two_does_not_stop_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(tmp_path, 2)
+    broker.disk.broken.add(broker.paths[1])
+    directories = broker.start()
+    assert directories.offline() == [broker.paths[1]]
+    assert f"the log directory {broker.paths[1]} is offline with its 0 logs" in caplog.text
+    assert broker.create(T0).directory == f"{broker.paths[0]}/t-0"
+
+
+def test_a_directory_that_cannot_be_read_while_loading_goes_offline(tmp_path: Path) -> None:
+    first = Broker(tmp_path, 2)
+    first.start()
+    in_a, in_b = first.create(T0), first.create(U0)
+    append(in_b, b"kept")
+    first.stop()
+    again = Broker(tmp_path, 2)
+    again.disk.broken.add(in_a.directory)
+    directories = again.start()
+    assert directories.offline() == [again.paths[0]]
+    assert set(directories.logs()) == {U0}
+
+
+def test_when_all_directories_fail_while_loading_the_start_fails(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.start()
+    log = first.create(T0)
+    first.stop()
+    again = Broker(tmp_path)
+    again.disk.broken.add(log.directory)
+    with pytest.raises(StartError, match="none of the log directories can be used"):
+        again.start()
+
+
+# Stop and start again
+
+
+def test_logs_and_their_ids_survive_a_clean_stop(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.start()
+    append(first.create(T0), b"one", b"two")
+    append(first.create(U0), b"three")
+    before = {topic_partition: content(log) for topic_partition, log in first.directories.logs().items()}
+    first.stop()
+    assert ".kafka_cleanshutdown" in first.names()
+    assert first.checkpoint("recovery-point-offset-checkpoint") == ["t 0 2", "u 0 1"]
+
+    again = Broker(tmp_path)
+    directories = again.start()
+    assert ".kafka_cleanshutdown" not in again.names()
+    assert {topic_partition: content(log) for topic_partition, log in directories.logs().items()} == before
+    log = directories.get(T0)
+    assert log is not None
+    assert (log.topic_id, log.log_end_offset, log.recovery_point) == (TOPIC_ID, 2, 2)
+    assert again.progress[-1] == (again.paths[0], 2, 2)
+
+
+def test_the_mark_of_an_older_broker_is_an_empty_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = Broker(tmp_path)
+    first.start()
+    first.create(T0)
+    first.stop()
+    Path(first.paths[0], ".kafka_cleanshutdown").write_bytes(b"")
+    caplog.set_level("INFO")
+    Broker(tmp_path).start()
+    assert "loading 1 logs from" in caplog.text
+
+
+def test_a_crash_is_recovered_from_the_recovery_point_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = Broker(tmp_path, segment_bytes=1024)
+    directories = first.start()
+    log = first.create(T0)
+    append(log, b"one")
+    directories.flush(log, NOW)
+    first.worker.run()
+    directories.checkpoint_recovery_points()
+    first.worker.run()
+    append(log, b"two")
+    first.crash()
+    active = Path(log.directory, "00000000000000000000.log")
+    active.write_bytes(active.read_bytes()[:-1])
+
+    again = Broker(tmp_path).start()
+    assert "recovering 1 logs of" in caplog.text
+    found = again.get(T0)
+    assert found is not None
+    assert (found.log_end_offset, found.recovery_point) == (1, 1)
+
+
+def test_a_recovery_point_above_the_end_does_no_harm(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.start()
+    append(first.create(T0), b"one")
+    first.stop()
+    Path(first.paths[0], ".kafka_cleanshutdown").unlink()
+    Path(first.paths[0], "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+    log = Broker(tmp_path).start().get(T0)
+    assert log is not None
+    assert log.log_end_offset == 1
+    assert log.recovery_point <= 1
+
+
+def test_the_start_of_a_log_survives(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    directories = first.start()
+    log = first.create(T0)
+    append(log, b"one", b"two", b"three")
+    append(first.create(U0), b"one")
+    log.advance_start(2)
+    directories.checkpoint_log_start_offsets()
+    first.worker.run()
+    assert first.checkpoint("log-start-offset-checkpoint") == ["t 0 2"]
+    first.crash()
+    found = Broker(tmp_path).start().get(T0)
+    assert found is not None
+    assert found.log_start_offset == 2
+
+
+def test_high_watermarks_are_kept_for_their_owner(tmp_path: Path) -> None:
+    first = Broker(tmp_path, 2)
+    directories = first.start()
+    append(first.create(T0), b"one", b"two")
+    append(first.create(U0), b"one")
+    directories.checkpoint_high_watermarks({T0: 2, U0: 1, T1: 9})
+    first.worker.run()
+    assert first.checkpoint("replication-offset-checkpoint", "a") == ["t 0 2"]
+    assert first.checkpoint("replication-offset-checkpoint", "b") == ["u 0 1"]
+    first.crash()
+    again = Broker(tmp_path, 2).start()
+    assert [again.high_watermark(topic_partition) for topic_partition in (T0, U0, T1)] == [2, 1, 0]
+
+
+def test_checkpoints_that_did_not_change_are_not_written_again(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    directories = broker.start()
+    broker.create(T0)
+    directories.checkpoint_recovery_points()
+    broker.worker.run()
+    broker.disk.replaced.clear()
+    directories.checkpoint_recovery_points()
+    broker.worker.run()
+    assert broker.disk.replaced == []
+
+
+def test_a_stop_before_loading_only_unlocks(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.directories.open()
+    broker.stop()
+    assert broker.names() == []
+    Broker(tmp_path).directories.open()
+
+
+def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(tmp_path, 2)
+    broker.start()
+    broker.create(T0)
+    broker.create(U0)
+    broker.disk.broken.add(f"{broker.paths[0]}/recovery-point-offset-checkpoint")
+    broker.stop()
+    assert ".kafka_cleanshutdown" not in broker.names("a")
+    assert ".kafka_cleanshutdown" in broker.names("b")
+    assert f"{broker.paths[0]} is not closed cleanly" in caplog.text
+
+
+def test_a_log_that_cannot_be_closed_leaves_no_mark(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.start()
+    log = broker.create(T0)
+    append(log, b"one")
+    broker.disk.broken.add(log.directory)
+    broker.stop()
+    assert ".kafka_cleanshutdown" not in broker.names()
+
+
+# What else is in a directory
+
+
+def test_directories_that_are_no_logs_are_left_alone(tmp_path: Path) -> None:
+    for name in ("lost+found", "t-00", f"t-7.{'0' * 32}-stray", "metadata"):
+        (tmp_path / "a" / name).mkdir(parents=True)
+    (tmp_path / "a" / "u-3").write_text("a file")
+    broker = Broker(tmp_path)
+    assert broker.start().logs() == {}
+    assert len(broker.partitions()) == 4
+
+
+def test_a_deletion_that_was_interrupted_is_finished(tmp_path: Path) -> None:
+    doomed = tmp_path / "a" / f"t-0.{'0' * 32}-delete"
+    doomed.mkdir(parents=True)
+    (doomed / "00000000000000000000.log").write_bytes(b"x")
+    broker = Broker(tmp_path)
+    assert broker.start().logs() == {}
+    assert doomed.exists()
+    broker.worker.run()
+    assert not doomed.exists()
+
+
+def test_a_directory_that_kafka_wrote(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "a")
+    broker = Broker(tmp_path)
+    directories = broker.start()
+    expected = {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partition, offset in (line.split() for line in (GOLDEN / "replication-offset-checkpoint").read_text().splitlines()[2:])
+    }
+    assert {topic_partition: log.log_end_offset for topic_partition, log in directories.logs().items()} == expected
+    assert {topic_partition: directories.high_watermark(topic_partition) for topic_partition in expected} == expected
+    broker.stop()
+    assert (tmp_path / "a" / "cleaner-offset-checkpoint").read_text() == "0\n1\ns-compact 0 3329\n"
+    assert sorted(parse for parse in broker.checkpoint("recovery-point-offset-checkpoint")) == sorted(
+        f"{topic} {partition} {offset}" for (topic, partition), offset in expected.items()
+    )
+
+
+def test_two_directories_of_one_partition_are_for_a_person_to_decide(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.start()
+    first.create(T0)
+    first.stop()
+    shutil.copytree(tmp_path / "a" / "t-0", tmp_path / "b" / "t-0")
+    with pytest.raises(StartError, match=f"t-0 is both in {tmp_path}/a/t-0 and in {tmp_path}/b/t-0"):
+        Broker(tmp_path, 2).start()
+    assert ".kafka_cleanshutdown" in first.names()  # the refusal costs no recovery
+
+
+# Creation
+
+
+def test_a_new_log_goes_where_the_fewest_are(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 3)
+    broker.start()
+    homes = [broker.create(TopicPartition("t", partition)).directory for partition in range(6)]
+    assert [Path(home).parent.name for home in homes] == ["a", "b", "c", "a", "b", "c"]
+    broker.directories.delete(TopicPartition("t", 1))
+    assert broker.create(U0).directory == f"{broker.paths[1]}/u-0"
+
+
+def test_a_directory_that_fails_at_a_creation_is_passed_over(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    broker.start()
+    broker.disk.broken.add(f"{broker.paths[0]}/t-0")
+    assert broker.create(T0).directory == f"{broker.paths[1]}/t-0"
+    assert broker.watcher.failed == [(broker.paths[0], [])]
+    with pytest.raises(StorageError, match=f"the log of t-1 may be in {broker.paths[0]}, which is offline"):
+        broker.create(T1, is_new=False)
+    broker.disk.broken.add(broker.paths[1])
+    with pytest.raises(StorageError, match="no log directory takes the log of t-1"):
+        broker.create(T1)
+
+
+def test_the_names_of_new_logs_are_made_durable_together(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.start()
+    for partition in range(50):
+        broker.create(TopicPartition("t", partition))
+    assert broker.worker.run() == 2
+
+
+# Deletion
+
+
+def test_a_deleted_log_is_renamed_at_once_and_removed_later(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, file_delete_delay_ms=60_000)
+    directories = broker.start()
+    append(broker.create(T0), b"one")
+    broker.create(U0)
+    directories.delete(T0)
+    assert directories.get(T0) is None
+    assert broker.partitions() == [f"t-0.{1:032x}-delete", "u-0"]
+    broker.worker.run()
+    assert broker.checkpoint("recovery-point-offset-checkpoint") == ["u 0 0"]
+    broker.create(T0)  # the topic is made anew meanwhile
+    broker.worker.wait(59_999)
+    assert len(broker.partitions()) == 3
+    broker.worker.wait(1)
+    assert broker.partitions() == ["t-0", "u-0"]
+
+
+def test_deleting_what_is_not_there(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    directories.delete(T0)
+    log = broker.create(U0)
+    directories.fail(log, StorageError("broken"))
+    with pytest.raises(StorageError, match="may be in"):
+        directories.delete(T0)
+
+
+def test_a_deletion_that_the_disk_refuses(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = broker.create(T0)
+    broker.disk.broken.add(log.directory)
+    with pytest.raises(StorageError, match="could not be deleted"):
+        directories.delete(T0)
+    assert directories.offline() == [broker.paths[0]]
+
+
+def test_a_deleted_log_leaves_the_cleaners_checkpoint(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "a")
+    broker = Broker(tmp_path)
+    broker.start().delete(TopicPartition("s-compact", 0))
+    broker.worker.run()
+    assert (tmp_path / "a" / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+# Failures
+
+
+def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    a, b, a1 = broker.create(T0), broker.create(U0), broker.create(T1)
+    directories.fail(a, StorageError("the disk is gone"))
+    directories.fail(a1, StorageError("the disk is gone"))
+    assert broker.watcher.failed == [(broker.paths[0], [T0, T1])]
+    assert (directories.get(T0), directories.get(U0)) == (None, b)
+    assert (directories.offline(), directories.online()) == ([broker.paths[0]], [broker.paths[1]])
+    assert broker.watcher.all_failed == 0
+    append(b, b"one")
+    directories.fail(b, StorageError("gone too"))
+    assert broker.watcher.all_failed == 1
+
+
+def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = broker.create(T0)
+    append(log, b"one")
+    flushed: list[bool] = []
+    broker.worker.run()
+    broker.disk.broken.add(broker.paths[0])
+    directories.flush(log, NOW, lambda: flushed.append(True))
+    directories.checkpoint_recovery_points()
+    broker.worker.run()
+    assert broker.watcher.failed == [(broker.paths[0], [T0])]
+    assert flushed == []
+
+
+def test_work_for_a_directory_that_failed_meanwhile_is_not_done(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = broker.create(T0)
+    directories.checkpoint_recovery_points()
+    directories.fail(log, StorageError("gone"))
+    broker.worker.run()
+    assert "recovery-point-offset-checkpoint" not in broker.names()
+
+
+def test_a_retention_pass_goes_on_after_a_failure(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=130, retention_bytes=100)
+    directories = broker.start()
+    logs = [broker.create(topic_partition) for topic_partition in (T0, U0, T1)]
+    for log in logs:
+        for _ in range(5):
+            append(log, bytes(50))
+    broker.disk.broken.add(logs[0].directory)
+    ends = {log.topic_partition: log.log_end_offset for log in logs}
+    assert directories.retention_pass(NOW, lambda topic_partition: ends[topic_partition]) == 4
+    assert directories.offline() == [broker.paths[0]]
+    assert logs[1].log_start_offset == 4
+
+
+# What timers and requests ask for
+
+
+def test_logs_are_flushed_when_their_time_has_come(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, flush_ms=1000)
+    directories = broker.start()
+    log = broker.create(T0)
+    append(log, b"one")
+    directories.flush_due(NOW + 999)
+    broker.worker.run()
+    assert log.recovery_point == 0
+    directories.flush_due(NOW + 1000)
+    broker.worker.run()
+    assert (log.recovery_point, log.last_flush_ms) == (1, NOW + 1000)
+
+
+def test_a_flush_of_what_is_durable_is_done_at_once(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    directories = broker.start()
+    log = broker.create(T0)
+    append(log, b"one")
+    done: list[int] = []
+    directories.flush(log, NOW, lambda: done.append(1))
+    broker.worker.run()
+    directories.flush(log, NOW, lambda: done.append(2))
+    assert done == [1, 2]
+
+
+def test_new_settings_reach_the_logs_of_their_topic(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    directories = broker.start()
+    t, u = broker.create(T0), broker.create(U0)
+    old = broker.config
+    broker.config = type(old)(retention_ms=5)
+    directories.reconfigure("t")
+    assert (t.config.retention_ms, u.config) == (5, old)
+
+
+def test_descriptions(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log, other = broker.create(T0), broker.create(U0)
+    append(log, b"one", b"two")
+    directories.fail(other, StorageError("gone"))
+    a, b = directories.describe(lambda topic_partition: 5)
+    assert (a.directory, a.error) == (broker.paths[0], ErrorCode.NONE)
+    assert 0 < a.usable_bytes <= a.total_bytes
+    assert a.replicas == [(T0, log.size, 3, False)]
+    assert b == (broker.paths[1], ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, [])
+    broker.disk.broken.add(broker.paths[0])
+    assert directories.describe(zero_watermark)[0].error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.watcher.all_failed == 1
+
+
+def test_workers_load_directories_side_by_side(tmp_path: Path) -> None:
+    first = Broker(tmp_path, 2)
+    first.start()
+    for partition in range(6):
+        first.create(TopicPartition("t", partition))
+    first.stop()
+    again = Broker(tmp_path, 2)
+    again.directories.open()
+    again.directories.claim(IDENTITY)
+    given: dict[str, int] = {}
+
+    def run_all(jobs: object) -> None:
+        assert isinstance(jobs, dict)
+        given.update({directory: len(of_directory) for directory, of_directory in jobs.items()})
+        one_by_one({directory: list(reversed(of_directory)) for directory, of_directory in jobs.items()})
+
+    again.directories.load(NOW, run_all, lambda *progress: again.progress.append(progress))
+    assert given == {again.paths[0]: 3, again.paths[1]: 3}
+    assert sorted(again.progress) == [(path, done, 3) for path in again.paths for done in (1, 2, 3)]

@@ -1,0 +1,203 @@
+"""The small files of a log directory: checkpoints, meta.properties, names of partition directories."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.log_directories.support import T0, T1, Worker
+from txbroker.errors import StartError
+from txbroker.log import clean_shutdown, meta_properties
+from txbroker.log.checkpoint_file import CheckpointFile
+from txbroker.log.checkpoints import OFFSET_MAX, MalformedCheckpoint, format_offsets, parse_offsets
+from txbroker.log.coalesced import Coalesced
+from txbroker.log.directory_names import Fate, PartitionDirectory, parse, with_fate
+from txbroker.log.disk import OsDisk
+from txbroker.log.meta_properties import Identity
+from txbroker.log.values import at_once
+from txbroker.names import TopicPartition
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
+
+# Offset checkpoints
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*-checkpoint")), ids=lambda path: path.name)
+def test_kafkas_checkpoints_are_read_and_written_as_they_were(path: Path) -> None:
+    content = path.read_bytes()
+    assert format_offsets(parse_offsets(content)) == content
+
+
+def test_a_checkpoint() -> None:
+    assert parse_offsets(b"0\n2\na-b 0 7\nc 12 0\n") == {TopicPartition("a-b", 0): 7, TopicPartition("c", 12): 0}
+    assert parse_offsets(b"") == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"1\n0\n", "version 1"),
+        (b"0\n", "the line that counts"),
+        (b"0\n2\nt 0 1\n", "announces 2 entries and holds 1"),
+        (b"0\n0\nt 0 1\n", "announces 0 entries and holds 1"),
+        (b"0\n1\nt 0\n", "line 3 has 2 fields"),
+        (b"0\n1\nt 0 -1\n", "'-1' is not a number"),
+        (b"0\n1\nt 0 9223372036854775808\n", "is not a number"),
+        (b"0\n1\nt 2147483648 0\n", "is not a number"),
+        (b"0\n1\nt 0 1_0\n", "'1_0' is not a number"),
+        (b"0\n99999999999999999999\n", "is not a number"),
+        (b"0\n1\n\xff 0 1\n", "byte 4 is not UTF-8"),
+        (b"garbage", "'garbage' is not a number"),
+        (bytes(100), "is not a number"),
+    ],
+)
+def test_what_is_no_checkpoint(content: bytes, reason: str) -> None:
+    with pytest.raises(MalformedCheckpoint, match=reason):
+        parse_offsets(content)
+
+
+partitions = st.builds(TopicPartition, st.text("az09._-", min_size=1, max_size=9), st.integers(0, 99))
+
+
+@given(st.dictionaries(partitions, st.integers(0, OFFSET_MAX)))
+def test_offsets_survive(offsets: dict[TopicPartition, int]) -> None:
+    assert parse_offsets(format_offsets(offsets)) == offsets
+
+
+@given(st.binary(max_size=30) | st.from_regex(rb"0\n[0-9]\n([a-z]{0,3} [0-9]{0,3}[ \n]){0,4}", fullmatch=True))
+@example(b"0\n1\n\x1c 0 1")
+def test_any_bytes_are_a_checkpoint_or_malformed(content: bytes) -> None:
+    with contextlib.suppress(MalformedCheckpoint):
+        assert all(offset >= 0 for offset in parse_offsets(content).values())
+
+
+def test_a_checkpoint_file_is_written_once_for_many_requests(tmp_path: Path) -> None:
+    worker, offsets, path = Worker(), {T0: 1}, tmp_path / "c"
+    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets)
+    file.request()
+    offsets[T0] = 2
+    file.request()
+    file.request()
+    assert worker.run() == 2
+    assert parse_offsets(path.read_bytes()) == {T0: 2}
+    path.unlink()
+    file.request()
+    assert worker.run() == 0  # nothing new to write
+    assert not path.exists()
+
+
+def test_a_write_that_comes_late_does_not_undo_the_last_one(tmp_path: Path) -> None:
+    worker, offsets, path = Worker(), {T0: 1}, tmp_path / "c"
+    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets)
+    file.request()
+    offsets[T0] = 2
+    file.write()
+    worker.run()
+    assert parse_offsets(path.read_bytes()) == {T0: 2}
+
+
+@pytest.mark.parametrize("content", [b"0\n1\n", b"\xff", b"0\n0\n" * 100])
+def test_a_malformed_file_is_ignored_with_a_warning(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.write_bytes(content)
+    assert CheckpointFile(OsDisk(), at_once, str(path), dict).read() == {}
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert str(path) in caplog.text
+
+
+def test_a_file_of_absurd_size_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    assert CheckpointFile(OsDisk(), at_once, str(path), dict).read() == {}
+    assert "is ignored: it has 1099511627776 bytes" in caplog.text
+
+
+def test_coalesced_work_that_has_nothing_to_do() -> None:
+    worker = Worker()
+    Coalesced(worker, lambda: None).request()
+    assert worker.run() == 0
+
+
+# meta.properties
+
+
+def test_kafkas_meta_properties() -> None:
+    assert meta_properties.parse((GOLDEN / "meta.properties").read_bytes(), "m") == Identity(1, "lvr4NfIWTo6tu8cpVcm0iw")
+
+
+def test_meta_properties_survive() -> None:
+    identity = Identity(1001, "lvr4NfIWTo6tu8cpVcm0iw")
+    assert meta_properties.parse(meta_properties.format_identity(identity), "m") == identity
+
+
+def test_meta_properties_without_ids() -> None:
+    assert meta_properties.parse(b"#\nversion=0\n", "m") == Identity(None, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"version=1\nnode.id=3\ncluster.id=x\ndirectory.id=y\n", "m belongs to KRaft node 3 .*choose another directory"),
+        (b"version=2\n", "m has version '2', and only version 0 is known"),
+        (b"", "m has version None"),
+        (b"version=0\nbroker.id=one\n", "m has broker.id=one, which is not a broker id"),
+        (b"version=0\nbroker.id=-3\n", "broker.id=-3"),
+        (b"version=0\nbroker.id=99999999999\n", "broker.id=99999999999"),
+        (b"\xff\xfe" + bytes(50), "m"),
+    ],
+)
+def test_meta_properties_that_are_refused(content: bytes, sentence: str) -> None:
+    with pytest.raises(StartError, match=sentence):
+        meta_properties.parse(content, "m")
+
+
+def test_two_files_together() -> None:
+    assert meta_properties.join(Identity(None, "c"), "a", Identity(2, None), "b") == Identity(2, "c")
+    with pytest.raises(StartError, match=r"a has broker.id=1 and b has broker.id=2; log.dirs must all belong to one broker"):
+        meta_properties.join(Identity(1, "c"), "a", Identity(2, "c"), "b")
+    with pytest.raises(StartError, match=r"a has cluster.id=c and b has cluster.id=d"):
+        meta_properties.join(Identity(1, "c"), "a", Identity(1, "d"), "b")
+
+
+def test_the_mark_of_a_clean_shutdown_is_kafkas() -> None:
+    assert clean_shutdown.content(-1) == (GOLDEN / ".kafka_cleanshutdown").read_bytes()
+
+
+# Names of directories
+
+
+@pytest.mark.parametrize(
+    ("name", "partition", "fate"),
+    [
+        ("t-0", T0, Fate.KEEP),
+        ("a-b-12", TopicPartition("a-b", 12), Fate.KEEP),
+        (f"t-1.{'0' * 32}-delete", T1, Fate.DELETE),
+        (f"t-1.{'f' * 32}-future", T1, Fate.FUTURE),
+        (f"t-1.{'0' * 32}-stray", T1, Fate.STRAY),
+        (f"t-1.{'0' * 32}-delete-0", TopicPartition(f"t-1.{'0' * 32}-delete", 0), Fate.KEEP),
+    ],
+)
+def test_partition_directories(name: str, partition: TopicPartition, fate: Fate) -> None:
+    assert parse(name) == PartitionDirectory(partition, fate)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["t", "-0", "t-", "t-x", "t-00", "t-2147483648", "t-0.short-delete", f"t-0.{'0' * 32}-gone", "remote-log-index-cache", "t-٣", ""],
+)
+def test_other_directories(name: str) -> None:
+    assert parse(name) is None
+
+
+@pytest.mark.parametrize("fate", [Fate.DELETE, Fate.FUTURE, Fate.STRAY])
+def test_a_long_topic_loses_its_end_and_not_its_partition(fate: Fate) -> None:
+    name = with_fate(TopicPartition("x" * 249, 17), fate, "0" * 32)
+    assert len(name) == 255
+    assert parse(name) is not None
+    assert with_fate(T0, fate, "0" * 32) == f"t-0.{'0' * 32}-{fate.value}"

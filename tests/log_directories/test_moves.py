@@ -1,0 +1,424 @@
+"""Moving logs between directories: what arrives is what was there, whatever happens on the way."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.log_directories.support import NOW, T0, T1, TOPIC_ID, U0, Broker, Crash, CrashingDisk, append, content, zero_watermark
+from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log import moves
+from txbroker.log.copies import CURRENT_COPY
+from txbroker.log.log import Log
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few batches, so that a move takes many."""
+    monkeypatch.setattr(moves, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(moves, "LAST_BYTES_MAX", 150)
+
+
+def filled(broker: Broker, batches: int = 20) -> Log:
+    log = broker.create(T0)
+    for number in range(batches):
+        append(log, b"%d" % number, b"x" * 20)
+    broker.worker.run()
+    return log
+
+
+def finish(broker: Broker) -> Log:
+    """Let the workers end the move; the log that is in use then."""
+    broker.worker.run()
+    moved = broker.directories.get(T0)
+    assert moved is not None
+    return moved
+
+
+def check_arrived(broker: Broker, expected: bytes) -> Log:
+    moved = finish(broker)
+    assert moved.directory == f"{broker.paths[1]}/t-0"
+    assert content(moved) == expected
+    assert broker.watcher.moved == {T0: moved}
+    assert moved.topic_id == TOPIC_ID
+    assert [name.split(".")[0] for name in broker.partitions("a")] == ["t-0"]  # the old one, to be removed
+    assert broker.partitions("a")[0].endswith("-delete")
+    broker.worker.wait(60_000)
+    assert (broker.partitions("a"), broker.partitions("b")) == ([], ["t-0"])
+    assert not (broker.root / "b" / "t-0" / CURRENT_COPY).exists()
+    return moved
+
+
+def test_a_log_moves_with_all_that_it_holds(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    expected = content(log)
+    directories.move(T0, broker.paths[1], NOW)
+    assert directories.get(T0) is log
+    moved = check_arrived(broker, expected)
+    assert (moved.log_start_offset, moved.log_end_offset) == (0, 40)
+    assert len(moved.segments) > 1
+    append(moved, b"more")
+    broker.stop()
+    assert broker.checkpoint("recovery-point-offset-checkpoint", "b") == ["t 0 41"]
+    assert broker.checkpoint("recovery-point-offset-checkpoint", "a") == []
+    again = Broker(tmp_path, 2).start().get(T0)
+    assert again is not None
+    assert again.log_end_offset == 41
+
+
+def test_an_empty_log_moves(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    broker.create(T0).truncate_fully_at(7, now_ms=NOW)
+    directories.move(T0, broker.paths[1], NOW)
+    moved = check_arrived(broker, b"")
+    assert (moved.log_start_offset, moved.log_end_offset) == (7, 7)
+
+
+def test_what_is_appended_on_the_way_arrives_too(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    directories.move(T0, broker.paths[1], NOW)
+    number = 0
+    while not broker.watcher.moved:
+        assert broker.worker.run(1) == 1
+        if not broker.watcher.moved and number < 30:
+            append(log, b"new %d" % number)
+            number += 1
+    assert number > 3
+    check_arrived(broker, content(log))
+
+
+def test_a_log_that_begins_in_the_middle_of_a_batch(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = filled(broker)
+    log.advance_start(5)
+    expected = content(log)
+    directories.move(T0, broker.paths[1], NOW)
+    moved = check_arrived(broker, expected)
+    assert moved.log_start_offset == 5
+    assert moved.segments[0].base_offset == 4
+
+
+def test_a_truncation_on_the_way_is_followed(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(4)
+    assert directories.describe(zero_watermark)[1].replicas[0].size > 0
+    log.truncate_to(6)
+    log.append(memoryview(bytearray(batch_of(b"another history"))), leader_epoch=3, now_ms=NOW)
+    check_arrived(broker, content(log))
+
+
+def test_a_new_epoch_that_overwrote_what_was_copied(tmp_path: Path, small_steps: None) -> None:
+    """The end of the log is where it was, but other records are there: the epochs tell."""
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = filled(broker, 10)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(3)
+    log.truncate_to(2)
+    while log.log_end_offset < 30:
+        log.append(memoryview(bytearray(batch_of(b"another", b"history"))), leader_epoch=2, now_ms=NOW)
+    check_arrived(broker, content(log))
+
+
+def batch_of(*values: bytes) -> bytes:
+    from txbroker.wire.records import Record, build
+
+    return build([Record(index, NOW, b"k", value) for index, value in enumerate(values)])
+
+
+def test_retention_on_the_way_is_followed(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=500, retention_bytes=600)
+    directories = broker.start()
+    log = filled(broker)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(1)
+    assert directories.retention_pass(NOW, lambda _: log.log_end_offset) > 0
+    moved = check_arrived(broker, content(log))
+    assert moved.log_start_offset == log.log_start_offset > 0
+
+
+def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = filled(broker, 3)
+    log.skip_to(100, NOW)
+    directories.move(T0, broker.paths[1], NOW)
+    moved = finish(broker)
+    assert moved is not log
+    assert moved.log_end_offset == 100
+    append(moved, b"next")
+    broker.stop()
+    again = Broker(tmp_path, 2).start().get(T0)
+    assert again is not None
+    assert again.log_end_offset == 101
+
+
+def test_a_move_is_shown(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = filled(broker)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(2)
+    a, b = directories.describe(zero_watermark)
+    assert a.replicas == [(T0, log.size, 0, False)]
+    ((topic_partition, size, lag, is_future),) = b.replicas
+    assert (topic_partition, is_future) == (T0, True)
+    assert 0 < size < log.size
+    assert 0 < lag < 40
+
+
+# What is asked for
+
+
+def test_what_cannot_be_moved(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 3)
+    directories = broker.start()
+
+    def refused(topic_partition: object, directory: str) -> ErrorCode:
+        with pytest.raises(BrokerError) as caught:
+            directories.move(T0, directory, NOW)
+        return caught.value.code
+
+    assert refused(T0, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert refused(T0, broker.paths[2]) == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert broker.create(T0).directory == f"{broker.paths[2]}/t-0"  # the choice was remembered
+    directories.fail(broker.create(U0), StorageError("broken"))
+    assert refused(T0, broker.paths[0]) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_moving_to_where_it_is_or_goes_already_changes_nothing(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    filled(broker)
+    directories.move(T0, broker.paths[0], NOW)
+    assert broker.partitions("b") == []
+    directories.move(T0, broker.paths[1], NOW)
+    directories.move(T0, broker.paths[1], NOW)
+    assert len(broker.partitions("b")) == 1
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_move_is_called_off_by_moving_back(tmp_path: Path, small_steps: None, steps: int) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = filled(broker)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(steps)
+    directories.move(T0, broker.paths[0], NOW)
+    assert finish(broker) is log
+    broker.worker.wait(60_000)
+    assert (broker.partitions("a"), broker.partitions("b")) == (["t-0"], [])
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_log_that_is_deleted_on_the_way_leaves_nothing(tmp_path: Path, small_steps: None, steps: int) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    filled(broker)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(steps)
+    directories.delete(T0)
+    broker.worker.run()
+    broker.worker.wait(60_000)
+    broker.worker.wait(60_000)
+    assert (broker.partitions("a"), broker.partitions("b")) == ([], [])
+    assert directories.logs() == {}
+
+
+def test_as_many_move_at_once_as_there_are_directories(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    logs = [T0, U0, T1]
+    for topic_partition in logs:
+        directories_of_new = broker.create(topic_partition)
+        append(directories_of_new, b"one")
+    broker.worker.run()
+    for topic_partition in logs:
+        there = directories.directory_of(topic_partition)
+        directories.move(topic_partition, next(path for path in broker.paths if path != there), NOW)
+    # Each of the moves that have begun waits for one job of a worker; the others are about the names of directories.
+    assert sum(move.started for move in directories._moves._moves.values()) == 2
+    broker.worker.run()
+    assert set(broker.watcher.moved) == set(logs)
+
+
+# Failures and crashes
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_disk_that_fails_on_the_way(tmp_path: Path, small_steps: None, broken: int, steps: int) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    expected = content(log)
+    directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(steps)
+    broker.disk.broken.add(broker.paths[broken])
+    if broken == 0:
+        directories.fail(log, StorageError("broken"))
+    broker.worker.run()
+    assert directories.offline() == [broker.paths[broken]]
+    if broken == 1:
+        assert directories.get(T0) is log
+        assert content(log) == expected
+    broker.crash()
+    broker.disk.broken.clear()
+    again = Broker(tmp_path, 2, segment_bytes=500)
+    again.start()
+    assert content(finish(again)) == expected
+
+
+def crash_during_a_move(broker: Broker, steps: int, appended: int) -> bytes:
+    """What the log held when the broker crashed after some steps of a move, with appends between them."""
+    broker.start()
+    log = filled(broker, 8)
+    broker.directories.move(T0, broker.paths[1], NOW)
+    for step in range(steps):
+        broker.worker.run(1)
+        if step < appended:
+            in_use = broker.directories.get(T0)
+            assert in_use is not None
+            append(in_use, b"on the way %d" % step)
+    in_use = broker.directories.get(T0)
+    assert in_use is not None
+    expected = content(in_use)
+    assert log is not None
+    broker.crash()
+    return expected
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.integers(0, 30), appended=st.integers(0, 12))
+def test_a_crash_at_any_moment_loses_nothing(tmp_path: Path, small_steps: None, steps: int, appended: int) -> None:
+    root = tmp_path / "broker"
+    shutil.rmtree(root, ignore_errors=True)
+    expected = crash_during_a_move(Broker(root, 2, segment_bytes=500), steps, appended)
+    again = Broker(root, 2, segment_bytes=500)
+    again.start()
+    found = again.directories.get(T0)
+    assert found is not None
+    assert content(found) == expected
+    moved = finish(again)
+    assert content(moved) == expected
+    again.worker.wait(60_000)
+    assert len(again.partitions("a")) + len(again.partitions("b")) == 1
+    again.crash()
+
+
+def test_a_crash_before_any_change_on_the_disk_loses_nothing(tmp_path: Path, small_steps: None) -> None:
+    changes = 0
+    while True:
+        root, disk = tmp_path / str(changes), CrashingDisk()
+        broker = Broker(root, 2, disk=disk, segment_bytes=500)
+        directories = broker.start()
+        expected = content(filled(broker, 8))
+        disk.changes_left = changes
+        try:
+            directories.move(T0, broker.paths[1], NOW)
+            broker.worker.run()
+            broker.worker.wait(60_000)
+        except Crash:
+            changes += 1
+        broker.crash()
+        again = Broker(root, 2, segment_bytes=500)
+        again.start()
+        found = finish(again)
+        assert content(found) == expected
+        again.worker.wait(60_000)
+        assert len(again.partitions("a")) + len(again.partitions("b")) == 1
+        again.crash()
+        if disk.changes_left >= 0:
+            break
+    assert changes > 10
+    assert found.directory == f"{broker.paths[1]}/t-0"
+
+
+def interrupted_swap(tmp_path: Path, marks: Callable[[Path, Path], None]) -> Broker:
+    """Both directories hold t-0, as when a crash came between the two renames."""
+    first = Broker(tmp_path, 2)
+    first.start()
+    append(first.create(T0), b"old")
+    first.stop()
+    old, new = tmp_path / "a" / "t-0", tmp_path / "b" / "t-0"
+    shutil.copytree(old, new)
+    marks(old, new)
+    return Broker(tmp_path, 2)
+
+
+@pytest.mark.parametrize("marked", [0, 1])
+def test_a_swap_that_a_crash_interrupted_is_finished(tmp_path: Path, marked: int) -> None:
+    broker = interrupted_swap(tmp_path, lambda *paths: (paths[marked] / CURRENT_COPY).touch())
+    log = broker.start().get(T0)
+    assert log is not None
+    assert log.directory == f"{broker.paths[marked]}/t-0"
+    broker.worker.run()
+    assert broker.partitions("ba"[marked]) == []
+
+
+def test_a_copy_whose_log_is_in_a_broken_directory_waits_for_it(tmp_path: Path, small_steps: None) -> None:
+    expected = crash_during_a_move(Broker(tmp_path, 2), 2, 0)
+    without = Broker(tmp_path, 2)
+    without.disk.broken.add(without.paths[0])
+    assert without.start().logs() == {}
+    without.worker.run()
+    assert len(without.partitions("b")) == 1
+    without.crash()
+    again = Broker(tmp_path, 2)
+    again.start()
+    assert content(finish(again)) == expected
+
+
+def test_a_copy_of_nothing_is_removed(tmp_path: Path, small_steps: None) -> None:
+    crash_during_a_move(Broker(tmp_path, 2), 2, 0)
+    shutil.rmtree(tmp_path / "a" / "t-0")
+    broker = Broker(tmp_path, 2)
+    assert broker.start().logs() == {}
+    broker.worker.run()
+    assert broker.partitions("b") == []
+
+
+def test_a_stop_in_the_middle_goes_on_at_the_next_start(tmp_path: Path, small_steps: None) -> None:
+    broker = Broker(tmp_path, 2)
+    broker.start()
+    log = filled(broker)
+    expected = content(log)
+    broker.directories.move(T0, broker.paths[1], NOW)
+    broker.worker.run(3)
+    broker.stop()
+    broker.worker.run()
+    assert broker.watcher.moved == {}
+    again = Broker(tmp_path, 2)
+    again.start()
+    assert content(finish(again)) == expected
+    assert again.watcher.moved
+
+
+def test_a_log_that_cannot_be_copied_stays_where_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(tmp_path, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    path = Path(log.directory, "00000000000000000000.log")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    directories.move(T0, broker.paths[1], NOW)
+    assert finish(broker) is log
+    assert f"t-0 stays in {broker.paths[0]}, it cannot be moved to {broker.paths[1]}" in caplog.text
+    assert directories.offline() == []
+    broker.worker.wait(60_000)
+    assert broker.partitions("b") == []
