@@ -299,7 +299,6 @@ BEAT = struct.pack(">hhih2sh1sih1sh", 12, 3, 1, 2, b"me", 1, b"g", 1, 1, b"m", -
         (struct.pack(">hhi", 12, 3, 1), "Heartbeat v3: "),
         (struct.pack(">hhih", 12, 3, 1, 30000), "Heartbeat v3: "),
         (struct.pack(">hhih2s", 12, 3, 1, 2, b"\xff\xfe"), "Heartbeat v3: "),
-        (BEAT + b"\0", "Heartbeat v3: "),
         *((BEAT[:end], "Heartbeat v3: ") for end in range(8, len(BEAT))),
     ],
 )
@@ -314,6 +313,12 @@ def test_nonsense_closes_with_one_line(frame: bytes, why: str, caplog: pytest.Lo
     assert len(caplog.records) == 1
     assert caplog.records[0].message.startswith("closing the connection of 10.0.0.9:5000")
     assert why in caplog.records[0].message
+
+
+def test_bytes_after_a_request_are_passed_over() -> None:
+    peer = Peer(Heartbeats(generation))
+    peer.send_raw(BEAT + b"\0\0\0")
+    assert [answered(reply) for reply in peer.replies()] == [(1, 1)]
 
 
 @settings(max_examples=300, deadline=None)

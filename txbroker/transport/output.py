@@ -30,6 +30,7 @@ PROBE_STEP = 256 * KIB
 TURN_BYTES = 4 * MIB
 
 Buffer = bytes | bytearray | memoryview
+_BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Region(Protocol):
@@ -104,16 +105,20 @@ class SendQueue:
         self.size += size
         run: list[Buffer] = []
         for part in parts:
-            if part.__class__ is bytes and len(part) <= PART_JOIN_MAX:
-                run.append(part)
-                continue
-            small = _small_bytes(part)
-            if small is None:
-                self._join(run)
-                run = []
-                self._chunks.append(part if isinstance(part, Buffer) else Stretch(part))
+            if isinstance(part, _BUFFERS):
+                if len(part) <= PART_JOIN_MAX:
+                    run.append(part)
+                    continue
+                chunk: Buffer | Stretch = part
             else:
-                run.append(small)
+                data = _read_small(part) if len(part) < REGION_READ_MAX else None
+                if data is not None:
+                    run.append(data)
+                    continue
+                chunk = Stretch(part)
+            self._join(run)
+            run = []
+            self._chunks.append(chunk)
         self._join(run)
 
     def _join(self, run: list[Buffer]) -> None:
@@ -155,18 +160,14 @@ class SendQueue:
         return head.warming()
 
 
-def _small_bytes(part: Buffer | Region) -> Buffer | None:
-    """The bytes of a part that is better copied; None for what is to be sent from where it is, or is not in the page cache."""
-    if isinstance(part, Buffer):
-        return part if len(part) <= PART_JOIN_MAX else None
-    length = len(part)
-    if length >= REGION_READ_MAX:
-        return None
+def _read_small(region: Region) -> Buffer | None:
+    """The bytes of a small region; None where the page cache does not hold them."""
+    length = len(region)
     if not length:
         return b""
     data = bytearray(length)
     try:
-        count = os.preadv(part.file.fileno(), [data], part.position, os.RWF_NOWAIT)
+        count = os.preadv(region.file.fileno(), [data], region.position, os.RWF_NOWAIT)
     except OSError:
         return None
     return data if count == length else None
