@@ -1,8 +1,8 @@
 """What the transport and a connection's protocol cost by themselves: handlers that do nothing, under a raw pipelined load.
 
-    python -m bench.transport [heartbeat|big-in|big-out|small-out|idle ...] [--seconds 5] [--buffers -1]
+    python -m bench.transport [heartbeat|heartbeat-1|big-in|big-out|small-out|idle ...] [--seconds 5] [--buffers -1]
 
-heartbeat: the smallest request and answer; 16 connections, 8 deep, and 1 deep. big-in: produces of 1 MB that are looked at no further.
+heartbeat, heartbeat-1: the smallest request and answer; 16 connections, 8 deep and 1 deep. big-in: produces of 1 MB that are looked at no further.
 big-out, small-out: fetches that answer with 1 MB, or 100 bytes, of one file. idle: the memory of 5,000 connections.
 """
 

@@ -25,7 +25,7 @@ class Limits:
     """max.connections.per.ip: beyond it, a connection is closed at once."""
 
     connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
-    """max.connections.per.ip.overrides, host names resolved."""
+    """max.connections.per.ip.overrides, by address."""
 
     idle_ms_max: int = 600_000
     """connections.max.idle.ms."""
