@@ -38,6 +38,7 @@ from txbroker.wire.schema import Request
 
 HARD_LIMIT_VERSION = 2  # up to here a client wants no more than it asked for, even if that is less than a batch
 V2_BATCH_VERSION = 4
+CURRENT_LEADER_VERSION = 12
 TOPIC_ID_VERSION = 13
 _MAGIC_0_VERSION_MAX = 1
 DOWN_CONVERTED_BYTES_MAX = 128 << 20  # what one partition's answer may decompress to while it is converted
@@ -141,7 +142,8 @@ class FetchHandler:
     def failed_item(self, item: FetchItem, error: BrokerError, version: int) -> PartitionData:
         """A partition's error; for a client at the wrong broker or epoch, with the leader that it should ask (KIP-951)."""
         data = _failure(item.partition, error)
-        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        wrong_leader = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if wrong_leader and version >= CURRENT_LEADER_VERSION:
             topic = self._image.topic_by_id(item.topic_id) if named_by_id(item) else self._image.topic(item.topic)
             known = None if topic is None else topic.partitions.get(item.partition)
             if known is not None:

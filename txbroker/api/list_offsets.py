@@ -22,6 +22,7 @@ from txbroker.wire.messages.list_offsets import (
 from txbroker.wire.schema import Request
 
 OLD_STYLE_VERSION = 0
+LEADER_EPOCH_VERSION = 4
 DEBUGGING_REPLICA = -2  # a reader that sees like a consumer, at any replica
 
 
@@ -51,7 +52,7 @@ class ListOffsetsHandler:
                     if context.api_version == OLD_STYLE_VERSION:
                         answers.append(_old_style(partition, wanted, isolation))
                     else:
-                        answers.append(_answer(partition, wanted, isolation))
+                        answers.append(_answer(partition, wanted, isolation, context.api_version))
                 except BrokerError as error:
                     answers.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code))
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -72,11 +73,13 @@ class ListOffsetsHandler:
         )
 
 
-def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None) -> ListOffsetsPartitionResponse:
+def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None, version: int) -> ListOffsetsPartitionResponse:
     found = partition.list_offset(wanted.timestamp, isolation)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
     if found is not None:
-        answer.timestamp, answer.offset, answer.leader_epoch = found
+        answer.timestamp, answer.offset, leader_epoch = found
+        if version >= LEADER_EPOCH_VERSION:
+            answer.leader_epoch = leader_epoch
     return answer
 
 

@@ -63,7 +63,7 @@ class Route:
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Any, RequestContext], Any] = handler.__call__
         self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
-        self.decode: Callable[[memoryview], Any] = decoder(request, version)
+        self.decode: Callable[[memoryview], Any] = decoder(request, version, exact=False)
         self.response = response_class(request)
         self.encode: Callable[[Any], list[Any]] = encoder(self.response, version)
         self.joins = True

@@ -9,18 +9,22 @@ from txbroker.wire.schema import Message
 
 M = TypeVar("M", bound=Message)
 
-_decoders: dict[tuple[type[Message], int], Callable[[memoryview], Any]] = {}
+_decoders: dict[tuple[type[Message], int, bool], Callable[[memoryview], Any]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[[Any], list[Any]]] = {}
 
 
-def decoder(cls: type[M], version: int) -> Callable[[memoryview], M]:
-    """The compiled decoder of one version: takes exactly one body, raises ProtocolError. ValueError for a version it lacks."""
-    made = _decoders.get((cls, version))
+def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[[memoryview], M]:
+    """The compiled decoder of one version: takes one body, raises ProtocolError. ValueError for a version it lacks.
+
+    Not `exact`, it passes over bytes after the message, as Kafka does with requests: librdkafka 2.16 sends three too many with
+    a Metadata v13 for all topics.
+    """
+    made = _decoders.get((cls, version, exact))
     if made is None:
         from txbroker.wire.decoders import make_decoder
 
         _check(cls, version)
-        made = _decoders[cls, version] = make_decoder(cls, version)
+        made = _decoders[cls, version, exact] = make_decoder(cls, version, exact=exact)
     return made
 
 

@@ -190,8 +190,11 @@ class _Decoder:
             self.source("return p")
 
 
-def make_decoder(cls: type[Message], version: int) -> Callable[[memoryview], Any]:
-    """A function that takes the whole body as a memoryview and returns the message, or raises ProtocolError."""
+def make_decoder(cls: type[Message], version: int, *, exact: bool) -> Callable[[memoryview], Any]:
+    """A function that takes the whole body as a memoryview and returns the message, or raises ProtocolError.
+
+    `exact`: bytes after the message are an error too.
+    """
     decoder = _Decoder(cls, version)
     source = decoder.source
     with source.block("def decode(b):"):
@@ -200,7 +203,7 @@ def make_decoder(cls: type[Message], version: int) -> Callable[[memoryview], Any
             decoder.struct(cls, "o")
         with source.block("except errors as error:"):
             source(f"raise ProtocolError('{cls.__name__} version {version} ends early or holds nonsense') from error")
-        with source.block("if p != e:"):
+        with source.block("if p != e:" if exact else "if p > e:"):
             source(f"raise ProtocolError('%d bytes too many after {cls.__name__} version {version}' % (e - p))")
         source("return o")
     done = 0
