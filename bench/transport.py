@@ -2,8 +2,8 @@
 
     python -m bench.transport [heartbeat|heartbeat-1|big-in|big-out|small-out|idle ...] [--seconds 5] [--buffers -1]
 
-heartbeat, heartbeat-1: the smallest request and answer; 16 connections, 8 deep and 1 deep. big-in: produces of 1 MB that are looked at no further.
-big-out, small-out: fetches that answer with 1 MB, or 100 bytes, of one file. idle: the memory of 5,000 connections.
+heartbeat, heartbeat-1: the smallest request and answer; 16 connections, 8 deep and 1 deep. big-in: produces of 1 MB that nobody
+looks into. big-out, small-out: fetches that answer with 1 MB, or 100 bytes, of one file. idle: the memory of 5,000 connections.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Measure the transport with handlers that do nothing.")
     parser.add_argument("modes", nargs="*", default=[*loads, "idle"])
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--buffers", type=int, default=100 * 1024, help="socket.send.buffer.bytes and socket.receive.buffer.bytes")
+    parser.add_argument("--buffers", type=int, default=-1, help="socket.send.buffer.bytes and socket.receive.buffer.bytes")
     options = parser.parse_args(arguments)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
