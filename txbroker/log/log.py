@@ -495,7 +495,8 @@ class Log:
         for segment in self.segments:
             if segment.seal():
                 self._unsynced.update(segment.index_paths())
-        if self.log_end_offset > self.log_start_offset and self._snapshots.take(self.producers, self.log_end_offset):
+        worth_it = self.log_end_offset > self.log_start_offset or len(self.producers)
+        if worth_it and self._snapshots.take(self.producers, self.log_end_offset):
             self._unsynced.update((self._snapshots.path(self.log_end_offset), self.directory))
         self.flush(now_ms)
         for segment in self.segments:

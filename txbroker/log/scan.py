@@ -102,6 +102,6 @@ class Walk:
                 self.problem = f"the file ends at position {start + len(chunk)}, before {self._end}"
                 return
             if scan.stop is Stop.CORRUPT or (scan.stop is Stop.TORN and scan.needed > self._end - self.position):
-                self.problem = scan.problem
+                self.problem = scan.problem.replace(f" at {self.position - start}", f" at position {self.position}")
                 return
             wanted = max(self._chunk_bytes, scan.needed)

@@ -1,0 +1,177 @@
+"""Offset, time and transaction indexes: against plain lists, and when their files are damaged."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
+from txbroker.errors import CorruptRecords
+from txbroker.log.disk import OsDisk
+from txbroker.log.offset_index import OffsetIndex
+from txbroker.log.time_index import TimeIndex
+from txbroker.log.txn_index import TxnIndex
+from txbroker.log.values import AbortedTransaction
+
+BASE = 1_000_000
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.lists(st.integers(1, 9), min_size=1, max_size=90)),
+        st.tuples(st.just("write"), st.just([])),
+        st.tuples(st.just("reopen"), st.just([])),
+        st.tuples(st.just("truncate"), st.lists(st.integers(-3, 900), min_size=1, max_size=1)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
+    with TemporaryDirectory() as directory:
+        path, disk = f"{directory}/x.index", OsDisk()
+        index, model = OffsetIndex(disk, path, BASE), [(BASE, 0)]
+        for step, numbers in steps:
+            if step == "add":
+                for number in numbers:
+                    model.append((model[-1][0] + number, model[-1][1] + 70 * number))
+                    index.make_room()
+                    index.add(*model[-1])
+            elif step == "write":
+                index.write_out()
+            elif step == "reopen":
+                index.write_out()
+                index = OffsetIndex(disk, path, BASE)
+            else:
+                model = [entry for entry in model if entry[0] < BASE + numbers[0]] or [(BASE, 0)]
+                index.truncate_to(BASE + numbers[0])
+            assert index.count == len(model) - 1
+            assert index.last == model[-1]
+            for offset in {model[len(model) // 2][0] + 1, model[-1][0], model[-1][0] + 10**10, model[-1][0] - 1, BASE, BASE + 20, BASE - 5}:
+                assert index.lookup(offset) == max((position for known, position in model if known <= offset), default=0)
+        index.write_out()
+        expected = b"".join(struct.pack(">II", offset - BASE, position) for offset, position in model[1:])
+        assert not expected or Path(path).read_bytes() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
+    with TemporaryDirectory() as directory:
+        path, disk = f"{directory}/x.timeindex", OsDisk()
+        index, model = TimeIndex(disk, path, BASE), [(-1, BASE)]
+        for step, numbers in steps:
+            if step == "add":
+                for number in numbers:
+                    index.make_room()
+                    index.add(model[-1][0], model[-1][1] + 1)  # not later than what is known: left out
+                    model.append((model[-1][0] + number, model[-1][1] + 3 * number))
+                    index.add(*model[-1])
+            elif step == "write":
+                index.write_out()
+            elif step == "reopen":
+                index.write_out()
+                index = TimeIndex(disk, path, BASE)
+            else:
+                model = [(-1, BASE), *(entry for entry in model[1:] if entry[1] < BASE + numbers[0])]
+                index.truncate_to(BASE + numbers[0])
+            assert index.count == len(model) - 1
+            assert index.last == model[-1]
+            for timestamp in {model[len(model) // 2][0] + 1, model[-1][0], model[-1][0] + 10**12, model[-1][0] - 1, -1, 0, 17}:
+                assert index.lookup(timestamp) == max(offset for known, offset in model if known <= max(timestamp, -1))
+        index.write_out()
+        expected = b"".join(struct.pack(">qI", timestamp, offset - BASE) for timestamp, offset in model[1:])
+        assert not expected or Path(path).read_bytes() == expected
+
+
+def test_an_untouched_index_is_neither_read_nor_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
+    fill(log, 40)
+    log.close(NOW)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    log = open_log(tmp_path)
+    log.close(NOW)
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+
+def test_sparse_entries_are_where_the_interval_puts_them(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=300)
+    size = append_and_measure(tmp_path)
+    fill(log, 30)
+    log.close(NOW)
+    every = 300 // size + 1  # an entry for the first batch after more than 300 bytes without one
+    content = (tmp_path / f"{0:020d}.index").read_bytes()
+    assert list(struct.iter_unpack(">II", content)) == [(offset, offset * size) for offset in range(every, 30, every)]
+    content = (tmp_path / f"{0:020d}.timeindex").read_bytes()
+    times = [(NOW + offset, offset) for offset in range(every, 30, every)]
+    assert list(struct.iter_unpack(">qI", content)) == [*times, *([(NOW + 29, 29)] if times[-1][1] != 29 else [])]
+
+
+def append_and_measure(tmp_path: Path) -> int:
+    log = open_log(tmp_path / "measured")
+    fill(log, 1)
+    return log.size
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "torn": lambda path: os.truncate(path, path.stat().st_size - 3),
+    "empty": lambda path: os.truncate(path, 0),
+    "preallocated": lambda path: os.truncate(path, 1200),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "ones": lambda path: path.write_bytes(b"\x7f" * path.stat().st_size),
+    "noise": lambda path: corrupt(path, 8, b"\x00\x00\x01\x07\x00\x00\x0f\xff" * 3),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("base", [0, 12])
+def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str, base: int) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    for number in range(60):
+        if number == 12:
+            log.roll(NOW)
+        append(log, f"{number}".encode().ljust(30), timestamp=NOW + number)
+    expected = rows(log)
+    log.close(NOW)
+    DAMAGE[damage](tmp_path / f"{base:020d}{suffix}")
+    log = open_log(tmp_path)
+    if damage == "noise" and suffix == ".timeindex":  # entries of the right shape that lie cannot be told from others
+        assert rows(log) == expected
+        return
+    assert log.log_end_offset == 60
+    for offset in reversed(range(60)):
+        assert values(log, offset)[0] == expected[offset][3]
+    for offset in range(60):
+        assert log.offset_for_timestamp(NOW + offset) == (NOW + offset, offset, 0)
+    append(log, b"more")
+    log.close(NOW)
+    assert values(open_log(tmp_path))[-1] == b"more"
+
+
+def test_transaction_index(tmp_path: Path) -> None:
+    path = tmp_path / "x.txnindex"
+    index = TxnIndex(OsDisk(), str(path))
+    assert index.entries == []
+    assert not path.exists()
+    made = [AbortedTransaction(5, 1, 3, 4), AbortedTransaction(6, 0, 7, 8)]
+    for entry in made:
+        index.append(entry)
+    assert path.stat().st_size == 68
+    assert TxnIndex(OsDisk(), str(path)).entries == made
+    index.truncate_to(7)
+    assert TxnIndex(OsDisk(), str(path)).entries == index.entries == made[:1]
+    for content in (b"x", bytes(33), struct.pack(">hqqqq", 1, 5, 1, 3, 4), struct.pack(">hqqqq", 0, 5, 4, 3, 4)):
+        path.write_bytes(content)
+        broken = TxnIndex(OsDisk(), str(path))
+        assert not broken.sound
+        with pytest.raises(CorruptRecords):
+            _ = broken.entries

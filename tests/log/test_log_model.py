@@ -1,0 +1,171 @@
+"""The log beside a plain list of records: whatever is done to it, and whenever the process or the machine stops."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.log.support import NOW, ForgetfulDisk, Row, append, open_log, rows
+from txbroker.log.log import Log
+from txbroker.wire.compression import Codec
+
+
+class LogMachine(RuleBasedStateMachine):
+    """`model`: all records from the log's start on. `producer`: what an idempotent client knows of its sequences."""
+
+    log: Log
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(mkdtemp(prefix="log-model-"))
+        self.disk = ForgetfulDisk(self.directory)
+        self.model: list[Row] = []
+        self.start = 0
+        self.end = 0
+        self.now = NOW
+        self.sequence = 0
+        self.sent: list[tuple[int, int, int]] = []  # sequence, count, first offset of acknowledged batches of the producer
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.directory)
+
+    @initialize(segment_bytes=st.integers(350, 900), interval=st.sampled_from([0, 100, 4096]))
+    def begin(self, segment_bytes: int, interval: int) -> None:
+        self.options = {"segment_bytes": segment_bytes, "index_interval_bytes": interval, "retention_ms": -1, "file_delete_delay_ms": 0}
+        self.log = open_log(self.directory / "log", disk=self.disk, **self.options)
+
+    def reopen(self, *, clean: bool, recovery_point: int = 0) -> None:
+        self.log = open_log(
+            self.directory / "log",
+            disk=self.disk,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=self.start,
+            now_ms=self.now,
+            **self.options,
+        )
+
+    @rule(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4), step_ms=st.integers(-3, 3), codec=st.sampled_from(list(Codec)))
+    def append(self, sizes: list[int], step_ms: int, codec: Codec) -> None:
+        content = [bytes([65 + size % 26]) * size for size in sizes]
+        self.now += 1
+        found = append(self.log, *content, timestamp=self.now, step_ms=step_ms, codec=codec, now_ms=self.now)
+        assert found.first_offset == self.end
+        self.remember(content, step_ms)
+
+    def remember(self, content: list[bytes], step_ms: int) -> None:
+        self.model += [(self.end + index, self.now + index * step_ms, b"k", value) for index, value in enumerate(content)]
+        self.end += len(content)
+
+    @rule(count=st.integers(1, 3))
+    def produce(self, count: int) -> None:
+        content = [b"idempotent"] * count
+        self.now += 1
+        options = {"producer_id": 77, "producer_epoch": 0, "base_sequence": self.sequence, "timestamp": self.now}
+        found = append(self.log, *content, now_ms=self.now, **options)  # type: ignore[arg-type]
+        assert (found.first_offset, found.duplicate) == (self.end, False)
+        self.sent.append((self.sequence, count, self.end))
+        self.sequence += count
+        self.remember(content, 0)
+
+    @precondition(lambda self: self.sent and self.sent[-1][2] >= self.start)
+    @rule()
+    def produce_again(self) -> None:
+        """A client that saw no answer sends its last batch again."""
+        sequence, count, offset = self.sent[-1]
+        found = append(self.log, *([b"idempotent"] * count), producer_id=77, producer_epoch=0, base_sequence=sequence)
+        assert (found.duplicate, found.first_offset, found.last_offset) == (True, offset, offset + count - 1)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(self.now)
+
+    @rule(back=st.integers(0, 12))
+    def truncate(self, back: int) -> None:
+        target = max(self.start, self.end - back)
+        cut = self.log.truncate_to(target)
+        assert cut == (target < self.end)
+        self.lose(self.log.log_end_offset)
+        assert self.end <= target
+
+    def lose(self, end: int) -> None:
+        """Everything from `end` on is gone."""
+        self.end = end
+        self.start = min(self.start, end)
+        self.model = [row for row in self.model if row[0] < end]
+        self.sent = [batch for batch in self.sent if batch[2] + batch[1] <= end]
+        self.sequence = self.sent[-1][0] + self.sent[-1][1] if self.sent else 0
+
+    @rule(forward=st.integers(0, 9))
+    def delete_records(self, forward: int) -> None:
+        target = min(self.end, self.start + forward)
+        self.log.advance_start(target)
+        self.forget(target)
+
+    def forget(self, start: int) -> None:
+        self.start = start
+        self.model = [row for row in self.model if row[0] >= start]
+
+    @rule(retention_bytes=st.integers(0, 3000), behind=st.integers(0, 4))
+    def delete_expired(self, retention_bytes: int, behind: int) -> None:
+        config = self.log.config
+        self.log.reconfigure(open_log(self.directory / "x", retention_ms=-1, retention_bytes=retention_bytes).config)
+        high_watermark = max(self.start, self.end - behind)
+        self.log.delete_expired(self.now, high_watermark)
+        self.log.reconfigure(config)
+        assert self.start <= self.log.log_start_offset <= max(self.start, high_watermark)
+        self.forget(self.log.log_start_offset)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush(self.now)
+        assert self.log.recovery_point == self.end
+
+    @rule()
+    def restart(self) -> None:
+        self.log.close(self.now)
+        self.reopen(clean=True)
+
+    @rule(point=st.integers(0, 30))
+    def kill(self, point: int) -> None:
+        """The process ends, the page cache stays: nothing is lost."""
+        self.reopen(clean=False, recovery_point=min(point, self.log.recovery_point))
+
+    @rule(seed=st.integers(0, 2**32))
+    def lose_power(self, seed: int) -> None:
+        """The machine stops: what was not synced may be gone, from some byte on."""
+        durable = self.log.recovery_point
+        chance = random.Random(seed)
+        self.disk.crash(chance)
+        self.reopen(clean=False, recovery_point=chance.choice([durable, 0]))
+        assert durable <= self.log.log_end_offset <= self.end
+        self.lose(self.log.log_end_offset)
+
+    @rule(back=st.integers(0, 40), bytes_max=st.integers(1, 600))
+    def read(self, back: int, bytes_max: int) -> None:
+        start = max(self.start, self.end - back)
+        assert rows(self.log, start, bytes_max=bytes_max) == [row for row in self.model if row[0] >= start]
+
+    @rule(back=st.integers(0, 15))
+    def look_up(self, back: int) -> None:
+        timestamp = self.now - back
+        expected = next(((row[1], row[0]) for row in self.model if row[1] >= timestamp), None)
+        found = self.log.offset_for_timestamp(timestamp)
+        assert (found and found[:2]) == expected
+
+    @invariant()
+    def ends_agree(self) -> None:
+        if hasattr(self, "log"):
+            assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
+            assert self.log.recovery_point <= self.end
+            assert self.log.size == sum(path.stat().st_size for path in (self.directory / "log").glob("*.log"))
+
+
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

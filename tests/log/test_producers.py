@@ -1,0 +1,333 @@
+"""Idempotent and transactional producers: what is a duplicate, what is refused, what survives a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.support import NOW, append, batch, committed_rows, corrupt, end_transaction, marker, names, open_log, values
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.log.log import Log
+from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
+from txbroker.log.producers import SEQUENCE_MAX, ProducerBatch, ProducerState
+from txbroker.log.values import Appended, Origin
+
+ID = 4000
+
+
+def send(log: Log, sequence: int, *, count: int = 1, epoch: int = 0, producer_id: int = ID, transactional: bool = False) -> Appended:
+    content = [f"{sequence + index}".encode() for index in range(count)]
+    return append(log, *content, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
+
+
+def refused(code: ErrorCode, log: Log, sequence: int, *, count: int = 1, epoch: int = 0, transactional: bool = False) -> None:
+    end = log.log_end_offset
+    with pytest.raises(BrokerError) as caught:
+        send(log, sequence, count=count, epoch=epoch, transactional=transactional)
+    assert caught.value.code is code
+    assert log.log_end_offset == end
+
+
+def test_the_last_five_batches_are_known_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    first = [send(log, sequence, count=2) for sequence in range(0, 14, 2)]
+    for again, sequence in zip(first[2:], range(4, 14, 2), strict=True):
+        found = send(log, sequence, count=2)
+        assert found.duplicate
+        assert (found.first_offset, found.last_offset) == (again.first_offset, again.last_offset)
+    assert log.log_end_offset == 14
+    for sequence in (0, 2):  # too long ago to be known
+        refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=2)
+    for sequence, count in ((4, 1), (5, 2), (4, 4), (13, 2), (15, 1)):  # neither a repetition nor the next
+        refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=count)
+    assert not send(log, 14).duplicate
+
+
+def test_sequences_wrap(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, SEQUENCE_MAX - 2, count=2)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 0)
+    assert send(log, SEQUENCE_MAX, count=3).first_offset == 2  # 2^31-1, 0, 1
+    assert send(log, SEQUENCE_MAX, count=3).duplicate
+    assert not send(log, 2).duplicate
+    send(log, 3)
+    log.close(NOW)
+    log = open_log(tmp_path)
+    assert send(log, 3).duplicate
+    send(log, 4)
+
+
+def test_epochs(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 17, epoch=3)  # an unknown producer may begin anywhere: its earlier records may be gone
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 18, epoch=2)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 17, epoch=2)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 18, epoch=4)
+    assert not send(log, 0, epoch=4).duplicate
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 18, epoch=3)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 18, epoch=4)
+    assert send(log, 0, epoch=4).duplicate
+    assert not send(log, 0, epoch=4, producer_id=ID + 1).duplicate
+
+
+def test_a_duplicate_on_a_topic_of_log_append_time_tells_the_first_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_log_append=True)
+    options: dict[str, Any] = {"producer_id": ID, "producer_epoch": 0, "base_sequence": 0}
+    append(log, b"a", now_ms=NOW, **options)
+    again = append(log, b"a", now_ms=NOW + 5, **options)
+    assert (again.duplicate, again.append_time_ms) == (True, NOW)
+
+
+def test_coordinators_have_no_sequences(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    options: dict[str, Any] = {"producer_id": ID, "transactional": True}
+    for _ in range(3):
+        append(log, b"offsets", producer_epoch=1, origin=Origin.COORDINATOR, **options)
+    assert log.log_end_offset == 3
+    with pytest.raises(BrokerError) as caught:
+        append(log, b"offsets", producer_epoch=0, origin=Origin.COORDINATOR, **options)
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_silent_producers_expire_but_for_open_transactions(tmp_path: Path) -> None:
+    log = open_log(tmp_path, producer_id_expiration_ms=1000)
+    send(log, 0)
+    send(log, 0, producer_id=ID + 1, transactional=True)
+    assert log.expire_producers(NOW + 999) == 0
+    assert log.expire_producers(NOW + 1000) == 1
+    assert [state.producer_id for state in log.producers] == [ID + 1]
+    assert not send(log, 0).duplicate
+    log.close(NOW)
+    log = open_log(tmp_path, producer_id_expiration_ms=1000, now_ms=NOW + 1000)
+    assert [state.producer_id for state in log.producers] == [ID + 1]
+
+
+# Transactions
+
+
+def test_the_last_stable_offset_waits_for_the_earliest_open_transaction(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, b"plain")
+    send(log, 0, producer_id=1, transactional=True)  # at 1
+    send(log, 0, producer_id=2, transactional=True)  # at 2
+    append(log, b"plain")
+    assert log.last_stable_offset(4) == 1
+    assert log.last_stable_offset(1) == 1
+    end_transaction(log, 1, committed=True)  # at 4
+    assert log.last_stable_offset(4) == 1  # the marker is not replicated
+    assert log.last_stable_offset(5) == 2
+    end_transaction(log, 2, committed=False)  # at 5
+    assert log.last_stable_offset(5) == 2
+    assert log.last_stable_offset(6) == 6
+    assert log.aborted_transactions(0, 6) == [(2, 2, 5, 6)]
+    assert log.aborted_transactions(0, 2) == []
+    assert log.aborted_transactions(6, 7) == []
+    assert log.aborted_transactions(5, 7) == [(2, 2, 5, 6)]
+    assert [row[0] for row in committed_rows(log)] == [0, 1, 3]
+
+
+def test_markers_are_fenced(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, epoch=2, transactional=True)
+    for options, code in (
+        ({"epoch": 1, "coordinator_epoch": 5}, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ({"epoch": 2, "coordinator_epoch": 5}, None),
+        ({"epoch": 2, "coordinator_epoch": 4}, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ):
+        end = log.log_end_offset
+        if code is None:
+            end_transaction(log, ID, committed=True, **options)
+            continue
+        with pytest.raises(BrokerError) as caught:
+            end_transaction(log, ID, committed=True, **options)
+        assert caught.value.code is code
+        assert log.log_end_offset == end
+    end_transaction(log, ID, committed=False, epoch=2, coordinator_epoch=6)  # nothing was open: nothing was aborted
+    assert log.aborted_transactions(0, 99) == []
+    assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset
+
+
+def test_a_plain_write_within_an_open_transaction_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, transactional=True)
+    refused(ErrorCode.INVALID_TXN_STATE, log, 1)
+    send(log, 1, transactional=True)
+    end_transaction(log, ID, committed=True)
+    send(log, 2)
+
+
+def test_a_new_epoch_of_the_marker_begins_sequences_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, transactional=True)
+    end_transaction(log, ID, committed=False, epoch=1)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 1, transactional=True)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 1, epoch=1, transactional=True)
+    send(log, 0, epoch=1, transactional=True)
+
+
+STEP = st.tuples(st.sampled_from(["send", "commit", "abort", "plain", "roll", "close", "kill", "replicate"]), st.integers(1, 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEP, max_size=30))
+def test_transactions_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
+    """What read_committed consumers see is what was committed, whatever happens to segments and processes in between."""
+    path = tmp_path_factory.mktemp("log")
+    log, follower = open_log(path / "leader"), open_log(path / "follower")
+    sequences, open_since = dict.fromkeys((1, 2, 3), 0), dict[int, int]()
+    outcome: dict[int, str] = {}  # offset -> how it ended
+    for step, producer_id in steps:
+        if step == "send":
+            offset = send(log, sequences[producer_id], producer_id=producer_id, transactional=True).first_offset
+            sequences[producer_id] += 1
+            open_since.setdefault(producer_id, offset)
+            outcome[offset] = f"open {producer_id}"
+        elif step in ("commit", "abort"):
+            end_transaction(log, producer_id, committed=step == "commit")
+            open_since.pop(producer_id, None)
+            outcome = {offset: step if state == f"open {producer_id}" else state for offset, state in outcome.items()}
+        elif step == "plain":
+            outcome[append(log, b"plain").first_offset] = "commit"
+        elif step == "roll":
+            log.roll(NOW)
+        elif step == "replicate":
+            missing = log.read(follower.log_end_offset, 10**6, offset_end=log.log_end_offset, whole_first_batch=True).region.read()
+            follower.append_replicated(memoryview(bytearray(missing)), now_ms=NOW)
+        else:
+            if step == "close":
+                log.close(NOW)
+            log = open_log(path / "leader", clean=step == "close")
+        stable = min(open_since.values(), default=log.log_end_offset)
+        assert log.last_stable_offset(log.log_end_offset) == stable
+        committed = [offset for offset, state in outcome.items() if state == "commit" and offset < stable]
+        assert [row[0] for row in committed_rows(log)] == committed
+    for producer_id, sequence in sequences.items():
+        if sequence:
+            assert send(log, sequence - 1, producer_id=producer_id, transactional=True).duplicate
+    while follower.log_end_offset < log.log_end_offset:
+        missing = log.read(follower.log_end_offset, 10**6, offset_end=log.log_end_offset, whole_first_batch=True).region.read()
+        follower.append_replicated(memoryview(bytearray(missing)), now_ms=NOW)
+    assert committed_rows(follower) == committed_rows(log)
+
+
+# Snapshots
+
+STATES = st.lists(
+    st.tuples(
+        st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, SEQUENCE_MAX), st.integers(1, 1000), st.integers(0, 2**40),
+        st.integers(-1, 2**50), st.integers(-1, 100), st.integers(-1, 2**40),
+    ),
+    max_size=20,
+)  # fmt: skip
+
+
+def described(states: list[ProducerState]) -> list[tuple[object, ...]]:
+    return [(s.producer_id, s.epoch, list(s.batches), s.last_timestamp, s.coordinator_epoch, s.txn_first_offset) for s in states]
+
+
+@given(STATES)
+def test_snapshots_give_back_what_they_were_made_of(rows: list[tuple[int, ...]]) -> None:
+    states = []
+    for producer_id, epoch, first, count, offset, timestamp, coordinator_epoch, txn_first_offset in rows:
+        state = ProducerState(producer_id)
+        state.epoch, state.last_timestamp = epoch, timestamp
+        state.coordinator_epoch, state.txn_first_offset = coordinator_epoch, txn_first_offset
+        state.batches.append(ProducerBatch(first, first + count - 1 & SEQUENCE_MAX, offset, offset + count - 1, timestamp))
+        states.append(state)
+    assert described(parse_snapshot(format_snapshot(states))) == described(states)
+
+
+def test_every_damaged_snapshot_is_told(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)
+    content = format_snapshot(log.producers)
+    for at in range(len(content)):
+        for broken in (content[:at], content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]):
+            with pytest.raises(CorruptRecords):
+                parse_snapshot(broken)
+
+
+def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_batches(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(6):
+        send(log, sequence)
+        if sequence % 2:
+            log.roll(NOW)
+    log.close(NOW)
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 4, 6)]
+    for offset in (6, 4):
+        corrupt(tmp_path / f"{offset:020d}.snapshot", 20, b"\xff\xff")
+        log = open_log(tmp_path)
+        assert send(log, 5).duplicate
+        assert not (tmp_path / f"{offset:020d}.snapshot").exists()
+
+
+def test_snapshots_come_and_go_with_their_segments(tmp_path: Path) -> None:
+    log = open_log(tmp_path, retention_bytes=0, file_delete_delay_ms=0)
+    for sequence in range(4):
+        send(log, sequence)
+        log.roll(NOW)
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (1, 2, 3, 4)]
+    log.delete_expired(NOW, 2)
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
+    log.truncate_to(3)
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 4)
+    send(log, 3)
+    log.close(NOW)
+    (tmp_path / f"{0:020d}.snapshot").write_bytes(b"stray")
+    log = open_log(tmp_path)
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
+    log.truncate_fully_at(100, now_ms=NOW)
+    assert names(tmp_path, ".snapshot") == []
+    assert not send(log, 3).duplicate
+
+
+def test_producers_outlive_their_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path, retention_bytes=0)
+    send(log, 0)
+    log.advance_start(1)
+    log.close(NOW)
+    log = open_log(tmp_path, log_start_offset=1, retention_bytes=0)
+    assert send(log, 0).duplicate
+    send(log, 1)
+    log.delete_expired(NOW, 2)
+    log.close(NOW)
+    log = open_log(tmp_path, log_start_offset=2)
+    assert log.log_start_offset == 2
+    assert send(log, 1).duplicate
+
+
+def test_producers_are_as_they_were_after_a_truncation(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(6):
+        send(log, sequence)
+        if sequence == 2:
+            log.roll(NOW)
+    send(log, 0, producer_id=7, transactional=True)
+    log.truncate_to(5)
+    assert log.last_stable_offset(5) == 5
+    assert send(log, 4).duplicate
+    assert send(log, 3).duplicate
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 6)
+    assert send(log, 5).first_offset == 5
+    assert values(log)[-1] == b"5"
+
+
+def test_a_control_batch_that_is_no_marker_does_no_harm(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, transactional=True)
+    odd = bytearray(bytes(batch(b"\0\0\0\0\0\0", key=b"\0\0\0\x09", producer_id=ID, producer_epoch=0, transactional=True, control=True)))
+    log.append(memoryview(odd), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    assert log.last_stable_offset(2) == 0
+    short = batch(b"", key=b"\0", producer_id=ID, producer_epoch=0, transactional=True, control=True, base_offset=2)
+    log.append_replicated(short, now_ms=NOW)
+    log = open_log(tmp_path, clean=False)
+    assert log.log_end_offset == 3
+    assert log.last_stable_offset(3) == 0
+    with pytest.raises(BrokerError):
+        log.append(marker(ID, committed=True), leader_epoch=0, now_ms=NOW)
