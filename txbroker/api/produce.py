@@ -19,9 +19,11 @@ from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log.values import RejectedRecords
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -132,8 +134,15 @@ class ProduceHandler:
 
 
 def _failure(index: int, error: BrokerError) -> PartitionProduceResponse:
+    rejected = error.record_errors if isinstance(error, RejectedRecords) else ()
     return PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=-1, log_append_time_ms=-1, log_start_offset=-1, error_message=error.message
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        record_errors=[BatchIndexAndErrorMessage(batch_index=r.batch_index, batch_index_error_message=r.message) for r in rejected],
+        error_message=error.message,
     )
 
 
