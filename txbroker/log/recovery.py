@@ -75,9 +75,9 @@ class Loader:
 
     def load(self) -> Loaded:
         """StorageError when the disk fails."""
-        self._disk.make_directory(self._directory)
-        self._tidy_up()
-        self._find_segments()
+        if not self._disk.is_directory(self._directory):
+            self._disk.make_directory(self._directory)
+        self._find_segments(self._tidy_up())
         self._leader_epochs = LeaderEpochs(self._disk, self._directory)
         if not self._segments:
             self._begin_at(self._log_start_offset)
@@ -112,9 +112,11 @@ class Loader:
 
     # Files
 
-    def _tidy_up(self) -> None:
-        """Finish or undo what a crash interrupted: deletions, cleanings, swaps."""
-        names = [(name, parsed) for name in self._disk.names(self._directory) if (parsed := parse_name(name)) is not None]
+    def _tidy_up(self) -> list[tuple[int, str]]:
+        """Finish or undo what a crash interrupted: deletions, cleanings, swaps. The files that are left, as (offset, suffix)."""
+        names = self._parsed_names()
+        if not any(mark for _, (_, _, mark) in names):
+            return [(offset, suffix) for _, (offset, suffix, _) in names]
         cleaned = [offset for _, (offset, _, mark) in names if mark == CLEANED]
         swaps: list[str] = []
         for name, (offset, _, mark) in names:
@@ -129,6 +131,10 @@ class Loader:
                     swaps.append(name)
         if swaps:
             self._finish_swaps(swaps)
+        return [(offset, suffix) for _, (offset, suffix, mark) in self._parsed_names() if not mark]
+
+    def _parsed_names(self) -> list[tuple[str, tuple[int, str, str]]]:
+        return [(name, parsed) for name in self._disk.names(self._directory) if (parsed := parse_name(name)) is not None]
 
     def _finish_swaps(self, names: list[str]) -> None:
         """Put complete new segments in the place of those whose offsets they cover."""
@@ -154,17 +160,9 @@ class Loader:
             end = entry.header.last_offset + 1
         return parsed[0], end
 
-    def _find_segments(self) -> None:
-        logs: set[int] = set()
-        others: list[tuple[int, str]] = []
-        for name in self._disk.names(self._directory):
-            parsed = parse_name(name)
-            if parsed is None or parsed[2]:
-                continue
-            if parsed[1] == LOG:
-                logs.add(parsed[0])
-            else:
-                others.append((parsed[0], parsed[1]))
+    def _find_segments(self, names: list[tuple[int, str]]) -> None:
+        logs = {offset for offset, suffix in names if suffix == LOG}
+        others = [(offset, suffix) for offset, suffix in names if suffix != LOG]
         self._segments = [self._segment(offset) for offset in sorted(logs)]
         with_aborted = {offset for offset, suffix in others if suffix == TXN_INDEX}
         for segment in self._segments:
