@@ -115,7 +115,6 @@ def test_a_write_that_ends_after_the_next_rebalance_began_changes_nothing():
     assert waiting[0].error == E.REBALANCE_IN_PROGRESS
     driver.complete_write()
     assert driver.group.state is GroupState.PREPARING_REBALANCE
-    assert driver.group.roster[leader].assignment == b""
 
 
 def test_a_leader_that_repeats_itself_while_its_assignment_is_written_changes_nothing():
@@ -286,6 +285,17 @@ def test_the_last_member_leaves_an_empty_generation_behind():
     assert (record.protocol_type, record.state_ms) == ("consumer", driver.now_ms)
 
 
+def test_a_member_that_leaves_while_it_waits_is_answered():
+    driver = Driver()
+    _, follower = driver.completing(None, None)
+    syncing = driver.sync(follower)
+    driver.leave(follower)
+    assert syncing[0].error == E.UNKNOWN_MEMBER_ID
+    joining = driver.join(member_id_required=False)
+    driver.leave("c-3")
+    assert joining[0].error == E.UNKNOWN_MEMBER_ID
+
+
 def test_leaving_makes_the_others_rebalance():
     driver = Driver()
     leader, follower = driver.stable(None, None)
@@ -340,6 +350,16 @@ def test_ids_given_out_in_a_stable_or_empty_group_end_without_a_rebalance():
     driver.advance(1)
     assert not driver.group.has_pending
     assert driver.group.state is GroupState.STABLE
+
+
+def test_ids_given_out_end_in_their_own_time():
+    driver = Driver()
+    driver.stable(None)
+    driver.join(session_timeout_ms=15_000)
+    driver.advance(14_999)
+    assert driver.group.has_pending
+    driver.advance(1)
+    assert not driver.group.has_pending
 
 
 def test_ids_given_out_are_bounded():
@@ -422,6 +442,30 @@ def test_a_session_ends_without_heartbeats_and_lasts_with_them():
     assert driver.group.state is GroupState.EMPTY
 
 
+def test_a_shorter_session_counts_at_once():
+    driver = Driver()
+    leader, follower = driver.stable(None, None)
+    driver.join(leader, session_timeout_ms=1_000)
+    driver.join(follower, session_timeout_ms=1_000)
+    driver.sync(leader)
+    driver.advance(999)
+    assert driver.heartbeat(leader) == E.NONE
+    driver.advance(1)
+    assert driver.heartbeat(leader) == E.REBALANCE_IN_PROGRESS
+    assert driver.heartbeat(follower) == E.UNKNOWN_MEMBER_ID
+
+
+def test_a_session_starts_anew_with_each_generation():
+    driver = Driver()
+    leader, follower = driver.stable(None, None)
+    driver.join(leader)
+    driver.advance(SESSION_MS - 1)
+    driver.heartbeat(follower)
+    driver.join(follower)
+    driver.advance(SESSION_MS - 1)
+    assert driver.heartbeat(leader) == E.NONE
+
+
 @pytest.mark.parametrize("alive", ["commit", "sync"])
 def test_commits_and_syncs_count_as_heartbeats(alive):
     driver = Driver()
@@ -465,14 +509,16 @@ def test_a_new_member_waits_no_longer_than_five_minutes():
 
 def test_members_that_never_sync_are_removed_after_the_rebalance_timeout():
     driver = Driver()
-    leader, lazy = driver.completing(None, None)
+    leader, lazy = driver.stable(None, None)
+    driver.join(leader, rebalance_timeout_ms=12_300)
+    driver.join(lazy, rebalance_timeout_ms=12_300)
     driver.sync(leader, {})
     assert driver.group.state is GroupState.STABLE
-    for _ in range(REBALANCE_MS // 5_000):
+    for _ in range(123):
         assert lazy in driver.group.roster
         driver.heartbeat(leader)
         driver.heartbeat(lazy)
-        driver.advance(5_000)
+        driver.advance(100)
     assert lazy not in driver.group.roster
     assert driver.heartbeat(leader) == E.REBALANCE_IN_PROGRESS
 
@@ -525,6 +571,17 @@ def test_members_that_come_back_to_an_empty_group_do_not_extend_the_delay():
     assert [a[0].generation_id for a in answers] == [3, 3]
 
 
+def test_what_extended_one_first_rebalance_does_not_extend_the_next():
+    driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
+    for _ in range(2):
+        driver.join(member_id_required=False, rebalance_timeout_ms=3_000)
+    driver.advance(3_000)
+    driver.leave("c-1", "c-2")
+    answers = driver.join(member_id_required=False)
+    driver.advance(3_000)
+    assert answers[0].generation_id == 3
+
+
 def test_everybody_may_leave_during_the_first_rebalance():
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
     answers = driver.join(member_id_required=False)
@@ -544,6 +601,15 @@ def test_a_full_group_takes_nobody_new():
     assert (answer.error, answer.member_id) == (E.GROUP_MAX_SIZE_REACHED, "")
     driver.join(first)
     assert driver.join(second)[0].generation_id == 2
+
+
+def test_an_id_that_was_given_out_is_void_once_the_group_is_full():
+    driver = Driver(GroupConfig(initial_rebalance_delay_ms=0, size_max=1))
+    (given,) = driver.join()
+    driver.join(member_id_required=False)
+    driver.advance(0)
+    assert driver.join(given.member_id)[0].error == E.GROUP_MAX_SIZE_REACHED
+    assert not driver.group.has_pending
 
 
 def test_the_last_to_join_are_shed_from_a_group_that_is_too_large():
@@ -686,6 +752,17 @@ def test_a_static_member_that_returns_before_it_synced_still_has_to_sync():
     for _ in range(20):
         driver.advance(5_000)
         assert driver.heartbeat(leader) == driver.heartbeat(answer.member_id, instance="i") == E.NONE
+
+
+def test_a_static_member_that_returns_and_never_syncs_is_removed():
+    driver = Driver()
+    leader, _ = driver.completing(None, "i")
+    driver.sync(leader, {})
+    (answer,) = driver.join(group_instance_id="i")
+    for _ in range(REBALANCE_MS // 5_000):
+        assert driver.heartbeat(leader) == driver.heartbeat(answer.member_id, instance="i") == E.NONE
+        driver.advance(5_000)
+    assert driver.heartbeat(answer.member_id, instance="i") == E.UNKNOWN_MEMBER_ID
 
 
 # Endings and restarts

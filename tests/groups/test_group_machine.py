@@ -204,6 +204,8 @@ class GroupMachine(RuleBasedStateMachine):
         if deadlines:
             assert self.driver.wake_ms is not None
             assert self.driver.wake_ms <= min(deadlines)
+        if group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE):
+            assert not group._unsynced and group._sync_deadline_ms is None
         # Only a write keeps a synced generation from being stable, and writes end by themselves.
         if group.state is GroupState.COMPLETING_REBALANCE and not group._unsynced:
             assert self.driver.writes

@@ -367,8 +367,9 @@ class Group:
     def _prepare_rebalance(self, why: str, now_ms: int) -> None:
         """Begin to collect members. A group that was empty waits a while for more of them (KIP-134)."""
         if self.state is COMPLETING:
-            self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
-        self._forget_unsynced()
+            self._refuse_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        self._unsynced.clear()
+        self._sync_deadline_ms = None
         timeout_ms = self.roster.rebalance_timeout_ms
         if self.state is EMPTY:
             delay_ms = self._config.initial_rebalance_delay_ms
@@ -386,7 +387,6 @@ class Group:
         if until_ms is not None and self._grew and now_ms < until_ms and self._config.initial_rebalance_delay_ms:
             self._grew = False
             rebalance.deadline_ms = min(now_ms + self._config.initial_rebalance_delay_ms, until_ms)
-            self._wake_by(rebalance.deadline_ms)
         else:
             self._complete_join(now_ms)
 
@@ -401,7 +401,6 @@ class Group:
             self._remove(member, "it did not join again in time")
         if len(self.roster) and not self.roster.elect_joined_leader():
             self._rebalance = _Rebalance(now_ms + max(self.roster.rebalance_timeout_ms, RETRY_MS_MIN))
-            self._wake_by(self._rebalance.deadline_ms)
             log.info("group %s: no member joined the rebalance, waiting on", self.group_id)
             return
         self._rebalance = None
@@ -409,7 +408,6 @@ class Group:
 
     def _start_generation(self, now_ms: int) -> None:
         self.generation += 1
-        self._forget_unsynced()
         self.protocol_name = self.roster.select_protocol() if len(self.roster) else None
         self.subscribed_topics = self._find_subscribed_topics()
         log.info("group %s: generation %d has %d members", self.group_id, self.generation, len(self.roster))
@@ -457,18 +455,14 @@ class Group:
         if not self._unsynced:
             self._sync_deadline_ms = None
 
-    def _forget_unsynced(self) -> None:
-        self._unsynced.clear()
-        self._sync_deadline_ms = None
-
     def _sync_timed_out(self, now_ms: int) -> None:
-        for member_id in list(self._unsynced):
+        for member_id in self._unsynced:
             self._remove(self.roster[member_id], "it did not sync in time")
         self._prepare_rebalance("members did not sync in time", now_ms)
 
     def _assignment_written(self, assignments: dict[str, bytes], error: ErrorCode, now_ms: int) -> None:
         if error:
-            self._drop_assignments(error, now_ms)
+            self._refuse_assignments(error, now_ms)
             self._prepare_rebalance(f"the assignment could not be written: {error.name}", now_ms)
             return
         for member in self.roster:
@@ -476,9 +470,8 @@ class Group:
             self._answer_sync(member, self._assignment_of(member), now_ms)
         self._move_to(STABLE, now_ms)
 
-    def _drop_assignments(self, error: ErrorCode, now_ms: int) -> None:
+    def _refuse_assignments(self, error: ErrorCode, now_ms: int) -> None:
         for member in self.roster:
-            member.assignment = b""
             self._answer_sync(member, SyncAnswer(error=error), now_ms)
 
     def _assignment_of(self, member: Member) -> SyncAnswer:
@@ -526,7 +519,6 @@ class Group:
         log.info("group %s: member %s is out: %s", self.group_id, member.member_id, why)
         self._answer_join(member, JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, SyncAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID), None)
-        self._has_synced(member.member_id)
         self.roster.remove(member)
 
     def _forget(self, member_id: str) -> None:
