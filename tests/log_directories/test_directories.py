@@ -532,4 +532,15 @@ def test_workers_load_directories_side_by_side(tmp_path: Path) -> None:
 
     again.directories.load(NOW, run_all, lambda *progress: again.progress.append(progress))
     assert given == {again.paths[0]: 3, again.paths[1]: 3}
-    assert sorted(again.progress) == [(path, done, 3) for path in again.paths for done in (1, 2, 3)]
+    assert sorted(again.progress) == [(path, 3, 3) for path in again.paths]
+
+
+def test_a_recovery_tells_its_progress(tmp_path: Path) -> None:
+    first = Broker(tmp_path)
+    first.start()
+    for partition in range(20):
+        first.create(TopicPartition("t", partition))
+    first.crash()
+    again = Broker(tmp_path)
+    again.start()
+    assert again.progress == [(again.paths[0], done, 20) for done in range(2, 22, 2)]

@@ -117,7 +117,7 @@ class LogDirectories:
         self._for_each_online(lambda directory: directory.claim(identity))
 
     def load(self, now_ms: int, run_all: RunAll, progress: Progress) -> None:
-        """Open every log. `progress(directory, done, total)` is called from workers.
+        """Open every log. `progress(directory, done, total)` is called from workers: at the end, at every tenth of a recovery.
 
         StartError when a partition is in two directories, or when none is left to serve.
         """

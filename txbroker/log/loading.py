@@ -151,8 +151,8 @@ class Loading:
         self._count()
 
     def _count(self) -> None:
-        """Say how far it is: to `progress` always, in the log at every tenth of a recovery."""
+        """Say how far it is: at the end, and at every tenth of a recovery, which may take long."""
         done, total = next(self._numbers), self._total
-        self._progress(self.directory.path, done, total)
-        if not self.directory.was_clean and done * 10 // total != (done - 1) * 10 // total:
-            logger.info("recovered %d of %d logs of %s", done, total, self.directory.path)
+        tenth = done * 10 // total != (done - 1) * 10 // total
+        if done == total or (tenth and not self.directory.was_clean):
+            self._progress(self.directory.path, done, total)
