@@ -19,6 +19,7 @@ from txbroker.cluster.memory_tree import MemoryTrees
 from txbroker.cluster.node_data import BrokerRegistration, PartitionState, RegisteredEndpoint, decode_state
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.cluster.tree import Tree
+from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -44,7 +45,9 @@ class FakeBroker:
     def __init__(self, broker_id: int, tree: Tree, cluster: FakeCluster) -> None:
         self.id = broker_id
         self.tree = tree
+        self.epoch: int | None = None
         self.image = ClusterImage()
+        self.roles: dict[TopicPartition, tuple[int, int]] = {}  # leader and leader epoch of the replicas here
         self.roles_error: Callable[[TopicPartition], int] = lambda _: 0
         self.stop_error: Callable[[TopicPartition], int] = lambda _: 0
         self.controller = Controller(
@@ -58,6 +61,10 @@ class FakeBroker:
         )
 
     def answer(self, request: ControllerRequest) -> Response:
+        """As a broker does; a request for another start of it, or of a replaced controller, is refused."""
+        stale = request.broker_epoch != self.epoch and self.epoch is not None
+        if stale or request.controller_epoch < self.image.controller_epoch:
+            return refusal(request)
         if isinstance(request, UpdateMetadataRequest):
             self.image.apply(request)
             return UpdateMetadataResponse(error_code=0)
@@ -68,6 +75,10 @@ class FakeBroker:
     def _answer_roles(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         topics = []
         for topic in request.topic_states:
+            for p in topic.partition_states:
+                topic_partition = TopicPartition(topic.topic_name, p.partition_index)
+                if not self.roles_error(topic_partition):
+                    self.roles[topic_partition] = (p.leader, p.leader_epoch)
             errors = [
                 LeaderAndIsrPartitionError(
                     partition_index=p.partition_index,
@@ -79,6 +90,9 @@ class FakeBroker:
         return LeaderAndIsrResponse(error_code=0, topics=topics)
 
     def _answer_stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        for topic in request.topic_states:
+            for p in topic.partition_states:
+                self.roles.pop(TopicPartition(topic.topic_name, p.partition_index), None)
         errors = [
             StopReplicaPartitionError(
                 topic_name=topic.topic_name,
@@ -89,6 +103,14 @@ class FakeBroker:
             for p in topic.partition_states
         ]
         return StopReplicaResponse(error_code=0, partition_errors=errors)
+
+
+def refusal(request: ControllerRequest) -> Response:
+    if isinstance(request, UpdateMetadataRequest):
+        return UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    if isinstance(request, LeaderAndIsrRequest):
+        return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=[])
 
 
 class FakeCluster:
@@ -123,7 +145,7 @@ class FakeCluster:
 
     def start_on(self, broker_id: int, tree: Tree) -> None:
         broker = self.brokers[broker_id] = FakeBroker(broker_id, tree, self)
-        self.result(register(tree, broker_id, registration(broker_id), 1234))
+        broker.epoch = self.result(register(tree, broker_id, registration(broker_id), 1234))
         self.result(broker.controller.start())
 
     @property

@@ -203,6 +203,35 @@ def test_topic_and_its_deletion_appear_together() -> None:
     assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
 
 
+@pytest.mark.parametrize("turns", range(0, 40, 3))
+def test_a_deletion_that_is_read_before_its_topic(turns: int) -> None:
+    """While a step takes long, a topic is created and asked to be deleted behind another deletion: that must not be dropped."""
+    cluster = cluster_of(1)
+    creation = cluster.admin.create(new_topic("big", *[(1,)] * 20))
+    for _ in range(turns):
+        cluster.turns.step()
+    cluster.observer.create(paths.deletion("unknown"))
+    cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
+    cluster.observer.create(paths.deletion("t"))
+    cluster.result(creation)
+    assert cluster.result(cluster.observer.children(paths.TOPICS)) == ["big"]
+    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_deletion_that_is_asked_for_while_a_controller_takes_over(turns: int) -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("old", (1,), (1,))
+    cluster.observer.delete(paths.CONTROLLER)
+    for _ in range(turns):
+        cluster.turns.step()
+    cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
+    cluster.observer.create(paths.deletion("t"))
+    cluster.turns.run()
+    assert cluster.result(cluster.observer.children(paths.TOPICS)) == ["old"]
+    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+
+
 def test_deletion_waits_for_a_broker_that_is_down() -> None:
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (1, 2))

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from txbroker.cluster.controller_requests import ControllerRequest
@@ -63,7 +63,7 @@ class _Queue:
             return
         request = self._waiting.popleft()
         self._in_flight = True
-        answer = self._send(self._broker_id, request)
+        answer = maybeDeferred(self._send, self._broker_id, request)
         answer.addCallbacks(lambda response: self._answer(request, response), lambda failure: self._lost(request, failure))
 
     def _answer(self, request: ControllerRequest, response: Response) -> None:

@@ -69,8 +69,8 @@ class ControllerTerm:
         """Take over the cluster as it is."""
         await self._ensure_features()
         self.context.brokers = await self._read_brokers()
+        asked = await self._read_deletions()  # before the topics: whoever asks later for a new one is heard by the watch
         await self._read_new_topics()
-        asked = await self._read_deletions()
         self.context.deleting.update(asked & self.context.topics.keys())
         self.context.states = await self._nodes.read(self.context.partitions())
         self._announce_brokers()

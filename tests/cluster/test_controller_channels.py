@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from txbroker.cluster.controller_channels import Channels
+from txbroker.cluster.controller_requests import ControllerRequest
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from txbroker.wire.schema import Response
+
+OK = UpdateMetadataResponse(error_code=0)
+
+
+class World:
+    """Sends are kept until the test answers them; requests are told apart by their controller epoch."""
+
+    def __init__(self) -> None:
+        self.flying: list[tuple[int, int, Deferred[Response]]] = []
+        self.answered: list[tuple[int, int]] = []
+        self.channels = Channels(self.send, lambda broker, request, _: self.answered.append((broker, request.controller_epoch)))
+
+    def send(self, broker_id: int, request: ControllerRequest) -> Deferred[Response]:
+        if request.controller_epoch < 0:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.flying.append((broker_id, request.controller_epoch, Deferred()))
+        return self.flying[-1][2]
+
+    def put(self, broker_id: int, *numbers: int) -> None:
+        for number in numbers:
+            self.channels.put(broker_id, UpdateMetadataRequest(controller_id=1, controller_epoch=number, live_brokers=[]))
+
+    def sent(self) -> list[tuple[int, int]]:
+        return [(broker, number) for broker, number, _ in self.flying]
+
+
+def test_each_broker_has_one_request_in_flight_in_order() -> None:
+    world = World()
+    world.put(1, 10, 11)
+    world.put(2, 20)
+    assert world.sent() == [(1, 10), (2, 20)]
+    world.flying[0][2].callback(OK)
+    assert world.sent() == [(1, 10), (2, 20), (1, 11)]
+    assert world.answered == [(1, 10)]
+
+
+def test_a_lost_request_does_not_hold_up_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.put(1, 10, -1, 11)
+    world.flying[0][2].errback(OSError("gone"))
+    assert world.sent() == [(1, 10), (1, 11)]
+    assert world.answered == []
+    assert "UpdateMetadataRequest did not reach broker 1: gone" in caplog.text
+    assert "STALE_CONTROLLER_EPOCH" in caplog.text
+
+
+def test_a_dropped_broker_is_neither_sent_to_nor_heard() -> None:
+    world = World()
+    world.put(1, 10, 11)
+    world.channels.drop(1)
+    world.put(1, 12)
+    world.flying[0][2].callback(OK)
+    assert world.sent() == [(1, 10), (1, 12)]
+    world.flying[1][2].callback(OK)
+    assert world.answered == [(1, 12)]
+
+
+def test_after_the_end_nothing_is_sent() -> None:
+    world = World()
+    world.put(1, 10, 11)
+    world.channels.close()
+    world.flying[0][2].callback(OK)
+    assert world.sent() == [(1, 10)]
+    assert world.answered == []

@@ -1,0 +1,157 @@
+"""Brokers that start and die at any moment, topics that are created, enlarged and deleted meanwhile: in the end all is well.
+
+Between two actions only some of what is queued runs, so that everything may meet everything half-done. The seed decides all.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from tests.cluster.brokers import FakeBroker, FakeCluster, registration
+from txbroker.cluster import paths
+from txbroker.cluster.broker_ids import register
+from txbroker.cluster.node_data import PartitionState, decode_state, decode_topic
+from txbroker.cluster.topics import NewTopic
+from txbroker.names import TopicPartition
+
+BROKERS = (1, 2, 3)
+TOPICS = ("a", "b")
+
+ACTIONS = [
+    *[("start", broker) for broker in BROKERS] * 2,
+    *[("kill", broker) for broker in BROKERS],
+    *[(kind, topic) for topic in TOPICS for kind in ("create", "create", "enlarge", "delete")],
+    ("depose", None),
+]
+
+
+class Simulation:
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.epochs: dict[tuple[bytes, int], PartitionState] = {}
+
+    def act(self, kind: str, what: object) -> None:
+        if kind == "start" and what not in self.cluster.brokers:
+            self.start(int(str(what)))
+        elif kind == "kill" and what in self.cluster.brokers:
+            self.cluster.trees.expire(self.cluster.brokers.pop(int(str(what))).tree)
+        elif kind == "create":
+            topic = NewTopic(name=str(what), partition_count=2, replication_factor=max(1, min(2, len(self.cluster.brokers))))
+            self.ignoring(self.cluster.admin.create(topic))
+        elif kind == "enlarge":
+            self.ignoring(self.cluster.admin.create_partitions(str(what), 3))
+        elif kind == "delete":
+            self.ignoring(self.cluster.admin.delete(str(what)))
+        elif kind == "depose":
+            self.ignoring(self.cluster.observer.delete(paths.CONTROLLER))
+
+    def start(self, broker_id: int) -> None:
+        tree = self.cluster.trees.session()
+        broker = self.cluster.brokers[broker_id] = FakeBroker(broker_id, tree, self.cluster)
+        started: Deferred[Any] = register(tree, broker_id, registration(broker_id), 1)
+
+        def registered(epoch: int) -> Deferred[None]:
+            broker.epoch = epoch
+            return broker.controller.start()
+
+        started.addCallback(registered)
+        self.ignoring(started)
+
+    def ignoring(self, deferred: object) -> None:
+        deferred.addErrback(lambda _: None)  # type: ignore[attr-defined]
+
+    def step(self, turns: int) -> None:
+        for _ in range(turns):
+            if not self.cluster.turns.step():
+                break
+        self.check_epochs()
+
+    def settle(self) -> None:
+        while True:
+            self.cluster.turns.run()
+            if not self.cluster.later:
+                return
+            later, self.cluster.later = self.cluster.later, []
+            for _, call in later:
+                call()
+
+    def check_epochs(self) -> None:
+        """Within one topic id: a leader epoch never goes back, and has one leader."""
+        nodes = self.cluster.trees._nodes
+        for name in nodes.names_under(paths.TOPICS):
+            topic = nodes.get(paths.topic(name))
+            assert topic is not None
+            assignment = decode_topic(topic.data)
+            for partition in assignment.partitions:
+                node = nodes.get(paths.state(TopicPartition(name, partition)))
+                if node is None:
+                    continue
+                state = decode_state(node.data, node.version)
+                before = self.epochs.get((assignment.topic_id, partition))
+                if before is not None:
+                    assert state.leader_epoch >= before.leader_epoch
+                    assert state.partition_epoch >= before.partition_epoch
+                    assert state.leader_epoch > before.leader_epoch or state.leader == before.leader
+                assert state.isr and set(state.isr) <= set(assignment.partitions[partition].replicas)
+                assert state.leader == -1 or state.leader in state.isr
+                self.epochs[assignment.topic_id, partition] = state
+
+    def check_settled(self) -> None:
+        """Every broker knows exactly what the tree says, every replica its role, and all that can be led is led."""
+        cluster = self.cluster
+        live = cluster.brokers.keys()
+        names = set(cluster.result(cluster.observer.children(paths.TOPICS)))
+        names -= set(cluster.result(cluster.observer.children(paths.DELETE_TOPICS)))  # these wait for brokers that are down
+        for broker in cluster.brokers.values():
+            assert broker.image.controller_epoch == cluster.controller.epoch
+            assert broker.image.brokers.keys() == live
+            for name in names:
+                self.check_topic(broker, name)
+
+    def check_topic(self, broker: FakeBroker, name: str) -> None:
+        cluster = self.cluster
+        live = cluster.brokers.keys()
+        assignment = decode_topic(cluster.result(cluster.observer.get(paths.topic(name)))[0])
+        for partition, replicas in assignment.partitions.items():
+            known = broker.image.partition(name, partition)
+            if cluster.result(cluster.observer.exists(paths.state(TopicPartition(name, partition)))) is None:
+                assert known is None and not live & set(replicas.replicas)
+                continue
+            state = cluster.state(name, partition)
+            assert known is not None
+            assert (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
+            assert (known.isr, known.partition_epoch) == (state.isr, state.partition_epoch)
+            assert set(known.offline_replicas) == set(replicas.replicas) - live
+            if live & set(state.isr):
+                assert state.leader in live
+                assert set(state.isr) <= live
+            else:
+                assert state.leader == -1
+            if broker.id in replicas.replicas:
+                assert broker.roles[TopicPartition(name, partition)] == (state.leader, state.leader_epoch)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_everything_converges(seed: int) -> None:
+    random = Random(seed)
+    simulation = Simulation()
+    for broker_id in BROKERS:
+        simulation.start(broker_id)
+    simulation.step(random.randrange(200))
+    for _ in range(40):
+        kind, what = random.choice(ACTIONS)
+        simulation.act(kind, what)
+        simulation.step(random.choice((0, 1, 5, 20, 60, 200)))
+    simulation.settle()
+    if simulation.cluster.brokers:
+        simulation.check_settled()
+    for broker_id in BROKERS:
+        simulation.act("start", broker_id)
+    simulation.settle()
+    simulation.check_epochs()
+    simulation.check_settled()
+    assert simulation.cluster.result(simulation.cluster.observer.children(paths.DELETE_TOPICS)) == []
