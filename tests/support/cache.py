@@ -41,9 +41,9 @@ def jars_are_complete(jar_set: str) -> bool:
     return mark.is_file() and mark.read_text() == _digest(jar_set)
 
 
-def mark_complete(folder: Path, jar_set: str) -> None:
-    """Say that `folder` holds every jar of the set."""
-    (folder / _MARK).write_text(_digest(jar_set))
+def mark_complete(folder: Path, jar_set: str | None = None) -> None:
+    """Say that `folder` holds all that it should: every jar of the set, or PySpark."""
+    (folder / _MARK).write_text(_digest(jar_set) if jar_set else "")
 
 
 def jars(jar_set: str) -> list[Path]:
@@ -68,6 +68,13 @@ def pyspark_directory() -> Path:
 def pyspark_is_complete() -> bool:
     """Whether PySpark was installed whole."""
     return (pyspark_directory() / _MARK).is_file()
+
+
+def pyspark() -> Path:
+    """The folder to put on sys.path; Missing when PySpark was not installed."""
+    if not pyspark_is_complete():
+        raise Missing(f"PySpark is not in {directory()}: run `make prepare`")
+    return pyspark_directory()
 
 
 def _digest(jar_set: str) -> str:

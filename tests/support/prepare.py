@@ -73,7 +73,7 @@ def _install_pyspark() -> None:
         command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", "--target", str(fresh),
                    f"pyspark=={cache.pyspark_version()}"]
         if _run(command):
-            (fresh / ".complete").touch()
+            cache.mark_complete(fresh)
             _put_in_place(fresh, folder)
 
 

@@ -1,0 +1,55 @@
+"""One Spark session for all of these tests: its start alone takes as long as ten of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import cache
+from tests.support.cache import Missing
+from tests.support.java import java
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A local Spark with the Kafka connector. PySpark lies in the cache, in no virtual environment, and is put on the path here."""
+    try:
+        java()
+        jars = cache.jars(cache.SPARK)
+        pyspark = cache.pyspark()
+    except Missing as missing:
+        pytest.fail(str(missing), pytrace=False)
+    place = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    sys.path.append(str(pyspark))
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("txbroker-tests")
+    for key, value in _settings(jars, place).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _settings(jars: list[Path], place: Path) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.local.dir": str(place / "local"),
+        # Two seconds of polling for new data would be most of a short streaming test.
+        "spark.sql.streaming.pollingDelay": "50ms",
+    }
