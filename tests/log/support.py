@@ -25,6 +25,24 @@ PLENTY = 10**8
 Row = tuple[int, int, bytes | None, bytes | None]
 
 
+class _QuickFile(OsFile):
+    def sync(self) -> None:
+        """Nothing: a test's machine does not lose power."""
+
+
+class QuickDisk(OsDisk):
+    """The real disk, but for waiting until it has written."""
+
+    def open(self, path: str) -> File:
+        return _QuickFile(path)
+
+    def sync(self, path: str) -> None:
+        pass
+
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=False)
+
+
 def batch(*values: bytes | None, timestamp: int = NOW, step_ms: int = 0, key: bytes | None = b"k", **options: Any) -> memoryview:
     """A batch of these values as a producer sends it, in a buffer of its own."""
     first = options.get("base_offset") or 0
@@ -43,7 +61,7 @@ def open_log(path: Path, *, disk: OsDisk | None = None, now_ms: int = NOW, **opt
     """A log in `path`; options are Log.open's or the config's."""
     names = ("clean", "log_start_offset", "recovery_point", "later", "random_below", "producer_id_expiration_ms")
     opened = {name: options.pop(name) for name in names if name in options}
-    return Log.open(str(path), PARTITION, disk=disk or OsDisk(), config=LogConfig(**options), now_ms=now_ms, **opened)
+    return Log.open(str(path), PARTITION, disk=disk or QuickDisk(), config=LogConfig(**options), now_ms=now_ms, **opened)
 
 
 def append(
@@ -126,7 +144,7 @@ class Worker:
                 done()
 
 
-class _FailingFile(OsFile):
+class _FailingFile(_QuickFile):
     disk: FailingDisk
 
     def append(self, data: Buffer) -> None:
@@ -141,7 +159,7 @@ class _FailingFile(OsFile):
         super().sync()
 
 
-class FailingDisk(OsDisk):
+class FailingDisk(QuickDisk):
     """A disk with `bytes_left` for log files (None: plenty); `synced`: the paths that were synced, in order."""
 
     def __init__(self) -> None:
@@ -158,7 +176,7 @@ class FailingDisk(OsDisk):
         super().sync(path)
 
 
-class _ForgetfulFile(OsFile):
+class _ForgetfulFile(_QuickFile):
     disk: ForgetfulDisk
 
     def truncate(self, size: int) -> None:
@@ -170,7 +188,7 @@ class _ForgetfulFile(OsFile):
         self.disk.safe[self.path] = self.size
 
 
-class ForgetfulDisk(OsDisk):
+class ForgetfulDisk(QuickDisk):
     """A disk that loses power: `crash` cuts each file somewhere between what was synced and what was written.
 
     Names are kept in their order (a journalling file system), contents are not. `safe`: synced bytes by path.

@@ -21,7 +21,7 @@ def check(log: Log, timestamps: set[int]) -> None:
         assert (answer and answer[:2]) == expected, timestamp
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.integers(-1, 120), min_size=1, max_size=3), min_size=1, max_size=30),
     st.integers(0, 40),

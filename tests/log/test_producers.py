@@ -172,7 +172,7 @@ def test_a_new_epoch_of_the_marker_begins_sequences_anew(tmp_path: Path) -> None
 STEP = st.tuples(st.sampled_from(["send", "commit", "abort", "plain", "roll", "close", "kill", "replicate"]), st.integers(1, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=30))
 def test_transactions_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
     """What read_committed consumers see is what was committed, whatever happens to segments and processes in between."""

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.log.support import NOW, Row, committed_rows, rows
+from tests.log.support import NOW, QuickDisk, Row, committed_rows, rows
 from txbroker.errors import BrokerError
 from txbroker.log.config import LogConfig
-from txbroker.log.disk import OsDisk
 from txbroker.log.log import Log
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
 from txbroker.names import parse_partition_directory
@@ -39,7 +38,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(path: Path, **options: Any) -> Log:
     topic_partition = parse_partition_directory(path.name)
     assert topic_partition is not None
-    return Log.open(str(path), topic_partition, disk=OsDisk(), config=LogConfig(), now_ms=NOW, **options)
+    return Log.open(str(path), topic_partition, disk=QuickDisk(), config=LogConfig(), now_ms=NOW, **options)
 
 
 def digest(found: list[Row]) -> dict[str, Any]:
