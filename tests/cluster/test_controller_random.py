@@ -104,8 +104,9 @@ class Simulation:
         """Every broker knows exactly what the tree says, every replica its role, and all that can be led is led."""
         cluster = self.cluster
         live = cluster.brokers.keys()
-        names = set(cluster.result(cluster.observer.children(paths.TOPICS)))
-        names -= set(cluster.result(cluster.observer.children(paths.DELETE_TOPICS)))  # these wait for brokers that are down
+        deleted = cluster.result(cluster.observer.children(paths.DELETE_TOPICS))  # these wait for brokers that are down
+        topics = cluster.result(cluster.observer.children(paths.TOPICS))
+        names = [name for name in topics if name not in deleted]
         for broker in cluster.brokers.values():
             assert broker.image.controller_epoch == cluster.controller.epoch
             assert broker.image.brokers.keys() == live

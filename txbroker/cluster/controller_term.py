@@ -8,9 +8,7 @@ at a time. What brokers are to know goes out in batches: roles first (LeaderAndI
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-
-from twisted.internet.defer import Deferred
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from txbroker.cluster import paths
 from txbroker.cluster.controller_channels import Channels, Send
@@ -22,7 +20,7 @@ from txbroker.cluster.outbox import Outbox
 from txbroker.cluster.state_nodes import StateNodes, topic_of
 from txbroker.cluster.topic_deletion import TopicDeletions
 from txbroker.cluster.tree import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
-from txbroker.cluster.waiting import together
+from txbroker.cluster.waiting import found
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -111,7 +109,7 @@ class ControllerTerm:
         before = self.context.topics.get(name)
         if before is None or name in self.context.deleting:
             return
-        now = await self._read_topic(name)
+        now = (await self._read_topics([name])).get(name)
         if now is None:
             return
         self.context.topics[name] = now
@@ -228,21 +226,22 @@ class ControllerTerm:
         names = set(await self._tree.children(paths.TOPICS, watch=self._topics_watch))
         for name in self.context.topics.keys() - names:
             self.context.forget_topic(name)  # not deleted by this controller: somebody has edited the tree
-        added = sorted(names - self.context.topics.keys())
-        read = await together([Deferred.fromCoroutine(self._read_topic(name)) for name in added])
-        topics = {name: topic for name, topic in zip(added, read, strict=True) if topic is not None}
+        topics = await self._read_topics(sorted(names - self.context.topics.keys()))
         self.context.topics.update(topics)
         return list(self.context.partitions_of(topics))
 
-    async def _read_topic(self, name: str) -> TopicAssignment | None:
-        try:
-            data, _ = await self._tree.get(paths.topic(name), watch=self._topic_watch)
-            return decode_topic(data)
-        except NoNode:
-            return None  # deleted meanwhile: the watch on the list of topics tells
-        except MalformedNode as error:
-            log.error("topic %s is not served: %s", name, error)
-            return None
+    async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicAssignment]:
+        """Those of these topics that are there; the watches are told when they are written."""
+        reads = await found([self._tree.get(paths.topic(name), watch=self._topic_watch) for name in names])
+        topics: dict[str, TopicAssignment] = {}
+        for name, read in zip(names, reads, strict=True):
+            if read is None:
+                continue  # deleted meanwhile: the watch on the list of topics tells
+            try:
+                topics[name] = decode_topic(read[0])
+            except MalformedNode as error:
+                log.error("topic %s is not served: %s", name, error)
+        return topics
 
     async def _read_deletions(self) -> set[str]:
         return set(await self._tree.children(paths.DELETE_TOPICS, watch=self._deletions_watch))

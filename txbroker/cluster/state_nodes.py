@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from twisted.internet.defer import Deferred
-
 from txbroker.cluster import paths
 from txbroker.cluster.node_data import MalformedNode, PartitionState, decode_state
 from txbroker.cluster.tree import MULTI_OPS_MAX, BadVersion, Check, Create, Delete, NoNode, Op, Set, Stat, Tree
-from txbroker.cluster.waiting import together
+from txbroker.cluster.waiting import found, together
 from txbroker.names import TopicPartition
 
 
@@ -50,9 +48,13 @@ class StateNodes:
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """The states of these partitions, without those that have none."""
-        wanted = list(partitions)
-        states = await together([Deferred.fromCoroutine(self._read(topic_partition)) for topic_partition in wanted])
-        return {tp: state for tp, state in zip(wanted, states, strict=True) if state is not None}
+        wanted = [(tp, paths.state(tp)) for tp in partitions]
+        reads = await found([self._tree.get(path) for _, path in wanted])
+        states: dict[TopicPartition, PartitionState] = {}
+        for (topic_partition, path), read in zip(wanted, reads, strict=True):
+            if read is not None:
+                states[topic_partition] = _decoded(path, *read)
+        return states
 
     async def create(self, states: Mapping[TopicPartition, PartitionState]) -> None:
         """Write the first states of partitions, and the nodes above them that do not exist."""
@@ -103,16 +105,6 @@ class StateNodes:
         stateless = set(await self._missing(f"{node}/state" for node in nodes))
         return [[Delete(path) for path in (f"{node}/state", node) if path not in stateless] for node in nodes]
 
-    async def _read(self, topic_partition: TopicPartition) -> PartitionState | None:
-        path = paths.state(topic_partition)
-        try:
-            data, stat = await self._tree.get(path)
-            return decode_state(data, stat.version)
-        except NoNode:
-            return None
-        except MalformedNode as error:
-            raise MalformedNode(f"{path}: {error}") from error
-
     async def _missing(self, nodes: Iterable[str]) -> list[str]:
         wanted = sorted(nodes)
         stats: list[Stat | None] = await together([self._tree.exists(node) for node in wanted])
@@ -121,6 +113,13 @@ class StateNodes:
     async def _update(self, items: Sequence[tuple[TopicPartition, PartitionState]], updated: Updated) -> None:
         await self.write([Set(paths.state(tp), state.encode(), state.partition_epoch) for tp, state in items])
         updated.written.update((tp, replace(state, partition_epoch=state.partition_epoch + 1)) for tp, state in items)
+
+
+def _decoded(path: str, data: bytes | None, stat: Stat) -> PartitionState:
+    try:
+        return decode_state(data, stat.version)
+    except MalformedNode as error:
+        raise MalformedNode(f"{path}: {error}") from error
 
 
 def topic_of(path: str) -> str:
