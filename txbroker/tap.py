@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import secrets
 import socket
 import sys
@@ -90,10 +91,12 @@ class BrokerService(Service):
         self._reactor.callWhenRunning(self._start)
 
     def _start(self) -> None:
+        _raise_file_limit()
         from txbroker.broker.service import Broker
 
         try:
-            self._broker = Broker(self._config, _world(self._reactor, self._config), self._fail)
+            directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
+            self._broker = Broker(self._config, _world(self._reactor, self._config), directories, self._fail)
         except StartError as error:
             self._fail(str(error))
             return
@@ -171,7 +174,7 @@ _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn"
 
 
 def _world(reactor: Any, config: BrokerConfig) -> Any:
-    from txbroker.broker.service import World
+    from txbroker.broker.world import World
     from txbroker.cluster.sqlite_tree import open_sqlite_tree
     from txbroker.log.disk import OsDisk
 
@@ -206,6 +209,13 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         random_bytes=random_bytes,
         host_name=socket.getfqdn,
     )
+
+
+def _raise_file_limit() -> None:
+    """Each log holds a file for every open segment, and each connection a socket: take all descriptors that may be had."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run_all(jobs: Mapping[str, Sequence[Callable[[], None]]], threads: int) -> None:

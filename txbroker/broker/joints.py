@@ -20,8 +20,8 @@ log = logging.getLogger("txbroker.broker")
 class Joints:
     """Told by `Replicas` and `LogDirectories`; tells the purgatories, the coordinator and the top floor. Wired after construction."""
 
-    replicas: Replicas
-    coordinator: GroupCoordinator
+    _replicas: Replicas
+    _coordinator: GroupCoordinator
 
     def __init__(self, produce: Purgatory, fetch: Purgatory, *, directory_lost: Callable[[], None], fatal: Callable[[str], None]) -> None:
         """`directory_lost`: the controller must hear of it; `fatal`: the broker cannot go on."""
@@ -29,6 +29,11 @@ class Joints:
         self._fetch = fetch
         self._directory_lost = directory_lost
         self._fatal = fatal
+
+    def wire(self, replicas: Replicas, coordinator: GroupCoordinator) -> None:
+        """Whom to tell; before anything happens."""
+        self._replicas = replicas
+        self._coordinator = coordinator
 
     # ReplicasObserver
 
@@ -42,18 +47,18 @@ class Joints:
         """A partition of `__consumer_offsets` makes this broker a coordinator."""
         topic, index = partition.topic_partition
         if topic == OFFSETS_TOPIC:
-            _log_failure(self.coordinator.load(index), f"groups of {partition.topic_partition}")
+            _log_failure(self._coordinator.load(index), f"groups of {partition.topic_partition}")
 
     def resigned(self, topic_partition: TopicPartition) -> None:
         """Not the coordinator of its groups any longer."""
         if topic_partition.topic == OFFSETS_TOPIC:
-            self.coordinator.unload(topic_partition.partition)
+            self._coordinator.unload(topic_partition.partition)
 
     # LogDirectories' observer
 
     def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
         """The rest serves on."""
-        self.replicas.directory_failed(directory, partitions)
+        self._replicas.directory_failed(directory, partitions)
         self._directory_lost()
 
     def all_directories_failed(self) -> None:
@@ -62,7 +67,7 @@ class Joints:
 
     def log_moved(self, topic_partition: TopicPartition, moved: Log) -> None:
         """The partition goes on with the log in its new directory."""
-        self.replicas.log_moved(topic_partition, moved)
+        self._replicas.log_moved(topic_partition, moved)
 
 
 def _log_failure(done: Deferred[None], what: str) -> None:

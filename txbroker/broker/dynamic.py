@@ -1,0 +1,38 @@
+"""Configurations that change while the broker runs: what the metadata tree says, passed on to who must know (KIP-226)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from txbroker.cluster import paths
+from txbroker.cluster.paths import Entity
+from txbroker.config.resolve import BrokerConfig
+
+
+class DynamicConfigs:
+    """The observer of a ConfigWatcher, and the owner of `BrokerConfig`'s dynamic part."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._broker: Mapping[str, str] = {}
+        self._default: Mapping[str, str] = {}
+        self._reconfigure: Callable[[str], None] = lambda topic: None
+        self._topics: Callable[[], Iterable[str]] = tuple
+
+    def wire(self, reconfigure: Callable[[str], None], topics: Callable[[], Iterable[str]]) -> None:
+        """From now on there are logs: `reconfigure` gives those of a topic its settings anew, `topics` names all that have logs."""
+        self._reconfigure = reconfigure
+        self._topics = topics
+
+    def __call__(self, entity: Entity, properties: Mapping[str, str]) -> None:
+        """A configuration in the tree is another one now."""
+        if entity.type == paths.TOPIC_TYPE:
+            self._reconfigure(entity.name)
+            return
+        if entity == paths.ALL_BROKERS:
+            self._default = properties
+        else:
+            self._broker = properties
+        self._config.set_dynamic(self._broker, self._default)
+        for topic in self._topics():
+            self._reconfigure(topic)

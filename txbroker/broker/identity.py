@@ -1,0 +1,56 @@
+"""Which broker of which cluster this is: the metadata tree's file, the cluster id, the broker id, all in agreement."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import NamedTuple
+
+from txbroker.broker.world import World
+from txbroker.cluster import broker_ids, paths
+from txbroker.cluster.tree import Tree
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import StartError
+from txbroker.log.directories import LogDirectories
+from txbroker.log.meta_properties import Identity
+from txbroker.names import id_to_text
+
+TREE_FILE = "txbroker-metadata.sqlite"
+
+
+class BrokerIdentity(NamedTuple):
+    """What `identify` has found out."""
+
+    broker_id: int
+    cluster_id: str
+
+
+def open_tree(world: World, directories: LogDirectories) -> Tree:
+    """The metadata tree, whose file is in the first log directory, or in whichever has it already."""
+    candidates = [posixpath.join(directory, TREE_FILE) for directory in directories.online()]
+    found = [path for path in candidates if world.disk.size(path) is not None]
+    offline = directories.offline()
+    if not found and offline:
+        raise StartError(
+            f"No usable log directory holds the metadata file {TREE_FILE}, and {', '.join(offline)} cannot be read: "
+            "make it readable, or take it out of log.dirs to start with new metadata."
+        )
+    return world.open_tree((found or candidates)[0])
+
+
+async def identify(world: World, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity) -> BrokerIdentity:
+    """What is configured, stored or generated; written where it is missing. StartError when the three disagree."""
+    await broker_ids.create_structure(tree)
+    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or id_to_text(world.random_bytes(16)))
+    broker_id = config.int("broker.id")
+    if broker_id < 0:
+        broker_id = stored.broker_id if stored.broker_id is not None else await _generated_id(config, tree)
+    directories.claim(Identity(broker_id, cluster_id))
+    return BrokerIdentity(broker_id, cluster_id)
+
+
+async def _generated_id(config: BrokerConfig, tree: Tree) -> int:
+    """Kafka's way: the version of a node that each new broker writes, above reserved.broker.max.id."""
+    if not config.boolean("broker.id.generation.enable"):
+        raise StartError("broker.id is not set, and broker.id.generation.enable is false: set one of them.")
+    stat = await tree.set(paths.BROKER_SEQUENCE, None)
+    return config.int("reserved.broker.max.id") + stat.version

@@ -1,0 +1,77 @@
+"""The broker's listeners: bound early, so that ports are known, and opened to clients last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+
+from txbroker.broker import settings
+from txbroker.broker.world import World
+from txbroker.cluster.node_data import RegisteredEndpoint
+from txbroker.config.listeners import Listeners
+from txbroker.config.resolve import BrokerConfig
+from txbroker.connection import Connection
+from txbroker.errors import StartError
+from txbroker.transport.hub import Hub
+from txbroker.transport.listener import Listener
+
+
+class Listening:
+    """All listeners of one broker, and what clients are told of them."""
+
+    def __init__(self, config: BrokerConfig, world: World, listeners: Listeners) -> None:
+        self._config = config
+        self._world = world
+        self._listeners = listeners
+        self._hub = Hub(world.reactor, settings.limits(config), world.in_worker)
+        self._ports: dict[str, Listener] = {}
+        self.bound: dict[str, tuple[str, int]] = {}  # by listener name: host and the port that it really got
+
+    def bind(self, build: Callable[[], Connection]) -> None:
+        """Take the ports; StartError. Connections wait in the backlog until `accept`."""
+        backlog = self._config.int("socket.listen.backlog.size")
+        for wanted in self._listeners.bound:
+            listener = Listener(self._hub, wanted.name, "" if wanted.wildcard else wanted.host, wanted.port, build, backlog=backlog)
+            try:
+                listener.startListening()
+            except CannotListenError as error:
+                raise StartError(
+                    f"Listener {wanted.name} cannot listen on {wanted.host or '*'}:{wanted.port}: {error.socketError}. "
+                    "Stop what uses the port, or choose another in listeners."
+                ) from error
+            listener.stopReading()  # type: ignore[no-untyped-call]
+            self._ports[wanted.name] = listener
+            self.bound[wanted.name] = (wanted.host or "0.0.0.0", listener.getHost().port)  # type: ignore[no-untyped-call]
+
+    def accept(self) -> None:
+        """Serve clients."""
+        self._hub.start()
+        for listener in self._ports.values():
+            listener.startReading()  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """Close the ports, let connections take their last answers, and close them."""
+        for listener in self._ports.values():
+            done = listener.stopListening()  # type: ignore[no-untyped-call]
+            if isinstance(done, Deferred):
+                await done
+        await self._hub.stop()
+
+    def endpoints(self) -> tuple[RegisteredEndpoint, ...]:
+        """What the broker registers: advertised addresses, bound ones where there are none, and this host's name for wildcards."""
+        endpoints = []
+        for wanted in self._listeners.bound:
+            host, port = wanted.host, self.bound[wanted.name][1]
+            advertised = self._listeners.advertised.get(wanted.name)
+            if advertised is not None:
+                host, port = advertised.host, advertised.port or port
+            elif wanted.wildcard:
+                host = self._world.host_name()
+            endpoints.append(RegisteredEndpoint(wanted.name, host, port, wanted.protocol))
+        return tuple(endpoints)
+
+    def reached(self) -> list[str]:
+        """The listeners whose clients are told the address that they reached: wildcards without an advertised address."""
+        return [wanted.name for wanted in self._listeners.bound if wanted.wildcard and wanted.name not in self._listeners.advertised]
