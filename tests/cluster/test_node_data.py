@@ -82,11 +82,6 @@ def test_a_partition_state() -> None:
     ("decode", "encode", "text"),
     [
         (node_data.decode_cluster_id, node_data.encode_cluster_id, b'{"version":"1","id":"iMJVUqxdSi21QcxkALkdmQ"}'),
-        (
-            node_data.decode_controller,
-            lambda broker: node_data.encode_controller(broker, 1795241147762),
-            b'{"version":2,"brokerid":1,"timestamp":"1795241147762","kraftControllerEpoch":-1}',
-        ),
         (node_data.decode_controller_epoch, node_data.encode_controller_epoch, b"12"),
         (
             node_data.decode_config,
@@ -114,7 +109,6 @@ def test_features_and_old_config_changes() -> None:
 DECODERS: list[Callable[[bytes | None], object]] = [
     node_data.decode_cluster_id,
     node_data.decode_broker,
-    node_data.decode_controller,
     node_data.decode_controller_epoch,
     node_data.decode_topic,
     lambda data: node_data.decode_state(data, 0),

@@ -130,12 +130,6 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
     return to_json({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
 
 
-@_decoder("controller")
-def decode_controller(value: dict[str, Any]) -> int:
-    """`/controller`: the id of the broker that is the controller."""
-    return int(value["brokerid"])
-
-
 def encode_controller_epoch(epoch: int) -> bytes:
     """`/controller_epoch`, which is no JSON."""
     return b"%d" % epoch
