@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, paths
+from txbroker.cluster.sqlite_tree import FILE_NAME
 from txbroker.cluster.tree import Tree
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.log.directories import LogDirectories
 from txbroker.log.meta_properties import Identity
 from txbroker.names import id_to_text
-
-TREE_FILE = "txbroker-metadata.sqlite"
 
 
 class BrokerIdentity(NamedTuple):
@@ -26,12 +25,12 @@ class BrokerIdentity(NamedTuple):
 
 def open_tree(world: World, directories: LogDirectories) -> Tree:
     """The metadata tree, whose file is in the first log directory, or in whichever has it already."""
-    candidates = [posixpath.join(directory, TREE_FILE) for directory in directories.online()]
+    candidates = [posixpath.join(directory, FILE_NAME) for directory in directories.online()]
     found = [path for path in candidates if world.disk.size(path) is not None]
     offline = directories.offline()
     if not found and offline:
         raise StartError(
-            f"No usable log directory holds the metadata file {TREE_FILE}, and {', '.join(offline)} cannot be read: "
+            f"No usable log directory holds the metadata file {FILE_NAME}, and {', '.join(offline)} cannot be read: "
             "make it readable, or take it out of log.dirs to start with new metadata."
         )
     return world.open_tree((found or candidates)[0])

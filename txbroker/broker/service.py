@@ -23,12 +23,13 @@ from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, paths
 from txbroker.cluster.configs import ConfigWatcher
 from txbroker.cluster.controller import Controller
-from txbroker.cluster.node_data import BrokerRegistration
+from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
 from txbroker.cluster.tree import Tree
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
 from txbroker.connection import Connection
+from txbroker.errors import StartError
 from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
 from txbroker.peer import Peers
@@ -62,6 +63,9 @@ class Broker:
     async def _start_or_undo(self) -> None:
         try:
             await self._start()
+        except MalformedNode as error:
+            await self._stop()
+            raise StartError(f"The metadata is damaged: {error}. Put back a copy of its file from before the damage.") from error
         except BaseException:
             await self._stop()
             raise

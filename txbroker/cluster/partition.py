@@ -165,7 +165,7 @@ class Partition:
         return self.last_stable_offset if isolation == Isolation.READ_COMMITTED else self.high_watermark
 
     def read(self, offset: int, bytes_max: int, offset_end: int, whole_first_batch: bool) -> Read:
-        """A region from the batch with `offset` on; OFFSET_OUT_OF_RANGE outside of the log. Role and epoch are the caller's to check."""
+        """A region from the batch with `offset` on; OFFSET_OUT_OF_RANGE outside of the log. The caller has checked role and epoch."""
         return self.log.read(offset, bytes_max, offset_end=offset_end, whole_first_batch=whole_first_batch)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
