@@ -172,11 +172,17 @@ def test_corrupt_batches_fail_the_load(caplog):
 
 
 def test_unloading_while_loading_leaves_nothing(caplog):
-    world = World()
+    world = World().loaded()
+    now(world.commit({A0: 1}))
+    world.replace()
     world.store.hold_reads = True
     loading = world.coordinator.load(0)
     world.coordinator.unload(0)
     assert now(loading) is None
+    held, chunk = world.store.held_reads[0]
+    held.callback(chunk)
+    world.turns()
+    assert world.coordinator.list_groups() == (E.NONE, [])
     assert now(world.join()).error == E.NOT_COORDINATOR
     assert not caplog.records
     world.coordinator.unload(0)
@@ -198,6 +204,18 @@ def test_unloading_answers_whoever_waits():
     world.coordinator.stop()
     assert not world.clock.getDelayedCalls()
     assert now(world.join()).error == E.COORDINATOR_NOT_AVAILABLE
+
+
+def test_stopping_answers_whoever_waits_and_leaves_no_timer():
+    world = World().loaded()
+    world.coordinator.start()
+    member = world.member()
+    joining = world.join(member_id_required=False)
+    world.coordinator.stop()
+    assert now(joining).error == E.NOT_COORDINATOR
+    assert not world.clock.getDelayedCalls()
+    assert world.coordinator.heartbeat("g", member, None, 1) == E.COORDINATOR_NOT_AVAILABLE
+    assert world.coordinator.list_groups() == (E.COORDINATOR_NOT_AVAILABLE, [])
 
 
 def test_groups_live_in_the_partition_that_kafka_puts_them_in():
@@ -368,6 +386,33 @@ def test_two_members_two_rebalances():
     assert world.coordinator.leave_group("g", [MemberIdentity(member_id=given)])[1][0].error == E.NONE
     assert world.coordinator.heartbeat("g", first, None, 2) == E.REBALANCE_IN_PROGRESS
     assert now(world.join(member_id=first)).generation_id == 3
+
+
+def test_whoever_leaves_or_expires_lets_the_others_go_on():
+    world = World().loaded()
+    first = world.member()
+    given = now(world.join()).member_id
+    again = world.join(member_id=first)
+    assert waits(again)
+    world.coordinator.leave_group("g", [MemberIdentity(member_id=given)])
+    assert now(again).generation_id == 2
+    world.join()
+    again = world.join(member_id=first)
+    world.clock.advance(9)
+    assert waits(again)
+    world.clock.advance(1.1)
+    assert now(again).generation_id == 3
+
+
+def test_sessions_of_loaded_members_end_too():
+    world = World().loaded()
+    world.member()
+    world.replace()
+    world.loaded()
+    world.clock.advance(9)
+    assert world.state() == "Stable"
+    world.clock.advance(1.1)
+    assert world.state() == "Empty"
 
 
 def test_an_answer_that_makes_its_client_ask_again_at_once():
