@@ -1,6 +1,6 @@
 """A load of ready-made requests over raw connections: what a broker can do, without a client library in between.
 
-    from rawload import Load, run
+    from bench.rawload import Load, run
     print(run(Load("127.0.0.1", 9092, [[frame]], connections=16, depth=8, seconds=5), pid=broker_pid))
 
 A frame is a whole request: size, header and body. Connection number i sends `frames[i % len(frames)]` over and over, in turn, with `depth`
@@ -55,6 +55,8 @@ class Result:
     bytes_out_per_s: float
     p50_ms: float
     p99_ms: float
+    generator_share: float
+    """Cores that this generator used: near `processes`, it is the generator that was measured."""
     cpu_us_per_answer: float | None = None
     cpu_share: float | None = None
     rss_mb: float | None = None
@@ -151,14 +153,16 @@ def _work(load: Load, numbers: Sequence[int], pipe: Pipe) -> None:
     view = memoryview(bytearray(_BUFFER_BYTES))
     start = time.perf_counter() + load.warmup_s
     _serve(poll, clients, view, start)
-    before = _sums(clients)
+    before, cpu = _sums(clients), time.process_time()
     for client in clients.values():
         client.latencies.clear()
     _serve(poll, clients, view, start + load.seconds)
     seconds = time.perf_counter() - start
+    share = (time.process_time() - cpu) / seconds
     after = _sums(clients)
     latencies = [latency for client in clients.values() for latency in client.latencies]
-    pipe.send(([(b - a) / seconds for a, b in zip(before, after, strict=True)], latencies[:: len(latencies) // 100_000 + 1]))
+    rates = [(b - a) / seconds for a, b in zip(before, after, strict=True)]
+    pipe.send(([*rates, share], latencies[:: len(latencies) // 100_000 + 1]))
 
 
 def _serve(poll: select.epoll, clients: dict[int, _Client], view: memoryview, until: float) -> None:
@@ -211,7 +215,7 @@ def run(load: Load, pid: int | None = None) -> Result:
     outcomes = [pipe.recv() for pipe in pipes]
     for worker in workers:
         worker.join()
-    answers, bytes_in, bytes_out = (sum(rates) for rates in zip(*(outcome[0] for outcome in outcomes), strict=True))
+    answers, bytes_in, bytes_out, generator_share = (sum(rates) for rates in zip(*(outcome[0] for outcome in outcomes), strict=True))
     latencies = sorted(latency for outcome in outcomes for latency in outcome[1]) or [0.0]
     return Result(
         answers_per_s=round(answers, 1),
@@ -219,6 +223,7 @@ def run(load: Load, pid: int | None = None) -> Result:
         bytes_out_per_s=round(bytes_out),
         p50_ms=round(latencies[len(latencies) // 2] * 1e3, 3),
         p99_ms=round(latencies[len(latencies) * 99 // 100] * 1e3, 3),
+        generator_share=round(generator_share, 2),
         cpu_us_per_answer=round(share / answers * 1e6, 2) if share is not None and answers else None,
         cpu_share=round(share, 3) if share is not None else None,
         rss_mb=round(rss_mb(pid), 1) if pid else None,

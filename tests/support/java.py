@@ -44,6 +44,8 @@ _MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
     "kafka-broker-api-versions": {KAFKA_OLD: "kafka.admin.BrokerApiVersionsCommand",
                                   KAFKA_NEW: "org.apache.kafka.tools.BrokerApiVersionsCommand"},
     "kafka-dump-log": {KAFKA_OLD: "kafka.tools.DumpLogSegments", KAFKA_NEW: "org.apache.kafka.tools.DumpLogSegments"},
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-server-start": "kafka.Kafka",
     "zookeeper-server-start": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
@@ -75,10 +77,11 @@ class ToolFailed(Exception):
     """A tool ended with another status than 0."""
 
 
-def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str | None = None, timeout_s: float = 60.0) -> str:
+def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str | None = None, timeout_s: float = 60.0,
+        options: tuple[str, ...] = SHORT_LIVED) -> str:
     """What a tool printed; ToolFailed with all of its output unless it ended with 0."""
-    ended = subprocess.run(command(tool, release, [str(argument) for argument in arguments]), input=stdin, capture_output=True, text=True,
-                           timeout=timeout_s, check=False)
+    line = command(tool, release, [str(argument) for argument in arguments], options=options)
+    ended = subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
     if ended.returncode != 0:
         raise ToolFailed(f"{tool} of {release} ended with {ended.returncode}:\n{ended.stdout}\n{ended.stderr}")
     return ended.stdout

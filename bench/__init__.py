@@ -1,0 +1,1 @@
+"""Benchmarks: the same load against txbroker and Apache Kafka, turn about, in one run."""

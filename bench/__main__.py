@@ -1,0 +1,102 @@
+"""txbroker and Apache Kafka under the same load, turn about: `python -m bench [--quick] [LOAD ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import javaperf, latency, report, starting, throughput
+from bench.brokers import KAFKA, TXBROKER, make, rss_mb
+from bench.measures import Bench, Figure, Outcome, Settings
+from tests.support.cache import Missing
+from tests.support.server import Server
+
+HERE = Path(__file__).resolve().parent
+QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
+BENCHES: tuple[Bench, ...] = (*starting.BENCHES, *throughput.BENCHES, *latency.BENCHES, *javaperf.BENCHES)
+# Asked once, when all is done.
+MEMORY = Bench("after all loads", "what is resident at the end", (Figure("memory", "MB", less=True),), starting.BENCHES[0].ready)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "loads", nargs="*", metavar="LOAD", help=f"of {', '.join(bench.name for bench in BENCHES)}; all of them unless named"
+    )
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that all works; its figures are not to be trusted")
+    parser.add_argument("--rounds", type=int, help="measurements of each load on each broker")
+    parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone; nothing to compare then")
+    parser.add_argument("--results", type=Path, help="where RESULTS.md and results.jsonl go; beside this program after a full run")
+    parser.add_argument("--directory", type=Path, help="for the brokers' data; a temporary one unless given")
+    options = parser.parse_args(arguments)
+    unknown = set(options.loads) - {bench.name for bench in BENCHES}
+    if unknown:
+        parser.error(f"no such load: {', '.join(sorted(unknown))}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    options = _arguments(arguments)
+    settings = QUICK if options.quick else Settings()
+    if options.rounds:
+        settings = Settings(**{**vars(settings), "rounds": options.rounds})
+    wanted = [bench for bench in BENCHES if not options.loads or bench.name in options.loads]
+    directory = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir=options.directory))
+    servers = {name: make(name, directory / name) for name in ([options.only] if options.only else [TXBROKER, KAFKA])}
+    try:
+        outcomes = _run_all(wanted, servers, settings)
+    except Missing as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        for server in servers.values():
+            server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+    shown = report.rows(outcomes)
+    print(f"\n{report.table(shown)}\n\n{report.chart(shown)}")
+    full = not (options.quick or options.loads or options.only)
+    if options.results or full:
+        _write(options.results or HERE, outcomes, settings)
+    return 0
+
+
+def _run_all(wanted: Sequence[Bench], servers: dict[str, Server], settings: Settings) -> list[Outcome]:
+    for server in servers.values():
+        server.start()
+    outcomes = []
+    for number, bench in enumerate(wanted, 1):
+        print(f"[{number}/{len(wanted)}] {bench.name}: {bench.what}", flush=True)
+        outcome = _run(bench, servers, settings)
+        outcomes.append(outcome)
+        note = report.generator_note(outcome)
+        print(report.table(report.rows([outcome])) + (f"\ngenerator's share of a core: {note}" if note else ""), flush=True)
+    outcomes.append(Outcome(MEMORY, {name: [{"memory": rss_mb(server.pid)}] for name, server in servers.items()}))
+    return outcomes
+
+
+def _run(bench: Bench, servers: dict[str, Server], settings: Settings) -> Outcome:
+    """Both brokers get ready, then they are measured turn about."""
+    outcome = Outcome(bench)
+    with ExitStack() as stack:
+        measures = {name: stack.enter_context(bench.ready(server, settings)) for name, server in servers.items()}
+        for _ in range(settings.rounds):
+            for name, measure in measures.items():
+                outcome.samples.setdefault(name, []).append(measure())
+    return outcome
+
+
+def _write(directory: Path, outcomes: Sequence[Outcome], settings: Settings) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "RESULTS.md").write_text(report.markdown(outcomes, settings))
+    lines = [line for outcome in outcomes for line in report.json_lines(outcome)]
+    (directory / "results.jsonl").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""The brokers that are measured, each a process of its own with what it comes with, and what the system says of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.requests import BrokerClient
+from tests.support.broker import BrokerProcess
+from tests.support.kafka import KafkaProcess
+from tests.support.server import Server, free_port
+
+TXBROKER = "txbroker"
+KAFKA = "kafka"
+
+# What tests set for speed is Kafka's default again here. Deleted topics must not fill the page cache of the next load.
+DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "300000",
+    "log.initial.task.delay.ms": "30000",
+    "log.cleaner.backoff.ms": "15000",
+    "log.segment.delete.delay.ms": "0",
+}
+
+# What Kafka's start script passes to Java, of what matters to speed.
+KAFKA_JAVA_OPTIONS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+
+
+class _Measured:
+    """What a start is waited for by: the first answer to ApiVersions, looked for every few milliseconds."""
+
+    port: int
+
+    def _is_ready(self) -> bool:
+        try:
+            with BrokerClient(f"127.0.0.1:{self.port}", timeout_s=5) as client:
+                client.versions()
+        except OSError:
+            return False
+        return True
+
+
+class MeasuredTxbroker(_Measured, BrokerProcess):
+    """txbroker on a port that is known before the start."""
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] = DEFAULTS) -> None:
+        super().__init__(directory, overrides)
+        self.port = free_port()
+
+
+class MeasuredKafka(_Measured, KafkaProcess):
+    """Apache Kafka with the heap and the collector of its own start script."""
+
+    java_options = KAFKA_JAVA_OPTIONS
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] = DEFAULTS) -> None:
+        super().__init__(directory, overrides)
+        self.port = free_port()
+
+
+def make(name: str, directory: Path) -> Server:
+    """A broker by its name, not started."""
+    return MeasuredTxbroker(directory) if name == TXBROKER else MeasuredKafka(directory)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process has used."""
+    return _ticks(pid, 11, 12)
+
+
+def age_seconds(pid: int) -> float:
+    """How long ago a process was started, to the hundredth."""
+    with open("/proc/uptime") as file:
+        return float(file.read().split()[0]) - _ticks(pid, 19)
+
+
+def _ticks(pid: int, *fields: int) -> float:
+    with open(f"/proc/{pid}/stat") as file:
+        values = file.read().rpartition(")")[2].split()
+    return sum(int(values[field]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process in megabytes."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class CpuMeter:
+    """CPU seconds of a process from now on."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._cpu = cpu_seconds(pid)
+        self._since = time.perf_counter()
+
+    def seconds(self) -> float:
+        return cpu_seconds(self._pid) - self._cpu
+
+    def share(self) -> float:
+        """Cores' worth."""
+        return self.seconds() / (time.perf_counter() - self._since)

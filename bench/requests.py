@@ -1,0 +1,181 @@
+"""What is sent: whole frames made before the clock runs, and a plain client for what has to be asked and checked beside it.
+
+Versions are the newest that Apache Kafka 4.3 and txbroker share, as a current client would choose them; topics go by id.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.headers import request_prefix, response_header_version
+from txbroker.wire.messages.api_versions import ApiVersionsRequest
+from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from txbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.records import Record, build
+from txbroker.wire.schema import Request, response_class
+
+CLIENT_ID = "bench"
+VERSIONS: dict[type[Request], int] = {
+    ApiVersionsRequest: 4,
+    CreateTopicsRequest: 7,
+    DeleteTopicsRequest: 6,
+    FetchRequest: 17,
+    ListOffsetsRequest: 8,
+    MetadataRequest: 13,
+    ProduceRequest: 13,
+}
+_SIZE = struct.Struct(">i")
+_LATEST = -1
+
+
+def frame(request: Request, correlation_id: int = 1) -> bytes:
+    """A whole request: size, header and body."""
+    version = VERSIONS[type(request)]
+    body = encode_bytes(request, version)
+    return request_prefix(type(request), version, correlation_id, CLIENT_ID, len(body)) + body
+
+
+def batch(records: int, value_bytes: int) -> bytes:
+    """A record batch as a client sends it, of values that no codec is asked to compress."""
+    value = random.Random(value_bytes).randbytes(value_bytes)
+    # Timestamps of 2023: recent enough for every check, and the same bytes in every run.
+    return build([Record(offset, 1_700_000_000_000 + offset, None, value, ()) for offset in range(records)])
+
+
+def produce(topic_id: bytes, partition: int, records: bytes, acks: int = 1) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=records)
+    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=[data])])
+
+
+def fetch(topic_id: bytes, partition: int, offset: int, bytes_max: int, max_wait_ms: int = 500) -> FetchRequest:
+    """Without a session, for at least one byte."""
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
+    topics = [FetchTopic(topic_id=topic_id, partitions=[wanted])]
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=50 << 20, topics=topics)
+
+
+def metadata(topic: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+
+class Refused(Exception):
+    """A broker answered with an error where a load needs success."""
+
+
+class BrokerClient:
+    """A blocking connection: one request, one answer."""
+
+    def __init__(self, address: str, *, timeout_s: float = 60.0) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.socket.close()
+
+    def call(self, request: Request) -> Any:
+        """The answer, decoded."""
+        self.socket.sendall(frame(request))
+        return self.answer(type(request))
+
+    def answer(self, request: type[Request]) -> Any:
+        """The next answer on this connection, which is one to `request`."""
+        return decode_answer(request, self.receive())
+
+    def receive(self) -> bytes:
+        """The next answer with its header, without its size."""
+        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
+        data = self.socket.recv(size)
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the broker closed a connection")
+            data += more
+        return data
+
+    def versions(self) -> Any:
+        return self.call(ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1"))
+
+    def create_topic(self, name: str, partitions: int) -> bytes:
+        """Make a topic and write one record to each partition, so that everything about it is there; its id."""
+        config = [CreatableTopicConfig(name="retention.ms", value="-1")]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=config)
+        (created,) = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics
+        _check(created.error_code, f"creating {name}")
+        topic_id: bytes = created.topic_id
+        for partition in range(partitions):
+            while self._produced(topic_id, partition, batch(1, 1)) != 0:
+                pass  # it has no leader yet
+        return topic_id
+
+    def fill(self, topic_id: bytes, partition: int, records: bytes, times: int) -> None:
+        """Append the same batch many times over."""
+        request = frame(produce(topic_id, partition, records))
+        step = max(1, min(100, (1 << 20) // len(request)))
+        for first in range(0, times, step):
+            count = min(step, times - first)
+            self.socket.sendall(request * count)
+            for _ in range(count):
+                _check(_produce_error(self.answer(ProduceRequest)), "filling a topic")
+
+    def _produced(self, topic_id: bytes, partition: int, records: bytes) -> int:
+        return _produce_error(self.call(produce(topic_id, partition, records)))
+
+    def delete_topic(self, name: str) -> None:
+        (deleted,) = self.call(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)).responses
+        _check(deleted.error_code, f"deleting {name}")
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        found = self.call(request).topics[0].partitions[0]
+        _check(found.error_code, f"asking for the end of {topic}")
+        end: int = found.offset
+        return end
+
+
+def decode_answer(request: type[Request], answer: bytes) -> Any:
+    """The message in an answer, which begins with its correlation id."""
+    version = VERSIONS[request]
+    return decode(response_class(request), version, answer[4 + response_header_version(request, version) :])
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether the answer that begins `data`, with its size, has come to its end."""
+    return len(data) >= _SIZE.size and len(data) >= _SIZE.size + _SIZE.unpack_from(data)[0]
+
+
+def check_fetched(answer: bytes) -> int:
+    """The bytes of records in an answer to one of `fetch`'s requests; Refused when there are none."""
+    response = decode_answer(FetchRequest, answer)
+    _check(response.error_code, "a fetch")
+    data = response.responses[0].partitions[0]
+    _check(data.error_code, "a fetch")
+    if not data.records:
+        raise Refused("a fetch was answered without records")
+    return len(data.records)
+
+
+def _produce_error(response: Any) -> int:
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code:
+        raise Refused(f"{what} was answered with error {error_code}")

@@ -1,0 +1,187 @@
+"""Loads of ready-made requests that keep a number of connections busy: requests or bytes a second, and what they cost the broker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+from bench import requests
+from bench.measures import Bench, Figure, Measure, Sample, Settings
+from bench.rawload import Load, Result, run
+from bench.requests import BrokerClient, frame
+from tests.support.server import HOST, Server
+
+CONNECTIONS = 16
+DEPTH = 8
+PARTITIONS = 4
+SMALL_BYTES = 100
+PREFILLED = 5000  # records of a partition that fetch-small reads at random
+BIG_CONNECTIONS = 4
+BIG_RECORDS = 1000
+BIG_RECORD_BYTES = 1000
+BIG_FETCHED = 1 << 20
+BIG_PREFILLED = 250  # batches of about 1 MB in each of the partitions
+
+# Frames for connection n, made for a topic that is there.
+Frames = Sequence[Sequence[bytes]]
+
+
+def _per_request(rate_target: float, *, p99_target: float | None = None) -> tuple[Figure, ...]:
+    return (
+        Figure("requests/s", "requests/s", target=rate_target),
+        Figure("p50", "ms", less=True, digits=2),
+        Figure("p99", "ms", less=True, digits=2, target=p99_target),
+        Figure("CPU a request", "µs", less=True, digits=1),
+    )
+
+
+def _per_byte(cpu_target: float) -> tuple[Figure, ...]:
+    return (
+        Figure("MB/s", "MB/s", target=1.0),
+        Figure("CPU a GB", "s", less=True, digits=2, target=cpu_target),
+    )
+
+
+def _requests_sample(result: Result) -> Sample:
+    assert result.cpu_us_per_answer is not None
+    return {
+        "requests/s": result.answers_per_s,
+        "p50": result.p50_ms,
+        "p99": result.p99_ms,
+        "CPU a request": result.cpu_us_per_answer,
+        "generator": result.generator_share,
+    }
+
+
+def _bytes_sample(bytes_per_s: float, result: Result) -> Sample:
+    assert result.cpu_share is not None
+    return {"MB/s": bytes_per_s / 1e6, "CPU a GB": result.cpu_share / bytes_per_s * 1e9, "generator": result.generator_share}
+
+
+@contextmanager
+def _topic(server: Server, name: str) -> Iterator[bytes]:
+    with BrokerClient(server.address) as client:
+        topic_id = client.create_topic(name, PARTITIONS)
+    try:
+        yield topic_id
+    finally:
+        with BrokerClient(server.address) as client:
+            client.delete_topic(name)
+
+
+def _load(server: Server, settings: Settings, frames: Frames, *, connections: int = CONNECTIONS, depth: int = DEPTH) -> Load:
+    return Load(HOST, server.port, frames, connections, depth, settings.seconds, settings.warmup_s)
+
+
+def _warmed(measure: Callable[[Load], Sample], load: Load, settings: Settings) -> Measure:
+    measure(replace(load, seconds=settings.first_warmup_s))
+    return lambda: measure(load)
+
+
+def _produce_small(depth: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+    @contextmanager
+    def ready(server: Server, settings: Settings) -> Iterator[Measure]:
+        name = f"produce-small-{depth}"
+        with _topic(server, name) as topic_id:
+            records = requests.batch(1, SMALL_BYTES)
+            frames = [[frame(requests.produce(topic_id, partition, records))] for partition in range(PARTITIONS)]
+
+            def measure(load: Load) -> Sample:
+                with BrokerClient(server.address) as client:
+                    before = _ends(client, name)
+                    result = run(load, server.pid)
+                    if _ends(client, name) - before < result.answers_per_s * load.seconds * 0.99:
+                        raise requests.Refused("not every produce that was answered was appended")
+                return _requests_sample(result)
+
+            yield _warmed(measure, _load(server, settings, frames, depth=depth), settings)
+
+    return ready
+
+
+def _ends(client: BrokerClient, topic: str) -> int:
+    return sum(client.end_offset(topic, partition) for partition in range(PARTITIONS))
+
+
+@contextmanager
+def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
+    with _topic(server, "fetch-small") as topic_id:
+        records = requests.batch(1, SMALL_BYTES)
+        with BrokerClient(server.address) as client:
+            for partition in range(PARTITIONS):
+                client.fill(topic_id, partition, records, PREFILLED)
+            client.socket.sendall(frame(requests.fetch(topic_id, 0, PREFILLED // 2, 1)))
+            answer_bytes = len(client.receive())
+        chance = random.Random(7)
+        frames = [
+            [frame(requests.fetch(topic_id, number % PARTITIONS, chance.randrange(1, PREFILLED), 1)) for _ in range(1000)]
+            for number in range(CONNECTIONS)
+        ]
+
+        def measure(load: Load) -> Sample:
+            result = run(load, server.pid)
+            if result.bytes_in_per_s < result.answers_per_s * answer_bytes * 0.99:
+                raise requests.Refused("some fetches were answered without records")
+            return _requests_sample(result)
+
+        yield _warmed(measure, _load(server, settings, frames), settings)
+
+
+@contextmanager
+def _metadata(server: Server, settings: Settings) -> Iterator[Measure]:
+    with _topic(server, "metadata"):
+        frames = [[frame(requests.metadata("metadata"))]]
+        yield _warmed(lambda load: _requests_sample(run(load, server.pid)), _load(server, settings, frames), settings)
+
+
+@contextmanager
+def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
+    """A topic for each run: what is deleted before it was written back leaves the page cache, and the disk alone."""
+    records = requests.batch(BIG_RECORDS, BIG_RECORD_BYTES)
+
+    def measure(seconds: float) -> Sample:
+        with _topic(server, "produce-big") as topic_id:
+            frames = [[frame(requests.produce(topic_id, partition, records))] for partition in range(PARTITIONS)]
+            load = _load(server, settings, frames, connections=BIG_CONNECTIONS, depth=2)
+            result = run(replace(load, seconds=seconds), server.pid)
+        return _bytes_sample(result.answers_per_s * len(records), result)
+
+    short_s = settings.seconds / 2
+    measure(short_s)
+    yield lambda: measure(short_s)
+
+
+@contextmanager
+def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
+    with _topic(server, "fetch-big") as topic_id:
+        records = requests.batch(BIG_RECORDS, BIG_RECORD_BYTES)
+        with BrokerClient(server.address) as client:
+            for partition in range(PARTITIONS):
+                client.fill(topic_id, partition, records, BIG_PREFILLED)
+        # The record before the batches is the one that every new topic is given.
+        offsets = range(1, 1 + (BIG_PREFILLED - 2) * BIG_RECORDS, BIG_RECORDS)
+        frames = [
+            [frame(requests.fetch(topic_id, partition, offset, BIG_FETCHED)) for offset in offsets] for partition in range(PARTITIONS)
+        ]
+
+        def measure(load: Load) -> Sample:
+            result = run(load, server.pid)
+            if result.bytes_in_per_s < result.answers_per_s * len(records):
+                raise requests.Refused("some fetches were answered without a whole batch")
+            return _bytes_sample(result.bytes_in_per_s, result)
+
+        yield _warmed(measure, _load(server, settings, frames, connections=BIG_CONNECTIONS, depth=1), settings)
+
+
+BENCHES = (
+    Bench(
+        "produce-small", f"{CONNECTIONS} connections x {DEPTH} deep, acks=1, one 100-byte record", _per_request(2.0), _produce_small(DEPTH)
+    ),
+    Bench("produce-small-1", f"{CONNECTIONS} connections x 1 deep", _per_request(1.15, p99_target=0.7), _produce_small(1)),
+    Bench("fetch-small", f"{CONNECTIONS} connections x {DEPTH} deep, one record, random offsets", _per_request(3.0), _fetch_small),
+    Bench("metadata", f"{CONNECTIONS} connections x {DEPTH} deep, one topic", _per_request(3.0), _metadata),
+    Bench("produce-big", "4 connections x 2 deep, 1 MB batches", _per_byte(0.7), _produce_big),
+    Bench("fetch-big", "4 connections, 1 MB, page cache warm", _per_byte(0.9), _fetch_big),
+)
