@@ -396,6 +396,7 @@ def test_whoever_leaves_or_expires_lets_the_others_go_on():
     assert waits(again)
     world.coordinator.leave_group("g", [MemberIdentity(member_id=given)])
     assert now(again).generation_id == 2
+    now(world.sync("g", first, 2, {}))
     world.join()
     again = world.join(member_id=first)
     world.clock.advance(9)
