@@ -28,7 +28,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, Met
 from kafka.protocol.producer import InitProducerIdRequest
 
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import KEEP, advertised, create_topic, delete_records, find_coordinator, until_leaders
+from tests.support.raw_admin import KEEP, advertised, create_topic, delete_records, find_coordinator, producer_id, until_leaders
 from tests.support.raw_log import (
     EARLIEST,
     GZIP,
@@ -216,16 +216,6 @@ def test_one_refused_partition_does_not_spoil_the_others(broker: Server, connect
     assert produce(connection, name, bytes(damaged)).error_code == 2
     assert produce(connection, name, good, partition=7).error_code == 3
     assert (produce(connection, name, good).error_code, produce(connection, name, good).base_offset) == (0, 5)
-
-
-def producer_id(connection: RawConnection) -> Any:
-    """A new producer's id and epoch; a broker may need a moment to get its first block of ids."""
-    def ask() -> Any:
-        given = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
-        assert given.error_code in (0, 14)
-        return given if given.error_code == 0 else None
-
-    return until(ask, "a producer id")
 
 
 def test_idempotence_duplicates_and_gaps(broker: Server, connection: RawConnection, name: str) -> None:

@@ -56,8 +56,12 @@ class RawConnection:
 
     def receive(self, request: Any) -> Any:
         """The response to `request`, which was sent and is the oldest unanswered; its correlation id is checked."""
+        return self.decode(request, self.receive_frame())
+
+    def decode(self, request: Any, frame: bytes) -> Any:
+        """The message in a frame that answers `request`."""
         response_class: Any = ResponseClassRegistry.get_response_class(request.header)
-        response = response_class.decode(self.receive_frame(), header=True)
+        response = response_class.decode(frame, header=True)
         assert response.header.correlation_id == request.header.correlation_id
         return response
 

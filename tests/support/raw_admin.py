@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, CoordinatorType, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import InitProducerIdRequest
 
 from tests.support.raw import RawConnection
 from tests.support.server import Server
@@ -50,6 +52,16 @@ def find_coordinator(server: Server, group: str) -> None:
     request = FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP)
     with RawConnection(server.address) as connection:
         until(lambda: connection.call(request, 2).error_code == 0, "a coordinator")
+
+
+def producer_id(connection: RawConnection) -> Any:
+    """A new producer's id and epoch; a broker may need a moment to get its first block of ids."""
+    def ask() -> Any:
+        given = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
+        assert given.error_code in (0, 14)
+        return given if given.error_code == 0 else None
+
+    return until(ask, "a producer id")
 
 
 def delete_records(server: Server, topic: str, offset: int, partition: int = 0) -> None:
