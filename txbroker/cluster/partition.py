@@ -6,7 +6,6 @@ one observer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -120,11 +119,10 @@ class Partition:
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
         log = self.log
-        if all_in_sync and len(self.state.isr) < log.config.min_insync_replicas:
-            raise BrokerError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {log.config.min_insync_replicas}",
-            )
+        wanted = log.config.min_insync_replicas
+        if all_in_sync and len(self.state.isr) < wanted:
+            message = f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {wanted}"
+            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
         if not appended.duplicate:
             if self._single:
@@ -208,7 +206,3 @@ class Partition:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the high watermark of {self.topic_partition} is {self.high_watermark}")
         self.log.advance_start(wanted)
         return self.log.log_start_offset
-
-    def in_sync(self) -> Sequence[int]:
-        """The ISR, as the controller last told it."""
-        return self.state.isr

@@ -1,0 +1,150 @@
+"""Fetch sessions (KIP-227): what is remembered, what is told again, who is evicted."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from txbroker.api.fetch_sessions import EVICTION_MIN_MS, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+
+NOW = 1_000_000
+
+
+def sessions(slots: int = 10) -> FetchSessions:
+    numbers = count(1)
+    return FetchSessions(slots, lambda: next(numbers))
+
+
+def request(
+    *partitions: int, session: int = NO_SESSION, epoch: int = INITIAL_EPOCH, offset: int = 0, forget: tuple[int, ...] = ()
+) -> FetchRequest:
+    wanted = [FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=100) for p in partitions]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic="t", partitions=wanted)] if wanted else [],
+        forgotten_topics_data=[ForgottenTopic(topic="t", partitions=list(forget))] if forget else [],
+    )
+
+
+def data(partition: int, records: bytes = b"", high_watermark: int = 5, error: int = 0) -> PartitionData:
+    return PartitionData(partition_index=partition, error_code=error, high_watermark=high_watermark, log_start_offset=0, records=records)
+
+
+def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged: bool = False) -> tuple[int, list[int]]:
+    made = cache.plan(wanted, False, privileged, now)
+    return made.session_id, [item.partition for item in made.items]
+
+
+def test_a_session_remembers_its_partitions() -> None:
+    cache = sessions()
+    session, partitions = plan(cache, request(0, 1, 2))
+    assert (session, partitions) == (1, [0, 1, 2])
+    assert plan(cache, request(session=1, epoch=1)) == (1, [0, 1, 2])
+    assert plan(cache, request(3, session=1, epoch=2, forget=(1,))) == (1, [0, 2, 3])
+
+
+def test_an_update_changes_the_offset_and_keeps_the_place() -> None:
+    cache = sessions()
+    plan(cache, request(0, 1))
+    made = cache.plan(request(0, session=1, epoch=1, offset=7), False, False, NOW)
+    assert [(i.partition, i.fetch_offset) for i in made.items] == [(0, 7), (1, 0)]
+
+
+def test_no_session_wanted() -> None:
+    cache = sessions()
+    assert plan(cache, request(0, epoch=FINAL_EPOCH)) == (NO_SESSION, [0])
+    assert len(cache) == 0
+
+
+def test_the_final_epoch_ends_a_session() -> None:
+    cache = sessions()
+    plan(cache, request(0))
+    plan(cache, request(0, session=1, epoch=FINAL_EPOCH))
+    with pytest.raises(BrokerError) as error:
+        plan(cache, request(session=1, epoch=1))
+    assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_wrong_epoch_is_refused_and_the_session_lives_on() -> None:
+    cache = sessions()
+    plan(cache, request(0))
+    for wrong in (2, 5):
+        with pytest.raises(BrokerError) as error:
+            plan(cache, request(session=1, epoch=wrong))
+        assert error.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert plan(cache, request(session=1, epoch=1)) == (1, [0])
+
+
+def test_names_and_ids_do_not_mix() -> None:
+    cache = sessions()
+    plan(cache, request(0))
+    with pytest.raises(BrokerError) as error:
+        cache.plan(request(session=1, epoch=1), True, False, NOW)
+    assert error.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_session_of_nothing_ends() -> None:
+    cache = sessions()
+    plan(cache, request(0))
+    assert plan(cache, request(session=1, epoch=1, forget=(0,))) == (NO_SESSION, [])
+    assert len(cache) == 0
+
+
+def test_only_what_changed_is_told() -> None:
+    cache = sessions()
+    (item,) = cache.plan(request(0), False, False, NOW).items
+    assert item.changed(data(0))
+    assert not item.changed(data(0))
+    assert item.changed(data(0, high_watermark=6))
+    assert item.changed(data(0, high_watermark=6, records=b"r"))
+    assert item.changed(data(0, high_watermark=6, error=3))
+    assert item.changed(data(0, high_watermark=6)), "that an error is over is news"
+    assert not item.changed(data(0, high_watermark=6))
+
+
+def test_a_busy_partition_goes_to_the_end() -> None:
+    cache = sessions()
+    made = cache.plan(request(0, 1, 2), False, False, NOW)
+    assert made.session is not None
+    made.session.served(made.items[:1])
+    assert plan(cache, request(session=1, epoch=1)) == (1, [1, 2, 0])
+
+
+def test_a_full_cache_evicts_who_was_long_silent_and_nobody_else() -> None:
+    cache = sessions(slots=2)
+    plan(cache, request(0))
+    plan(cache, request(0), NOW + 10)
+    assert plan(cache, request(0), NOW + 20)[0] == NO_SESSION, "both are in use: the third goes without a session"
+    plan(cache, request(session=1, epoch=1), NOW + EVICTION_MIN_MS)
+    assert plan(cache, request(0), NOW + EVICTION_MIN_MS + 20)[0] == 3
+    with pytest.raises(BrokerError):
+        plan(cache, request(session=2, epoch=1), NOW + EVICTION_MIN_MS + 30)
+    assert plan(cache, request(session=1, epoch=2), NOW + EVICTION_MIN_MS + 30) == (1, [0])
+
+
+def test_a_followers_session_replaces_a_consumers() -> None:
+    cache = sessions(slots=1)
+    plan(cache, request(0))
+    assert plan(cache, request(0), NOW + 1, privileged=True)[0] == 2
+    assert plan(cache, request(0), NOW + 2, privileged=True)[0] == NO_SESSION, "but not another follower's"
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    cache = sessions()
+    made = cache.plan(request(0), False, False, NOW)
+    assert made.session is not None
+    made.session.epoch = 0x7FFFFFFF
+    plan(cache, request(session=1, epoch=0x7FFFFFFF))
+    assert plan(cache, request(session=1, epoch=1)) == (1, [0])
+
+
+def test_topics_named_by_id_have_it_in_their_items() -> None:
+    made = sessions().plan(request(0), False, False, NOW)
+    assert made.items[0].topic_id == NULL_TOPIC_ID

@@ -1,0 +1,173 @@
+"""One partition: roles, epochs, the high watermark, offsets looked up, records deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.log.support import NOW, PLENTY, QuickDisk, batch, open_log
+from txbroker.cluster.partition import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    Isolation,
+    Leadership,
+    Partition,
+)
+from txbroker.errors import BrokerError, ErrorCode
+
+OWN, OTHER, THIRD = 1, 2, 3
+
+
+class Moves:
+    """Counts what a partition reports."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def moved(self, partition: Partition) -> None:
+        self.count += 1
+
+
+@pytest.fixture
+def moves() -> Moves:
+    return Moves()
+
+
+def leading(path: Path, moves: Moves, isr: tuple[int, ...] = (OWN,), epoch: int = 0, **settings: object) -> Partition:
+    log = open_log(path, disk=QuickDisk(), **settings)
+    partition = Partition(OWN, log, moves)
+    partition.lead(Leadership(OWN, epoch, isr, (OWN, OTHER, THIRD), 0))
+    return partition
+
+
+def code_of(error: pytest.ExceptionInfo[BrokerError]) -> ErrorCode:
+    return error.value.code
+
+
+def test_a_leader_alone_commits_what_it_appends(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves)
+    before = moves.count
+    appended = partition.append(batch(b"a", b"b"), NOW)
+    assert (appended.first_offset, appended.last_offset, partition.high_watermark) == (0, 1, 2)
+    assert partition.acknowledged(1) and not partition.acknowledged(2)
+    assert moves.count == before + 1
+
+
+def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_back(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, isr=(OWN, OTHER, THIRD))
+    partition.append(batch(b"a", b"b", b"c"), NOW, all_in_sync=True)
+    assert partition.high_watermark == 0
+    partition.follower_fetched(OTHER, 3)
+    assert partition.high_watermark == 0, "the third replica has nothing yet"
+    before = moves.count
+    partition.follower_fetched(THIRD, 2)
+    assert partition.high_watermark == 2
+    assert moves.count == before + 1
+    partition.follower_fetched(THIRD, 1)
+    assert partition.high_watermark == 2
+    partition.lead(Leadership(OWN, 0, (OWN, OTHER), (OWN, OTHER, THIRD), 1))
+    assert partition.high_watermark == 3, "the slow one left the ISR"
+
+
+def test_acks_all_needs_min_insync_replicas(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, min_insync_replicas=2)
+    with pytest.raises(BrokerError) as error:
+        partition.append(batch(b"a"), NOW, all_in_sync=True)
+    assert code_of(error) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert partition.log.log_end_offset == 0
+    partition.append(batch(b"a"), NOW)
+
+
+def test_only_a_leader_appends_and_answers(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves)
+    assert partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))
+    for refused in (lambda: partition.append(batch(b"a"), NOW), partition.check_leader):
+        with pytest.raises(BrokerError) as error:
+            refused()
+        assert code_of(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_clients_of_other_epochs_are_fenced(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, epoch=5)
+    partition.check_leader(5)
+    partition.check_leader(-1)
+    with pytest.raises(BrokerError) as error:
+        partition.check_leader(4)
+    assert code_of(error) == ErrorCode.FENCED_LEADER_EPOCH
+    with pytest.raises(BrokerError) as error:
+        partition.check_leader(6)
+    assert code_of(error) == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_reader_sees_what_is_committed_and_a_follower_everything(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, isr=(OWN, OTHER))
+    partition.append(batch(b"a", b"b"), NOW)
+    partition.follower_fetched(OTHER, 1)
+    assert partition.end_for(Isolation.READ_UNCOMMITTED) == 1
+    assert partition.end_for(Isolation.READ_COMMITTED) == 1
+    assert partition.end_for(Isolation.READ_UNCOMMITTED, replica=OTHER) == 2
+    assert len(partition.read(0, PLENTY, 0, True).region) == 0
+
+
+def test_offsets_by_name_and_by_time(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, epoch=2)
+    for i in range(3):
+        partition.append(batch(b"a", b"b", timestamp=NOW + 10 * i, step_ms=1), NOW)
+    assert partition.list_offset(EARLIEST_TIMESTAMP, 0) == (-1, 0, 2)
+    assert partition.list_offset(LATEST_TIMESTAMP, 0) == (-1, 6, 2)
+    assert partition.list_offset(NOW + 2, 0) == (NOW + 10, 2, 2)
+    assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 21, 5, 2)
+    assert partition.list_offset(NOW + 22, 0) is None
+    assert partition.list_offset(LATEST_TIERED_TIMESTAMP, 0) is None
+
+
+def test_what_is_not_committed_is_not_found_by_time(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, isr=(OWN, OTHER))
+    partition.append(batch(b"a"), NOW)
+    assert partition.list_offset(NOW, 0) is None
+    assert partition.list_offset(NOW, None) is not None, "a replica sees it"
+    assert partition.list_offset(LATEST_TIMESTAMP, 0) == (-1, 0, 0)
+
+
+def test_deleting_records(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves)
+    partition.append(batch(b"a", b"b", b"c"), NOW)
+    assert partition.delete_records(2) == 2
+    assert partition.delete_records(1) == 2, "below the start nothing changes"
+    assert len(partition.read(2, PLENTY, 3, True).region) > 0, "a start inside a batch stays readable"
+    for wrong in (4, -2):
+        with pytest.raises(BrokerError) as error:
+            partition.delete_records(wrong)
+        assert code_of(error) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.delete_records(-1) == 3
+
+
+def test_records_of_a_compacted_topic_cannot_be_deleted(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, cleanup_policy=frozenset({"compact"}))
+    with pytest.raises(BrokerError) as error:
+        partition.delete_records(0)
+    assert code_of(error) == ErrorCode.POLICY_VIOLATION
+
+
+def test_a_diverging_reader_is_told_where_to_cut(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, epoch=1)
+    partition.append(batch(b"a", b"b"), NOW)
+    partition.lead(Leadership(OWN, 3, (OWN,), (OWN, OTHER), 1))
+    partition.append(batch(b"c"), NOW)
+    assert partition.diverging_epoch(-1, 3) is None
+    assert partition.diverging_epoch(3, 3) is None
+    assert partition.diverging_epoch(1, 2) is None
+    assert partition.diverging_epoch(1, 3) == (1, 2), "epoch 1 ended at 2 here"
+    assert partition.diverging_epoch(2, 3) == (1, 2)
+    assert partition.diverging_epoch(0, 1) == (0, 0), "an epoch before all that are known ends where the first begins"
+    with pytest.raises(BrokerError) as error:
+        partition.diverging_epoch(9, 1)
+    assert code_of(error) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_checkpoint_beyond_the_log_is_cut_to_it(tmp_path: Path, moves: Moves) -> None:
+    log = open_log(tmp_path, disk=QuickDisk())
+    assert Partition(OWN, log, moves, high_watermark=99).high_watermark == 0
