@@ -155,7 +155,9 @@ def test_a_partition_that_cannot_be_read_has_no_coordinator_until_it_is_tried_ag
     world = World()
     world.store.read_error = error
     with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
-        world.loaded()
+        loading = world.coordinator.load(0)
+        world.turns()
+    assert now(loading) is None
     assert now(world.join()).error == E.NOT_COORDINATOR
     world.store.read_error = None
     world.loaded()
@@ -414,6 +416,17 @@ def test_sessions_of_loaded_members_end_too():
     assert world.state() == "Stable"
     world.clock.advance(1.1)
     assert world.state() == "Empty"
+
+
+def test_assignments_are_answered_when_they_are_in_the_log():
+    world = World().loaded()
+    joining = world.join(member_id_required=False)
+    world.turns()
+    world.store.hold = True
+    syncing = world.sync("g", now(joining).member_id, 1, {"c-1": b"x"})
+    assert waits(syncing)
+    world.store.complete()
+    assert now(syncing).assignment == b"x"
 
 
 def test_an_answer_that_makes_its_client_ask_again_at_once():

@@ -164,12 +164,13 @@ class Shards:
 
     def _activate(self, loaded: LoadedPartition, shard: Shard) -> None:
         now_ms = wall_clock_ms(self._clock)
-        for group_id, record in loaded.groups.items():
-            group = Group.restored(group_id, self._config, self._unique, record, now_ms)
-            self._hold(shard, group, loaded.offsets.get(group_id) or GroupOffsets())
+        groups = [Group.restored(group_id, self._config, self._unique, record, now_ms) for group_id, record in loaded.groups.items()]
         for group_id, offsets in loaded.offsets.items():
-            if group_id not in shard.groups and not offsets.is_unused:
-                self._hold(shard, Group(group_id, self._config, self._unique, now_ms), offsets)
+            if group_id not in loaded.groups and not offsets.is_unused:
+                groups.append(Group(group_id, self._config, self._unique, now_ms))
+        for group in groups:
+            offsets_here = loaded.offsets.get(group.group_id)
+            self._hold(shard, group, GroupOffsets() if offsets_here is None else offsets_here)
         shard.state = ShardState.ACTIVE
         log.info("%s-%d: coordinating %d groups (%d records read, %d passed over)",
                  OFFSETS_TOPIC, shard.index, len(shard.groups), loaded.record_count, loaded.skipped_count)
@@ -179,9 +180,6 @@ class Shards:
     def _load_failed(self, failure: Failure, shard: Shard) -> None:
         if self._shards.get(shard.index) is not shard:
             return  # unloaded meanwhile
-        for group_id in shard.groups:
-            del self._held[group_id]
-        shard.groups.clear()
         shard.state = ShardState.FAILED
         log.error("%s-%d: cannot be read, so its groups have no coordinator: %s\n%s",
                   OFFSETS_TOPIC, shard.index, failure.getErrorMessage(), failure.getTraceback())
