@@ -84,7 +84,8 @@ def _put_in_place(fresh: Path, folder: Path) -> None:
 
 def _run(command: list[str]) -> bool:
     try:
-        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=False,
+                               env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     except OSError as error:
         _say(f"{command[0]}: {error}")
         return False
