@@ -91,6 +91,21 @@ def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> No
         assert not expected or Path(path).read_bytes() == expected
 
 
+def test_searches_after_a_cut_know_nothing_of_what_was_there(tmp_path: Path) -> None:
+    index = OffsetIndex(OsDisk(), f"{tmp_path}/x.index", BASE)
+    for number in range(1, 300):
+        index.add(BASE + number, number)
+    index.write_out()
+    assert index.lookup(BASE + 250) == 250
+    index.truncate_to(BASE + 50)
+    for number in range(60, 600):
+        index.add(BASE + 10 * number, number)
+    index.write_out()
+    for number in range(60, 600):
+        assert index.lookup(BASE + 10 * number + 9) == number
+    assert [index.lookup(BASE + offset) for offset in (49, 50, 599)] == [49, 49, 49]
+
+
 def test_an_untouched_index_is_neither_read_nor_written(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)

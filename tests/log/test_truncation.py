@@ -1,0 +1,159 @@
+"""Cutting the end off: nothing of what was cut is found again, by whatever way one looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.log.support import NOW, Worker, append, end_transaction, entries, fill, headers, names, open_log, rows, values
+from txbroker.log.log import Log
+from txbroker.wire.batch import read_header
+
+
+def index_files(path: Path) -> dict[str, bytes]:
+    return {name: (path / name).read_bytes() for name in names(path, ".index", ".timeindex", ".txnindex")}
+
+
+def check_indexes(log: Log, path: Path) -> None:
+    """What the log has on disk is what a scan of its batches would put there."""
+    log.close(NOW)
+    before = index_files(path)
+    recovered = open_log(path, clean=False, index_interval_bytes=log.config.index_interval_bytes)
+    recovered.close(NOW)
+    assert index_files(path) == before
+
+
+@pytest.mark.parametrize("target", range(13))
+@pytest.mark.parametrize("reopened", [False, True])
+def test_every_target(tmp_path: Path, target: int, reopened: bool) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0)
+    borders = [0]
+    for number, count in enumerate((1, 3, 1, 2, 3, 2)):
+        if number in (2, 4):
+            log.roll(NOW)
+        append(log, *(b"old" for _ in range(count)), timestamp=NOW + 10 * number)
+        borders.append(log.log_end_offset)
+    expected = rows(log)
+    if reopened:
+        log.close(NOW)
+        log = open_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0)
+    assert log.truncate_to(target) == (target < 12)
+    end = max(border for border in borders if border <= target)
+    assert (log.log_end_offset, rows(log)) == (end, expected[:end])
+    assert names(tmp_path, ".deleted") == []
+    new = [b"new", b"newer", b"newest"]
+    append(log, *new, timestamp=NOW + 3)
+    append(log, b"last", timestamp=NOW + 4)
+    assert values(log) == [row[3] for row in expected[:end]] + [*new, b"last"]
+    for offset in range(log.log_end_offset):
+        first = read_header(log.read(offset, 1, offset_end=log.log_end_offset, whole_first_batch=True).region.read())
+        assert first.base_offset <= offset <= first.last_offset
+    found = rows(log)
+    for timestamp in range(NOW - 1, NOW + 60):
+        answer = log.offset_for_timestamp(timestamp)
+        assert (answer and answer.offset) == next((row[0] for row in found if row[1] >= timestamp), None)
+    answer = log.offset_of_max_timestamp()
+    assert answer is not None
+    assert answer.offset == max(found, key=lambda row: (row[1], -row[0]))[0]
+
+
+def test_indexes_after_a_cut_and_appends(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, 40)
+    log.truncate_to(23)
+    fill(log, 30, size=33, timestamp=NOW + 22)
+    check_indexes(log, tmp_path)
+
+
+def test_places_in_the_middle_of_batches_are_forgotten(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for size in (10, 60, 110, 20):
+        append(log, b"x" * size)
+    for offset in range(4):
+        log.read(offset, 10**6, offset_end=4)
+    log.truncate_to(1)
+    append(log, b"a", b"b", b"c")
+    for offset in (1, 2, 3):
+        assert read_header(log.read(offset, 10**6, offset_end=4).region.read()).base_offset == 1
+
+
+def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
+        end_transaction(log, 5, committed=False)
+    assert [found.first_offset for found in log.aborted_transactions(0, 6)] == [0, 2, 4]
+    log.truncate_to(3)
+    assert [found.first_offset for found in log.aborted_transactions(0, 6)] == [0]
+    assert log.last_stable_offset(3) == 2
+    end_transaction(log, 5, committed=True)
+    assert log.last_stable_offset(4) == 4
+    check_indexes(log, tmp_path)
+
+
+def sequenced(log: Log, sequence: int, producer_id: int = 5) -> bool:
+    options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+    return append(log, b"x", **options).duplicate  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["truncate", "torn"])
+def test_a_snapshot_of_what_was_cut_does_not_come_back(tmp_path: Path, way: str) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(6):
+        sequenced(log, sequence)
+    log.close(NOW)
+    assert names(tmp_path, ".snapshot") == [f"{6:020d}.snapshot"]
+    log = open_log(tmp_path)
+    if way == "truncate":
+        log.truncate_to(4)
+    else:
+        last_two = sum(len(data) for _, data in entries(log, 4))
+        (tmp_path / f"{0:020d}.log").write_bytes((tmp_path / f"{0:020d}.log").read_bytes()[:-last_two])
+        log = open_log(tmp_path, clean=False)
+    assert log.log_end_offset == 4
+    for sequence in (0, 1):
+        assert not sequenced(log, sequence, producer_id=6)
+    log.close(NOW)
+    log = open_log(tmp_path)
+    assert sequenced(log, 3)
+    assert sequenced(log, 1, producer_id=6)
+    assert not sequenced(log, 4)
+
+
+def test_recovery_leaves_complete_files(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for sequence in range(9):
+        sequenced(log, sequence)
+        if sequence in (2, 5):
+            log.roll(NOW)
+    log.close(NOW)
+    before = index_files(tmp_path)
+    for name in names(tmp_path, ".index", ".timeindex", ".snapshot"):
+        (tmp_path / name).unlink()
+    open_log(tmp_path, clean=False, index_interval_bytes=0)
+    assert index_files(tmp_path) == before
+    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (3, 6)]
+
+
+def test_below_the_first_segment_the_log_begins_anew(tmp_path: Path) -> None:
+    worker = Worker()
+    log = open_log(tmp_path, log_start_offset=10, later=worker)
+    fill(log, 3)
+    assert log.truncate_to(4)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, values(log)) == (4, 4, 4, [])
+    worker.run()
+    assert names(tmp_path, ".log", ".deleted") == [f"{4:020d}.log"]
+    append(log, b"x")
+    assert [header.base_offset for header in headers(log)] == [4]
+
+
+def test_a_log_that_begins_elsewhere_keeps_its_old_files_apart(tmp_path: Path) -> None:
+    worker = Worker()
+    log = open_log(tmp_path, later=worker)
+    fill(log, 3)
+    log.truncate_fully_at(0, now_ms=NOW)  # the same base offset as that of what goes
+    append(log, b"x")
+    worker.run()
+    assert values(log) == [b"x"]
+    assert values(open_log(tmp_path, clean=False)) == [b"x"]
