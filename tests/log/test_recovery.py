@@ -67,7 +67,7 @@ def test_damage_at_any_byte_ends_the_log_there(tmp_path: Path, base: int) -> Non
     borders = [0]
     for _, data in entries(crashed(tmp_path / "log"), base):
         borders.append(borders[-1] + len(data))
-    for at in sorted(CHANCE.sample(range(len(content)), 60)):
+    for at in sorted(CHANCE.sample(range(len(content)), 30)):
         position = max(border for border in borders if border <= at)
         inside = at - position
         if inside < 8 or 12 <= inside < 16:
