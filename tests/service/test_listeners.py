@@ -1,0 +1,54 @@
+"""What clients are told to connect to: several listeners, advertised addresses, wildcards."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from kafka import KafkaAdminClient
+
+from tests.support.server import HOST, Server
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def told(address: str) -> tuple[str, int]:
+    """The address of the one broker, as a client that came in by `address` is told it."""
+    admin = KafkaAdminClient(bootstrap_servers=address)
+    try:
+        (broker,) = admin.describe_cluster()["brokers"]
+        return broker["host"], broker["port"]
+    finally:
+        admin.close()
+
+
+def test_each_listener_tells_its_own_address(start_broker: Callable[..., Server]) -> None:
+    inside, outside = free_port(), free_port()
+    start_broker(
+        {
+            "listeners": f"INSIDE://{HOST}:{inside},OUTSIDE://{HOST}:{outside}",
+            "advertised.listeners": f"INSIDE://{HOST}:{inside},OUTSIDE://localhost:{outside}",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "inter.broker.listener.name": "INSIDE",
+        }
+    )
+    assert told(f"{HOST}:{inside}") == (HOST, inside)
+    assert told(f"{HOST}:{outside}") == ("localhost", outside)
+
+
+def test_a_wildcard_tells_the_address_that_was_reached(start_broker: Callable[..., Server]) -> None:
+    port = free_port()
+    start_broker({"listeners": f"PLAINTEXT://0.0.0.0:{port}"})
+    assert told(f"127.0.0.1:{port}") == ("127.0.0.1", port)
+    assert told(f"127.0.0.2:{port}") == ("127.0.0.2", port)
+
+
+def test_a_wildcard_with_an_advertised_address_tells_that(start_broker: Callable[..., Server]) -> None:
+    port = free_port()
+    start_broker({"listeners": f"PLAINTEXT://:{port}", "advertised.listeners": f"PLAINTEXT://localhost:{port}"})
+    assert told(f"127.0.0.1:{port}") == ("localhost", port)
