@@ -293,6 +293,14 @@ def test_a_followers_append_keeps_offsets_and_epochs(tmp_path: Path) -> None:
     assert rows(open_log(tmp_path / "follower")) == rows(leader)
 
 
+def test_a_follower_takes_a_batch_that_is_larger_than_its_segments(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    content = bytes(batch(b"a", base_offset=0)) + bytes(batch(b"b" * 500, base_offset=1)) + bytes(batch(b"c", base_offset=2))
+    log.append_replicated(memoryview(bytearray(content)), now_ms=NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
+    assert values(log) == [b"a", b"b" * 500, b"c"]
+
+
 def test_a_followers_append_refuses_what_does_not_follow(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     good = bytes(batch(b"a", base_offset=5))

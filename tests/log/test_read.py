@@ -93,6 +93,10 @@ def test_gaps_within_and_between_segments(tmp_path: Path) -> None:
     log.append_replicated(batch(b"y", base_offset=2**31 + 5), now_ms=NOW)
     assert [segment.base_offset for segment in log.segments] == [0, 2**31 + 5]
     assert read_header(log.read(1, 1000, offset_end=log.log_end_offset).region.read()).base_offset == 2**31 + 5
+    # An empty segment whose base is too far away is of no use.
+    log = open_log(tmp_path / "far")
+    log.append_replicated(batch(b"y", base_offset=2**31 + 5), now_ms=NOW)
+    assert [segment.base_offset for segment in log.segments] == [2**31 + 5]
 
 
 def test_regions_survive_deletion_and_truncation_of_later_batches(tmp_path: Path) -> None:

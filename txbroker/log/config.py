@@ -14,6 +14,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 class LogConfig:
     """One topic's settings. Each field is the topic key with `.` as `_`; sizes in bytes, times in milliseconds.
 
+    `preallocate` is not among them: files are written at their ends, and the file system reserves for that what it wants to.
     `compression_type` None stands for `producer`; `message_timestamp_log_append` for
     `message.timestamp.type=LogAppendTime`.
     """
@@ -38,8 +39,6 @@ class LogConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     min_insync_replicas: int = 1
-    unclean_leader_election_enable: bool = False
-    preallocate: bool = False
     delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = FOREVER_MS
@@ -66,5 +65,3 @@ class LogConfig:
             case _:
                 return None
 
-
-DEFAULT = LogConfig()

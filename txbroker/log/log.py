@@ -222,11 +222,11 @@ class Log:
         run: list[tuple[int, EntryHeader]] = []
         for at, header in batches:
             pending = at - run[0][0] if run else 0
-            if self.segments[-1].should_roll(pending + header.size, header.max_timestamp, header.last_offset, now_ms, self.config):
+            active = self.segments[-1]
+            if active.should_roll(header.size, header.max_timestamp, header.last_offset, now_ms, self.config, pending):
                 self._write_run(records, run)
                 run = []
-                if self.segments[-1].size:
-                    self._roll(first_offset_of(header), now_ms)
+                self._roll(first_offset_of(header), now_ms)
             run.append((at, header))
         self._write_run(records, run)
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:

@@ -215,14 +215,15 @@ class Segment:
             self.note(position, size, last_offset, max_timestamp)
             position += size
 
-    def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
-        """Whether a batch of `size` bytes must go into a new segment."""
-        if self.size > config.segment_bytes - size:
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig, pending: int = 0) -> bool:
+        """Whether a batch of `size` bytes must go into a new segment, behind `pending` bytes that are about to be written."""
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
-        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX or self.index_full(config.segment_index_bytes):
-            return True
-        if self.size == 0:
+        filled = self.size + pending
+        if filled == 0:
             return False
+        if filled > config.segment_bytes - size or self.index_full(config.segment_index_bytes):
+            return True
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp
@@ -289,23 +290,16 @@ class Segment:
 
     # Cutting and removing
 
-    def truncate_to(self, offset: int) -> int:
-        """Cut at the batch that holds `offset`; how many bytes went."""
-        found = self.find(offset)
-        return 0 if found is None else self.cut(found.position, offset)
-
-    def cut(self, position: int, offset: int) -> int:
-        """Cut the file at a batch border; indexes lose what is of `offset` and above. How many bytes went."""
+    def cut(self, position: int, offset: int) -> None:
+        """Cut the file at the batch border before `offset`; indexes lose what is of `offset` and above."""
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        removed = self.size - position
         self.cut_file(position)
         self._bytes_since_index = 0
         if position == 0:
             self._first_timestamp = None
         self._max_timestamp = self._scan_max_timestamp()
-        return removed
 
     def cut_file(self, position: int) -> None:
         """Cut the file alone, while indexes are being made anew."""
