@@ -388,3 +388,40 @@ def test_every_operation_ends_once_and_at_the_right_time(steps: list[Step]) -> N
             assert not waits or deadline > now_ms
             assert f"{operation.name} expired" not in room.told or deadline <= now_ms
     assert len(room.purgatory) == sum(parked.operation is not None for _, parked, _ in operations)
+
+
+def test_the_keys_of_all_operations_are_bounded() -> None:
+    class Waits:
+        expired = False
+
+        def try_complete(self) -> bool:
+            return False
+
+        def on_expired(self) -> None:
+            self.expired = True
+
+    purgatory = Purgatory(Clock(), "fetch", watches_max=3)
+    first, second, third = Waits(), Waits(), Waits()
+    place = purgatory.park(first, ["a", "b"], 1000)
+    assert place is not None
+    assert purgatory.park(second, ["c", "d"], 1000) is None and second.expired
+    assert purgatory.park(third, ["c"], 1000) is not None
+    purgatory.cancel(place)
+    assert purgatory.park(Waits(), ["a", "b"], 1000) is not None, "what an operation watched is free again"
+
+
+def test_what_was_tried_just_now_is_not_tried_again() -> None:
+    class Done:
+        tried = 0
+
+        def try_complete(self) -> bool:
+            self.tried += 1
+            return True
+
+        def on_expired(self) -> None: ...
+
+    operation = Done()
+    purgatory = Purgatory(Clock(), "fetch")
+    assert purgatory.park(operation, ["a"], 1000, tried=True) is not None
+    assert operation.tried == 0
+    assert purgatory.check("a") == 1

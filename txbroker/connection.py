@@ -36,6 +36,9 @@ IN_FLIGHT_MAX = 100
 # Beyond this, more replies are not made until the transport got rid of some; one reply may still be larger.
 OUTPUT_BYTES_MAX = 1024 * 1024
 
+# Requests that wait for an answer hold their message in memory: beyond this many bytes of them no more are taken.
+WAITING_BYTES_MAX = 1024 * 1024
+
 # Longer headers are parsed each time instead of kept.
 HEADER_KEPT_MAX = 256
 
@@ -43,12 +46,13 @@ HEADER_KEPT_MAX = 256
 class _Slot:
     """The place of an answer in the order of requests. `parts` is None until it is there, and empty where none is wanted."""
 
-    __slots__ = ("deferred", "parts", "size")
+    __slots__ = ("deferred", "parts", "request_size", "size")
 
-    def __init__(self, deferred: Deferred[Any] | None) -> None:
+    def __init__(self, deferred: Deferred[Any] | None, request_size: int = 0) -> None:
         self.deferred = deferred
         self.parts: list[Any] | None = None
         self.size = 0
+        self.request_size = request_size
 
 
 class Connection:
@@ -69,6 +73,7 @@ class Connection:
         "_session",
         "_slots",
         "_transport",
+        "_waiting_bytes",
         "full",
         "output_bytes",
     )
@@ -85,6 +90,7 @@ class Connection:
         self.output_bytes = 0
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
+        self._waiting_bytes = 0
         self.full = False
         self._closing = False
         # The last request's header behind its first eight bytes: most often the next one's is the same.
@@ -140,7 +146,7 @@ class Connection:
         if response.__class__ is route.response:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
-            self._wait(response, route, request, context)
+            self._wait(response, len(frame), route, request, context)
 
     def _read_header(self, frame: memoryview, version: int) -> int:
         """Where the body starts; keeps the client id."""
@@ -169,11 +175,12 @@ class Connection:
         slot.size = size
         self._held_bytes += size
 
-    def _wait(self, deferred: Any, route: Route, request: Any, context: RequestContext) -> None:
+    def _wait(self, deferred: Any, request_size: int, route: Route, request: Any, context: RequestContext) -> None:
         if not isinstance(deferred, Deferred):
             deferred = fail(TypeError(f"a handler of {route.name} returned {type(deferred).__name__}"))
-        slot = _Slot(deferred)
+        slot = _Slot(deferred, request_size)
         self._slots.append(slot)
+        self._waiting_bytes += request_size
         self._measure()
         arguments = (slot, route, request, context)
         deferred.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
@@ -182,6 +189,7 @@ class Connection:
         if self._closing:
             return
         slot.deferred = None
+        self._waiting_bytes -= slot.request_size
         parts, size = ([], 0) if response is None else self._encode(response, route, request, context)
         self._fill(slot, parts, size)
         if slot is self._slots[0]:
@@ -208,7 +216,10 @@ class Connection:
 
     def _measure(self) -> None:
         self.full = (
-            self._closing or len(self._slots) >= self._in_flight_max or self.output_bytes + self._held_bytes > self._output_bytes_max
+            self._closing
+            or len(self._slots) >= self._in_flight_max
+            or self.output_bytes + self._held_bytes > self._output_bytes_max
+            or self._waiting_bytes > WAITING_BYTES_MAX
         )
 
     def _encode(self, response: Any, route: Route, request: Any, context: RequestContext) -> tuple[list[Any], int]:

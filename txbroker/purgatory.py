@@ -55,12 +55,15 @@ class Purgatory:
     are dictionaries, which keep the order of parking) and its deadline lazily. One timer runs, for the earliest deadline.
     """
 
-    def __init__(self, clock: Clock, name: str, *, parked_max: int = 100_000) -> None:
-        """`parked_max` bounds the memory; Kafka needs no such bound, having one request in flight for each connection."""
+    def __init__(self, clock: Clock, name: str, *, parked_max: int = 100_000, watches_max: int = 1_000_000) -> None:
+        """`parked_max` operations, with `watches_max` keys between them, bound the memory. Kafka needs no such bound, having one
+        request in flight for each connection."""
         self._clock = clock
         self._name = name
         self._parked_max = parked_max
+        self._watches_max = watches_max
         self._parked = 0
+        self._watches = 0
         self._watched: dict[Hashable, dict[Parked, None]] = {}
         self._deadlines: list[tuple[float, int, Parked]] = []
         self._sequence = 0
@@ -73,18 +76,19 @@ class Purgatory:
         """How many operations are parked."""
         return self._parked
 
-    def park(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int) -> Parked | None:
-        """Try the operation, and park it if it cannot complete yet; None when it has ended already.
+    def park(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int, *, tried: bool = False) -> Parked | None:
+        """Try the operation, unless it was `tried` just now, and park it if it cannot complete yet; None when it has ended already.
 
-        When `parked_max` operations wait, or the timeout is not positive, it expires at once instead.
+        When as many wait as may, or the timeout is not positive, it expires at once instead.
         """
-        if self._try(operation):
-            return None
-        if timeout_ms <= 0 or self._parked >= self._parked_max:
-            self._expire(operation)
+        if not tried and self._try(operation):
             return None
         parked = Parked(operation, tuple(dict.fromkeys(keys)))
+        if timeout_ms <= 0 or self._parked >= self._parked_max or self._watches + len(parked.keys) > self._watches_max:
+            self._expire(operation)
+            return None
         self._parked += 1
+        self._watches += len(parked.keys)
         for key in parked.keys:
             watchers = self._watched.get(key)
             if watchers is None:
@@ -167,6 +171,7 @@ class Purgatory:
         """Take an operation out of the watch lists."""
         parked.operation = None
         self._parked -= 1
+        self._watches -= len(parked.keys)
         watched = self._watched
         for key in parked.keys:
             watchers = watched[key]

@@ -14,9 +14,9 @@ from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 NOW = 1_000_000
 
 
-def sessions(slots: int = 10) -> FetchSessions:
+def sessions(slots: int = 10, items_max: int = 1000) -> FetchSessions:
     numbers = count(1)
-    return FetchSessions(slots, lambda: next(numbers))
+    return FetchSessions(slots, lambda: next(numbers), items_max=items_max)
 
 
 def request(
@@ -148,3 +148,14 @@ def test_the_epoch_wraps_to_one() -> None:
 def test_topics_named_by_id_have_it_in_their_items() -> None:
     made = sessions().plan(request(0), False, False, NOW)
     assert made.items[0].topic_id == NULL_TOPIC_ID
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    cache = sessions(items_max=3)
+    assert plan(cache, request(0, 1))[0] == 1
+    assert plan(cache, request(0, 1))[0] == NO_SESSION
+    assert plan(cache, request(5))[0] == 2
+    with pytest.raises(BrokerError) as error:
+        plan(cache, request(2, session=1, epoch=1))
+    assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert plan(cache, request(0, 1))[0] == 3, "what a session held is free again"

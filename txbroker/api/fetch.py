@@ -77,7 +77,7 @@ class FetchHandler:
         reader.read()
         if reader.ready or request.max_wait_ms <= 0 or not plan.items:
             return reader.response()
-        return park(self._purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, done))
+        return park(self._purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, done), tried=True)
 
     def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
         """The error for the whole request, and from before v7 for each partition."""

@@ -122,10 +122,15 @@ class FetchPlan:
 
 
 class FetchSessions:
-    """The cache of sessions, at most `slots` of them (max.incremental.fetch.session.cache.slots)."""
+    """The cache of sessions, at most `slots` of them (max.incremental.fetch.session.cache.slots), `items_max` partitions in all.
 
-    def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
+    Kafka bounds the slots only; some 250 bytes a partition are kept here.
+    """
+
+    def __init__(self, slots: int, random_id: Callable[[], int], *, items_max: int = 500_000) -> None:
         self._slots = slots
+        self._items_max = items_max
+        self._items = 0
         self._random_id = random_id  # a positive 31-bit number
         self._sessions: dict[int, FetchSession] = {}  # the least recently used first
 
@@ -136,13 +141,14 @@ class FetchSessions:
         """Find or make the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._remove(request.session_id)
             items = [FetchItem(t.topic, t.topic_id, p) for t in request.topics for p in t.partitions]
             session = None
-            if epoch == INITIAL_EPOCH and items and self._make_room(privileged, now_ms):
+            if epoch == INITIAL_EPOCH and items and self._make_room(privileged, now_ms) and self._items + len(items) <= self._items_max:
                 session = FetchSession(self._new_id(), privileged, uses_ids, now_ms)
                 session.items = {(i.topic, i.topic_id, i.partition): i for i in items}
                 self._sessions[session.session_id] = session
+                self._items += len(session.items)
             return FetchPlan(items, session, False)
         found = self._sessions.pop(request.session_id, None)
         if found is None:
@@ -153,9 +159,14 @@ class FetchSessions:
         if found.uses_ids != uses_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         found.used_ms = now_ms
+        before = len(found.items)
         found.apply(request)
+        self._items += len(found.items) - before
+        if self._items > self._items_max:  # the client goes on without a session
+            self._remove(request.session_id)
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not found.items:  # a session of nothing is no session
-            del self._sessions[request.session_id]
+            self._remove(request.session_id)
             return FetchPlan([], None, True)
         found.advance()
         return FetchPlan(list(found.items.values()), found, True)
@@ -166,9 +177,14 @@ class FetchSessions:
             return True
         for session in self._sessions.values():
             if now_ms - session.used_ms > EVICTION_MIN_MS or (privileged and not session.privileged):
-                del self._sessions[session.session_id]
+                self._remove(session.session_id)
                 return True
         return False
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._items -= len(session.items)
 
     def _new_id(self) -> int:
         while True:

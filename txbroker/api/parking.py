@@ -13,9 +13,12 @@ T = TypeVar("T")
 
 
 def park(
-    purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int, build: Callable[[Deferred[T]], Operation]
+    purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int, build: Callable[[Deferred[T]], Operation], *, tried: bool = False
 ) -> Deferred[T]:
-    """Park what `build` makes of the answer's Deferred. The connection cancels that Deferred when the client is gone."""
+    """Park what `build` makes of the answer's Deferred. The connection cancels that Deferred when the client is gone.
+
+    `tried`: the caller has just seen that it cannot complete yet.
+    """
     place: list[Parked] = []
 
     def cancel(_: Deferred[T]) -> None:
@@ -23,7 +26,7 @@ def park(
             purgatory.cancel(place[0])
 
     done: Deferred[T] = Deferred(cancel)
-    parked = purgatory.park(build(done), keys, timeout_ms)
+    parked = purgatory.park(build(done), keys, timeout_ms, tried=tried)
     if parked is not None:
         place.append(parked)
     return done

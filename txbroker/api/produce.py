@@ -104,7 +104,7 @@ class ProduceHandler:
         if not waiting:
             return response
         keys = [partition.topic_partition for partition, _, _ in waiting]
-        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, done))
+        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, done), tried=True)
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
         """Every partition with the same error; None (the connection is closed) for acks=0."""

@@ -18,9 +18,9 @@ from txbroker.wire.primitives import read_uvarint
 from txbroker.wire.schema import Message, Struct
 from txbroker.wire.source import Source, compile_function
 
-# A million-element request is some 100 MB of Python objects. The largest honest ones (a full Fetch or Metadata of a
-# broker's every partition) have a few thousand; Kafka itself bounds them only by socket.request.max.bytes.
-ELEMENTS_MAX = 500_000
+# As many elements are some 30 MB of Python objects. The largest honest requests (a full Fetch of a broker's every partition)
+# have a few thousand; Kafka itself bounds them only by socket.request.max.bytes.
+ELEMENTS_MAX = 100_000
 
 
 def _fail(what: str) -> None:
