@@ -7,7 +7,7 @@ where the header cannot tell (keys on a compacted topic, a lower bound of timest
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TypeAlias
 
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.config import FOREVER_MS, LogConfig
@@ -22,12 +22,8 @@ _UNPACKED_BYTES_MIN = 64 << 20
 _RECORD_ERRORS_MAX = 1000  # as many are told of; a batch may hold a million records without a key
 
 
-class Validated(NamedTuple):
-    """A batch fit to be stamped and written. `append_time_ms` is -1 unless the topic stamps LogAppendTime."""
-
-    records: memoryview
-    header: BatchHeader
-    append_time_ms: int
+# A batch fit to be stamped and written, its header, and its append time (-1 unless the topic stamps LogAppendTime).
+Validated: TypeAlias = tuple[memoryview, BatchHeader, int]
 
 
 def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> Validated:
@@ -47,26 +43,28 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
         raise BrokerError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record batch has {size} bytes, segment.bytes is {config.segment_bytes}")
     check_crc(records, 0, header)
     if origin is Origin.CLIENT:
-        _check_header(header)
+        if (
+            header.base_offset != 0
+            or header.count != header.last_offset_delta + 1
+            or header.attributes & (CONTROL | LOG_APPEND_TIME)
+            or (header.base_sequence < 0 <= header.producer_id)
+        ):
+            raise _not_a_clients(header)
         if config.compact:
             _check_keys(records, header, config)
     elif header.attributes & CONTROL:
-        return Validated(records, header, -1)  # markers keep their time, and are never compressed
-    return _apply_settings(records, header, config, now_ms)
-
-
-def _apply_settings(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> Validated:
-    append_time_ms = now_ms if config.message_timestamp_log_append else -1
-    if append_time_ms < 0:
-        _check_timestamps(records, header, config, now_ms)
+        return records, header, -1  # markers keep their time, and are never compressed
     wanted = config.compression_type
     if wanted is not None and header.codec is not wanted:
         records = _recompressed(records, header, config)
         header = read_header(records)
-    if append_time_ms >= 0:
+    if config.message_timestamp_log_append:
         stamp_append_time(records, 0, now_ms)
-        header = read_header(records)
-    return Validated(records, header, append_time_ms)
+        return records, read_header(records), now_ms
+    # The header tells the largest timestamp, and nothing of the smallest.
+    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms or config.message_timestamp_before_max_ms != FOREVER_MS:
+        _check_timestamps(records, header, config, now_ms)
+    return records, header, -1
 
 
 def _convert(records: memoryview, config: LogConfig) -> memoryview:
@@ -87,15 +85,9 @@ def _only_batch(records: memoryview, size: int) -> memoryview:
     return records[:size]
 
 
-def _check_header(header: BatchHeader) -> None:
-    """What clients may not send."""
-    if (
-        header.base_offset == 0
-        and header.count == header.last_offset_delta + 1
-        and not header.attributes & (CONTROL | LOG_APPEND_TIME)
-        and (header.base_sequence >= 0 or header.producer_id < 0)
-    ):
-        return
+def _not_a_clients(header: BatchHeader) -> BrokerError:
+    """Why a client may not send this, in a sentence."""
+    code = ErrorCode.INVALID_RECORD
     if header.base_offset != 0:
         problem = f"its base offset is {header.base_offset} and not 0"
     elif header.count != header.last_offset_delta + 1:
@@ -103,18 +95,15 @@ def _check_header(header: BatchHeader) -> None:
     elif header.attributes & CONTROL:
         problem = "clients may not write control batches"
     elif header.attributes & LOG_APPEND_TIME:
-        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a producer set the timestamp type LogAppendTime, which is the broker's")
+        code, problem = ErrorCode.INVALID_TIMESTAMP, "its timestamp type is LogAppendTime, which is for the broker to set"
     else:
-        problem = f"producer {header.producer_id} sent the sequence {header.base_sequence}"
-    raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {problem}")
+        problem = f"producer {header.producer_id} gave it the sequence {header.base_sequence}"
+    return BrokerError(code, f"a record batch was refused: {problem}")
 
 
 def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """INVALID_TIMESTAMP for records too far from now. The header tells the largest, and nothing of the smallest."""
-    after, before = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
-    if header.max_timestamp - now_ms <= after and before == FOREVER_MS:
-        return
-    low, high = now_ms - before, now_ms + after
+    """INVALID_TIMESTAMP for records too far from now."""
+    low, high = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
 
     def problem(record: Record) -> str | None:
         timestamp = record.timestamp
