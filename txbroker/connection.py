@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.api.context import RequestContext, Session
+from txbroker.api.kept import KeptAnswer
 from txbroker.api.registry import Registry, Route, UnsupportedVersion
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport.interfaces import FrameTransport
@@ -143,7 +144,7 @@ class Connection:
             response = route.call(request, context)
         except Exception as error:
             response = self._failed(error, route, request, context)
-        if response.__class__ is route.response:
+        if response.__class__ is route.response or response.__class__ is KeptAnswer:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
             self._wait(response, len(frame), route, request, context)
@@ -281,6 +282,10 @@ class Connection:
 
 
 def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[Any], int]:
+    if response.__class__ is KeptAnswer:
+        body = response.body(route.encode)
+        reply = response_prefix(route.response_header, len(body), context.correlation_id) + body
+        return [reply], len(reply)
     parts = route.encode(response)
     if route.joins:
         try:

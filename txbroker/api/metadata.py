@@ -1,7 +1,8 @@
 """Metadata (key 3): brokers, topics and who leads what.
 
 Behaviour: a topic that is asked for by name and missing is created when both the client and auto.create.topics.enable allow
-it; the answer waits until it has leaders. Addresses are those of the listener that the client came in by.
+it; the answer waits until it has leaders. Addresses are those of the listener that the client came in by. Answers about topics that
+are all there are kept until the image changes.
 Version notes: v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v8-v10 tell authorised
 operations of the cluster; v10 topic ids, v12 topics asked for by id.
 """
@@ -15,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
 from txbroker.api.endpoints import Endpoints
+from txbroker.api.kept import KeptAnswer, KeptAnswers
 from txbroker.api.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, asked
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -34,6 +36,10 @@ from txbroker.wire.schema import Request
 ALL_BY_EMPTY_VERSION = 0
 TOPIC_ID_VERSION = 12
 
+# Of the answers that are kept, together; each partition takes some 40 bytes, and each topic and answer counts as a few.
+KEPT_PARTITIONS_MAX = 200_000
+KEPT_TOPIC_WEIGHT = 5
+
 
 class MetadataHandler:
     """Answers from the image; creates topics on the way where that is allowed."""
@@ -45,16 +51,34 @@ class MetadataHandler:
         self._endpoints = endpoints
         self._creation = creation
         self._cluster_id = cluster_id
+        self._kept = KeptAnswers(KEPT_PARTITIONS_MAX)
 
-    def __call__(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse | Deferred[MetadataResponse]:
+    def __call__(self, request: MetadataRequest, context: RequestContext) -> KeptAnswer | MetadataResponse | Deferred[MetadataResponse]:
+        session, image = context.session, self._image
+        # All that an answer depends on beside the image. (Everybody may see every topic: no principal is in it.)
         wanted = request.topics
+        key = (
+            None if wanted is None else tuple([(topic.name, topic.topic_id) for topic in wanted]),
+            context.api_version,
+            session.listener,
+            session.local_host,
+            request.include_topic_authorized_operations,
+            request.include_cluster_authorized_operations,
+        )
+        kept = self._kept.get(image.version, key)
+        if kept is not None:
+            return kept
         if wanted is not None and request.allow_auto_topic_creation:
-            missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and self._image.topic(t.name) is None]
+            missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and image.topic(t.name) is None]
             if missing:
                 created = self._creation.on_demand(missing)
                 if created is not None:
                     return created.addCallback(partial(self._answer, request, context))
-        return self._answer(request, context, {})
+        response = self._answer(request, context, {})
+        if any(topic.error_code for topic in response.topics):
+            return response
+        weight = sum(KEPT_TOPIC_WEIGHT + len(topic.partitions) for topic in response.topics) + KEPT_TOPIC_WEIGHT
+        return self._kept.keep(image.version, key, response, weight)
 
     def _answer(self, request: MetadataRequest, context: RequestContext, failures: Mapping[str, ErrorCode]) -> MetadataResponse:
         operations = asked(request.include_topic_authorized_operations, TOPIC_OPERATIONS)

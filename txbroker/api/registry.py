@@ -4,13 +4,14 @@ A handler is an object with
 
     request: type[Request]          the request class that it answers, and with it the API key
     versions: VersionRange          optional: a range narrower than the schema's
-    __call__(request, context)      -> Response | Deferred[Response | None] | None
+    __call__(request, context)      -> Response | KeptAnswer | Deferred[Response | None] | None
     failed(request, context, error) -> Response | None         optional
 
-`__call__` answers with a response, with None (no answer is wanted, as for acks=0) or with a Deferred of either. Record views in the
-request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with, is the failure of the
-whole request; any other exception counts as one with UNKNOWN_SERVER_ERROR. Then `failed` makes the response that carries `error.code`;
-where it is missing, raises or gives None, the connection is closed, which is also how Kafka tells a producer with acks=0.
+`__call__` answers with a response (or a `kept.KeptAnswer` of one), with None (no answer is wanted, as for acks=0) or with a Deferred of
+a response or None. Record views in the request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with,
+is the failure of the whole request; any other exception counts as one with UNKNOWN_SERVER_ERROR. Then `failed` makes the response that
+carries `error.code`; where it is missing, raises or gives None, the connection is closed, which is also how Kafka tells a producer with
+acks=0.
 """
 
 from __future__ import annotations

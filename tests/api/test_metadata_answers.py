@@ -1,0 +1,128 @@
+"""Metadata answers that are kept: the same bytes as those made anew, and never an old state of the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from txbroker.api.context import RequestContext, Session
+from txbroker.api.endpoints import Endpoints
+from txbroker.api.kept import KeptAnswer, KeptAnswers
+from txbroker.api.metadata import MetadataHandler
+from txbroker.cluster.image import ClusterImage
+from txbroker.wire.codec import decode, encoder
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from txbroker.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+VERSION = 12
+TOPIC_ID = bytes(range(16))
+
+
+class NoCreation:
+    def on_demand(self, names: list[str]) -> None:
+        return None
+
+
+def update(image: ClusterImage, *, leader: int = 1, partitions: int = 2, topic: str = "t") -> None:
+    states = [
+        UpdateMetadataPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=0,
+            isr=[1],
+            zk_version=0,
+            replicas=[1],
+            offline_replicas=[],
+        )
+        for index in range(partitions)
+    ]
+    endpoint = UpdateMetadataEndpoint(host="advertised", port=9092, listener="PLAINTEXT", security_protocol=0)
+    image.apply(
+        UpdateMetadataRequest(
+            controller_id=1,
+            controller_epoch=1,
+            topic_states=[UpdateMetadataTopicState(topic_name=topic, topic_id=TOPIC_ID, partition_states=states)],
+            live_brokers=[UpdateMetadataBroker(id=1, endpoints=[endpoint])],
+        )
+    )
+
+
+@pytest.fixture
+def image() -> ClusterImage:
+    image = ClusterImage()
+    update(image)
+    return image
+
+
+@pytest.fixture
+def handler(image: ClusterImage) -> MetadataHandler:
+    creation: Any = NoCreation()
+    return MetadataHandler(image, Endpoints(1, image, ["PLAINTEXT"]), creation, "cluster")
+
+
+def ask(handler: MetadataHandler, request: MetadataRequest, *, version: int = VERSION, reached: str = "10.0.0.1") -> Any:
+    session = Session(peer_host="p", peer_port=1, local_host=reached, local_port=2, listener="PLAINTEXT", number=0)
+    return handler(request, RequestContext(3, version, 1, None, session))
+
+
+def opened(answer: Any, version: int = VERSION) -> MetadataResponse:
+    assert isinstance(answer, KeptAnswer)
+    return decode(MetadataResponse, version, answer.body(encoder(MetadataResponse, version)))
+
+
+def of(*names: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
+
+
+def test_the_same_question_has_the_same_answer_until_the_image_changes(handler: MetadataHandler, image: ClusterImage) -> None:
+    first = ask(handler, of("t"))
+    assert ask(handler, of("t")) is first
+    assert opened(first).topics[0].partitions[0].leader_id == 1
+    update(image, leader=2)
+    assert opened(ask(handler, of("t"))).topics[0].partitions[0].leader_id == 2
+
+
+def test_each_question_has_its_own_answer(handler: MetadataHandler) -> None:
+    everything = MetadataRequest(topics=None)
+    by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=TOPIC_ID)])
+    operations = MetadataRequest(topics=of("t").topics, include_topic_authorized_operations=True)
+    answers = [ask(handler, of("t")), ask(handler, everything), ask(handler, by_id), ask(handler, operations), ask(handler, of())]
+    assert len(set(map(id, answers))) == len(answers)
+    assert [len(opened(answer).topics) for answer in answers] == [1, 1, 1, 1, 0]
+    assert opened(answers[3]).topics[0].topic_authorized_operations != opened(answers[0]).topics[0].topic_authorized_operations
+
+
+def test_versions_do_not_share_an_answer(handler: MetadataHandler) -> None:
+    old, new = ask(handler, of("t"), version=1), ask(handler, of("t"))
+    assert opened(old, 1).topics[0].topic_id == bytes(16)
+    assert opened(new).topics[0].topic_id == TOPIC_ID
+
+
+def test_each_client_is_told_the_address_that_it_reached(handler: MetadataHandler) -> None:
+    assert opened(ask(handler, of("t"), reached="10.0.0.1")).brokers[0].host == "10.0.0.1"
+    assert opened(ask(handler, of("t"), reached="10.0.0.2")).brokers[0].host == "10.0.0.2"
+
+
+def test_answers_with_errors_are_made_anew(handler: MetadataHandler, image: ClusterImage) -> None:
+    assert isinstance(ask(handler, of("t", "missing")), MetadataResponse)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    kept = KeptAnswers(10)
+    first = kept.keep(1, "a", MetadataResponse(brokers=[], topics=[]), 6)
+    assert kept.get(1, "a") is first
+    kept.keep(1, "b", MetadataResponse(brokers=[], topics=[]), 5)
+    assert kept.get(1, "a") is None
+    assert kept.get(1, "b") is not None
+    kept.keep(1, "c", MetadataResponse(brokers=[], topics=[]), 11)
+    assert kept.get(1, "c") is None
+    assert kept.get(1, "b") is not None
+    assert kept.get(2, "b") is None
