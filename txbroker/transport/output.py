@@ -160,6 +160,20 @@ class SendQueue:
         return head.warming()
 
 
+def join_small(parts: Iterable[Buffer | Region]) -> bytes | None:
+    """All parts as bytes; None where a region is large, or not in the page cache."""
+    run: list[Buffer] = []
+    for part in parts:
+        if isinstance(part, _BUFFERS):
+            run.append(part)
+            continue
+        data = _read_small(part) if len(part) < REGION_READ_MAX else None
+        if data is None:
+            return None
+        run.append(data)
+    return b"".join(run)
+
+
 def _read_small(region: Region) -> Buffer | None:
     """The bytes of a small region; None where the page cache does not hold them."""
     length = len(region)

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 from txbroker.api.context import Session
 from txbroker.transport.inbox import SIZE, Inbox
-from txbroker.transport.output import RegionGone, SendQueue
+from txbroker.transport.output import RegionGone, SendQueue, join_small
 
 if TYPE_CHECKING:
     from txbroker.transport.listener import Listener
@@ -187,23 +187,29 @@ class ServerTransport(tcp.Server):
         size = protocol.output_bytes
         if size:
             parts = protocol.take_output()
-            if not (queue.size or self._has_regions) and size <= SEND_JOINED_MAX:
+            joined = self._join(parts) if size <= SEND_JOINED_MAX and not queue.size else None
+            if joined is not None:
                 try:
-                    joined = b"".join(parts)
-                except TypeError:
-                    self._has_regions = True
-                else:
-                    try:
-                        count = self.socket.send(joined)
-                    except BlockingIOError:
-                        count = 0
-                    except OSError:
-                        return main.CONNECTION_LOST
-                    if count == size:
-                        return None
-                    parts, size = [memoryview(joined)[count:]], size - count
+                    count = self.socket.send(joined)
+                except BlockingIOError:
+                    count = 0
+                except OSError:
+                    return main.CONNECTION_LOST
+                if count == size:
+                    return None
+                parts, size = [memoryview(joined)[count:]], size - count
             queue.add(parts, size)
         return self._send_queue() if queue.size else None
+
+    def _join(self, parts: list[Any]) -> bytes | None:
+        """The parts as bytes, where they are small and at hand."""
+        if not self._has_regions:
+            try:
+                return b"".join(parts)
+            except TypeError:
+                # A fetch: this connection's answers will mostly have regions from now on.
+                self._has_regions = True
+        return join_small(parts)
 
     def _send_queue(self) -> Exception | None:
         queue = self._queue
