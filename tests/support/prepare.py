@@ -29,7 +29,7 @@ def main() -> int:
         _install_programs()
         if shutil.which("mvn") and shutil.which("java"):
             for jar_set in cache.JAR_SETS:
-                _download_jars(jar_set)
+                download_jars(jar_set)
         _install_pyspark()
     return 0
 
@@ -48,7 +48,8 @@ def _install_programs() -> None:
             _run(command)
 
 
-def _download_jars(jar_set: str) -> None:
+def download_jars(jar_set: str) -> None:
+    """The jars of one set, unless they are there."""
     if cache.jars_are_complete(jar_set):
         return
     folder = cache.jar_directory(jar_set)

@@ -1,0 +1,1 @@
+"""confluent-kafka's driver."""

@@ -1,0 +1,1 @@
+"""The driver of Apache Kafka's command line tools."""

@@ -1,0 +1,45 @@
+# Sourced by every client's `run`: where clients are installed, and the programs that they need.
+set -euo pipefail
+
+CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${TXBROKER_TEST_CACHE:-$CHECKOUT/.cache}/compat
+if [ $# -lt 1 ]; then
+  echo "usage: $0 HOST:PORT [FEATURE ...]" >&2
+  exit 2
+fi
+mkdir -p "$CACHE"
+# Two runs install one after the other.
+exec 9>"$CACHE/lock"
+flock 9
+
+say() { echo "$*" >&2; }
+
+# need PROGRAM PACKAGE: install a Debian package when its program is missing.
+need() {
+  command -v "$1" >/dev/null && return
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "== apt-get install $2"
+    { apt-get install -y --no-install-recommends "$2" || { apt-get update && apt-get install -y --no-install-recommends "$2"; }; } >&2
+  fi
+  command -v "$1" >/dev/null || { say "$1 is not installed; on Debian, as root: apt-get install $2"; exit 3; }
+}
+
+# python_client PACKAGE VERSION [EXTRAS]: a virtual environment with that release of the client; its interpreter is $PYTHON_WITH_CLIENT.
+python_client() {
+  local place=$CACHE/$1-$2
+  PYTHON_WITH_CLIENT=$place/bin/python
+  if [ ! -e "$place/.complete" ]; then
+    say "== pip install $1==$2"
+    rm -rf "$place"
+    "${PYTHON:-python3}" -m venv "$place"
+    "$place/bin/pip" install --disable-pip-version-check -q "$1${3:-}==$2" >&2 </dev/null
+    touch "$place/.complete"
+  fi
+}
+
+# python_driver MODULE ARGUMENTS: run a driver of this checkout.
+python_driver() {
+  exec 9>&-
+  cd "$CHECKOUT"
+  exec "${PYTHON_WITH_CLIENT:-${PYTHON:-python3}}" -m "$@"
+}
