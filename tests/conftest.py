@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,17 +93,19 @@ def _start(request: pytest.FixtureRequest, directory: Path, overrides: dict[str,
     server = KINDS[request.config.getoption("--broker")](directory, overrides)
     try:
         server.start()
-    except (Missing, ServerFailed) as problem:
+    except ServerFailed as problem:
         server.close()
         pytest.fail(str(problem), pytrace=False)
     return server
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails shows what its brokers logged meanwhile."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what its brokers logged meanwhile; what is not installed is said in one sentence, without a trace."""
     report = yield
-    if report.failed:
+    if call.excinfo is not None and isinstance(call.excinfo.value, Missing):
+        report.longrepr = str(call.excinfo.value)
+    elif report.failed:
         for server, start in item.stash.get(_servers, []):
             report.sections.append((f"log of {server.kind}", server.log(start)[-20_000:]))
     return report

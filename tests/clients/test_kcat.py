@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cache import Missing
 from tests.support.raw_admin import create_topic
 from tests.support.records import BASE_TIMESTAMP
 from tests.support.server import Server
@@ -21,7 +22,7 @@ def kcat(server: Server, *arguments: str, stdin: str | None = None) -> str:
     """What kcat prints; it must end with 0."""
     program = shutil.which("kcat")
     if program is None:
-        pytest.fail("kcat is not installed: run `make prepare` as root, or on Debian apt-get install kcat", pytrace=False)
+        raise Missing("kcat is not installed: run `make prepare` as root, or on Debian apt-get install kcat")
     command = [program, "-b", server.address, *arguments]
     ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr

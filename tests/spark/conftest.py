@@ -12,19 +12,15 @@ from typing import Any
 import pytest
 
 from tests.support import cache
-from tests.support.cache import Missing
 from tests.support.java import java
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A local Spark with the Kafka connector. PySpark lies in the cache, in no virtual environment, and is put on the path here."""
-    try:
-        java()
-        jars = cache.jars(cache.SPARK)
-        pyspark = cache.pyspark()
-    except Missing as missing:
-        pytest.fail(str(missing), pytrace=False)
+    java()
+    jars = cache.jars(cache.SPARK)
+    pyspark = cache.pyspark()
     place = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     sys.path.append(str(pyspark))
