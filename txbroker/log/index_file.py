@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from typing import cast
 
 from txbroker.log.disk import Disk, Mapped
 
@@ -23,7 +22,19 @@ _STRIDE = 64
 class IndexFile:
     """Entries that begin with their key, a number that is not negative, in `key_format` (of `struct`). `count`: of entries."""
 
-    __slots__ = ("_disk", "_entry_bytes", "_fence", "_fence_post", "_key_bytes", "_pending", "_stored", "_stored_count", "count", "path")
+    __slots__ = (
+        "_disk",
+        "_entry_bytes",
+        "_fence",
+        "_fence_post",
+        "_key_bytes",
+        "_pending",
+        "_pending_keys",
+        "_stored",
+        "_stored_count",
+        "count",
+        "path",
+    )
 
     def __init__(self, disk: Disk, path: str, entry_bytes: int, key_format: str) -> None:
         self.path = path
@@ -33,6 +44,7 @@ class IndexFile:
         self._fence_post = struct.Struct(f"{key_format}{_STRIDE * entry_bytes - self._key_bytes}x")
         self._fence = array("q")
         self._pending = bytearray()
+        self._pending_keys = array("q")
         self._stored: Mapped | None = disk.map(path)
         self._stored_count = self.count = len(self._stored) // entry_bytes
 
@@ -60,21 +72,19 @@ class IndexFile:
         """The number of the last entry whose key is not above `key`; -1 when there is none."""
         if key < 0:
             return -1
-        wanted = key.to_bytes(self._key_bytes, "big")
-        pending = self._pending
-        if pending and pending[: self._key_bytes] <= wanted:
-            waiting = cast(bytes, pending)  # as far as slices and comparisons go
-            return self._stored_count + self._search(waiting, 0, len(pending) // self._entry_bytes, wanted)
+        pending = self._pending_keys
+        if pending and pending[0] <= key:
+            return self._stored_count + bisect_right(pending, key) - 1
         stored = self._stored or self._mapped()
         if len(self._fence) * _STRIDE < self._stored_count:
             self._extend_fence(stored)
         low = (bisect_right(self._fence, key) - 1) * _STRIDE
-        return self._search(stored, low, min(low + _STRIDE, self._stored_count), wanted) if low >= 0 else -1
-
-    def _search(self, entries: Mapped, low: int, high: int, wanted: bytes) -> int:
-        """Big-endian keys that are not negative sort as their bytes do."""
-        size, key_bytes = self._entry_bytes, self._key_bytes
-        return bisect_right(range(high), wanted, low, high, key=lambda number: entries[number * size : number * size + key_bytes]) - 1
+        if low < 0:
+            return -1
+        # Big-endian keys that are not negative sort as their bytes do.
+        size, key_bytes, high = self._entry_bytes, self._key_bytes, min(low + _STRIDE, self._stored_count)
+        wanted = key.to_bytes(key_bytes, "big")
+        return bisect_right(range(high), wanted, low, high, key=lambda number: stored[number * size : number * size + key_bytes]) - 1
 
     def _extend_fence(self, stored: Mapped) -> None:
         stride_bytes = _STRIDE * self._entry_bytes
@@ -89,9 +99,10 @@ class IndexFile:
         if len(self._pending) >= PENDING_BYTES_MAX:
             self.write_out()
 
-    def append(self, entry: bytes) -> None:
+    def append(self, key: int, entry: bytes) -> None:
         """Add an entry in memory; its key must be above all others."""
         self._pending += entry
+        self._pending_keys.append(key)
         self.count += 1
 
     def write_out(self) -> bool:
@@ -101,24 +112,28 @@ class IndexFile:
         self._disk.append(self.path, self._pending)
         self._stored = None
         self._stored_count = self.count
-        self._pending = bytearray()
+        self._forget_pending(0)
         return True
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
         if count >= self._stored_count:
-            del self._pending[(count - self._stored_count) * self._entry_bytes :]
+            self._forget_pending(count - self._stored_count)
         else:
-            self._pending = bytearray()
+            self._forget_pending(0)
             self._stored = None  # a mapping must not outlive the bytes that it shows
             self._disk.truncate(self.path, count * self._entry_bytes)
             self._stored_count = count
             del self._fence[(count + _STRIDE - 1) // _STRIDE :]
         self.count = min(self.count, count)
 
+    def _forget_pending(self, keep: int) -> None:
+        del self._pending[keep * self._entry_bytes :]
+        del self._pending_keys[keep:]
+
     def rewrite(self) -> None:
         """Drop all entries and whatever else the file holds."""
-        self._pending = bytearray()
+        self._forget_pending(0)
         self._stored = None
         self._disk.write(self.path, b"")
         self._stored_count = self.count = 0

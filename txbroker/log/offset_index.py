@@ -28,7 +28,8 @@ class OffsetIndex(IndexFile):
         """Note that a batch with `offset` as its last starts at `position`; ignored unless above all others."""
         if self.count and offset <= self.last[0]:
             return
-        self.append(ENTRY.pack(offset - self.base_offset, position))
+        relative = offset - self.base_offset
+        self.append(relative, ENTRY.pack(relative, position))
 
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`, as near as the index knows."""

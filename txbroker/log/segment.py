@@ -10,6 +10,7 @@ from txbroker.log.config import LogConfig
 from txbroker.log.disk import Buffer, Disk, File
 from txbroker.log.files import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from txbroker.log.places import Places
 from txbroker.log.scan import FIND_CHUNK_BYTES, LOOK_CHUNK_BYTES, Entry, Place, Walk, find
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
@@ -17,8 +18,6 @@ from txbroker.log.txn_index import TxnIndex
 logger = logging.getLogger("txbroker.log")
 
 NO_TIMESTAMP = -1
-# Batches whose places are remembered: what a reader at the tail asks for, and borders of reads.
-PLACES_MAX = 256
 
 
 class Segment:
@@ -62,7 +61,7 @@ class Segment:
         self._max_timestamp: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places = Places()
 
     def create(self) -> None:
         """Make the files of a new, empty segment; whatever else bears their names goes."""
@@ -200,7 +199,7 @@ class Segment:
             self.note(position, size, last_offset, max_timestamp)
         else:
             self._bytes_since_index += size
-        self._remember(base_offset, position, size)
+        self._places.written(base_offset, last_offset, position, size)
 
     def append_all(self, records: Buffer, batches: Sequence[tuple[int, int, int]]) -> None:
         """Write several batches at once, each given as (size, last offset, largest timestamp). Errors as `append`."""
@@ -240,7 +239,7 @@ class Segment:
             if found is None:
                 return None
             place = found.position, found.size
-            self._remember(offset, *place)
+            self._places.looked_up(min(offset, found.base_offset), found.last_offset, *place)
         return place
 
     def find(self, offset: int) -> Place | None:
@@ -257,12 +256,6 @@ class Segment:
                 problem = str(error)
             self.rebuild_indexes(problem)
         return find(self.file, 0, self.size, offset)
-
-    def _remember(self, offset: int, position: int, size: int) -> None:
-        places = self._places
-        if len(places) >= PLACES_MAX:
-            places.clear()
-        places[offset] = (position, size)
 
     def end_position(self, offset_end: int) -> int:
         """Where the batches end that lie wholly below `offset_end`."""

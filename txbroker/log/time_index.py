@@ -27,7 +27,7 @@ class TimeIndex(IndexFile):
     def add(self, timestamp: int, offset: int) -> None:
         """Note the largest timestamp up to `offset`; ignored unless above all others."""
         if timestamp > self.last[0]:
-            self.append(ENTRY.pack(timestamp, offset - self.base_offset))
+            self.append(timestamp, ENTRY.pack(timestamp, offset - self.base_offset))
 
     def lookup(self, timestamp: int) -> int:
         """An offset up to which no record is later than `timestamp`, as near as the index knows; at least the base offset."""
