@@ -1,7 +1,11 @@
 """Generates the function that encodes one message class in one version into a list of parts.
 
-Parts are never joined here: `Records` values pass through as they are, so that a file region reaches the transport. Encoding
+`Records` values are parts of their own and pass through as they are, so that a file region reaches the transport. Encoding
 refuses (ValueError) a value other than the default in a field that the version lacks, unless the field is ignorable.
+
+What makes it fast: fixed-size fields, and the lengths that stand among them, are written by one `pack`. Lengths in flexible versions
+are varints, though; so there are two functions, one for messages whose counts and strings are all short (one byte tells their
+length) and whose tagged fields hold their defaults, and one for any message, which the first one falls back to.
 """
 
 from __future__ import annotations
@@ -20,35 +24,44 @@ def _refuse(what: str) -> None:
     raise ValueError(f"{what} cannot be carried by this version")
 
 
+# What a varint of one byte can tell: counts and lengths are sent plus one, null as 0.
+_SHORT_MAX = 126
+
+
 class _Encoder:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, *, short: bool) -> None:
         self.version = version
         self.flexible = version in cls.flexible
+        self.short = short
         self.source = Source()
         self.sink = "w"
         self.run: list[tuple[str, str]] = []  # (struct code, expression) not written yet
         self.scope: dict[str, Any] = {"T": SMALL_UVARINTS, "uvarint": write_uvarint, "refuse": _refuse, "pack": struct.pack}
 
-    def flush(self) -> None:
-        if not self.run:
-            return
-        codes = "".join(code for code, _ in self.run)
-        name = f"p_{codes.replace('?', 'o')}"
-        self.scope[name] = struct.Struct(">" + codes).pack
-        self.source(f"{self.sink}({name}({', '.join(expression for _, expression in self.run)}))")
-        self.run.clear()
+    def flush(self, *tail: str) -> None:
+        """Write the pending run, and `tail` (bytes expressions) with it as one part."""
+        parts = list(tail)
+        if [code for code, _ in self.run] == ["B"]:
+            parts.insert(0, f"T[{self.run.pop()[1]}]")
+        elif self.run:
+            codes = "".join(code for code, _ in self.run)
+            name = f"p_{codes.replace('?', 'o')}"
+            self.scope[name] = struct.Struct(">" + codes).pack
+            parts.insert(0, f"{name}({', '.join(expression for _, expression in self.run)})")
+            self.run.clear()
+        if parts:
+            self.source(f"{self.sink}({' + '.join(parts)})")
 
-    def length(self, n: str, code: str, tail: str | None) -> None:
-        """Write a length held in the name `n` (-1 is null), and `tail`, a bytes expression, right after it."""
+    def length(self, n: str, code: str) -> list[str]:
+        """Put a count or a string's length, in the name `n` (-1 is null), behind what is pending; what is to be written after that."""
         if not self.flexible:
             self.run.append((code, n))
-            self.flush()
-            if tail is not None:
-                self.source(f"{self.sink}({tail})")
-            return
-        self.flush()
-        prefix = f"(T[{n} + 1] if {n} < 127 else uvarint({n} + 1))"
-        self.source(f"{self.sink}({prefix}{f' + {tail}' if tail is not None else ''})")
+        elif self.short:
+            self.source(f"if {n} > {_SHORT_MAX}: return encode_any(o)")
+            self.run.append(("B", f"{n} + 1"))
+        else:
+            return [_varint(n)]
+        return []
 
     def value(self, kind: Kind, expression: str, nullable: bool) -> None:
         if kind.name in FIXED:
@@ -72,13 +85,17 @@ class _Encoder:
                 self.source(f"{x} = {x}.encode(); {n} = len({x})")
         else:
             self.source(f"{x} = {expression}.encode(); {n} = len({x})")
-        self.length(n, "h", x)
+        self.flush(*self.length(n, "h"), x)
 
     def blob(self, kind: Kind, expression: str, nullable: bool) -> None:
         x, n = self.source.fresh("x"), self.source.fresh("n")
         self.source(f"{x} = {expression}")
         self.source(f"{n} = -1 if {x} is None else len({x})" if nullable else f"{n} = len({x})")
-        self.length(n, "i", None)
+        if self.flexible:
+            self.flush(_varint(n))
+        else:
+            self.run.append(("i", n))
+            self.flush()
         with self.source.block(f"if {n} > 0:"):
             self.source(f"{self.sink}({x})")
 
@@ -103,7 +120,7 @@ class _Encoder:
         x, n = self.source.fresh("x"), self.source.fresh("n")
         self.source(f"{x} = {expression}")
         self.source(f"{n} = -1 if {x} is None else len({x})" if nullable else f"{n} = len({x})")
-        self.length(n, "i", None)
+        self.flush(*self.length(n, "i"))
         if nullable:
             self.source(f"if {x} is None: {x} = ()")
         if element.name in FIXED and element.name != "uuid":
@@ -133,6 +150,10 @@ class _Encoder:
         if not tagged:
             self.run.append(("B", "0"))
             return
+        if self.short:
+            self.source(f"if {' or '.join(self.differs(o, field) for field in tagged)}: return encode_any(o)")
+            self.run.append(("B", "0"))
+            return
         self.flush()
         self.tags(o, sorted(tagged, key=lambda f: f.field.tag or 0))
 
@@ -156,13 +177,38 @@ class _Encoder:
         self.source(f"{self.sink}(uvarint(len({t})) + b''.join({t}) if {t} else b'\\0')")
 
 
+def _varint(n: str) -> str:
+    """An expression: the length in the name `n` as flexible versions have it."""
+    return f"(T[{n} + 1] if {n} <= {_SHORT_MAX} else uvarint({n} + 1))"
+
+
 def make_encoder(cls: type[Message], version: int) -> Callable[[Any], list[Any]]:
     """A function that takes a message and returns its parts."""
-    encoder = _Encoder(cls, version)
+    short = version in cls.flexible
+    encoder = _Encoder(cls, version, short=short)
+    if short:
+        encoder.scope["encode_any"] = _on_demand(cls, version)
+    return _compiled(encoder, cls)
+
+
+def _on_demand(cls: type[Message], version: int) -> Callable[[Any], list[Any]]:
+    """The function for any message, generated when it is first needed."""
+    made: list[Callable[[Any], list[Any]]] = []
+
+    def encode_any(message: Any) -> list[Any]:
+        if not made:
+            made.append(_compiled(_Encoder(cls, version, short=False), cls))
+        return made[0](message)
+
+    return encode_any
+
+
+def _compiled(encoder: _Encoder, cls: type[Message]) -> Callable[[Any], list[Any]]:
     source = encoder.source
     with source.block("def encode(o):"):
         source("parts = []; w = parts.append")
         encoder.struct(cls, "o")
         encoder.flush()
         source("return parts")
-    return compile_function(source, encoder.scope, "encode", f"encode {cls.__name__} v{version}")
+    kind = ", short" if encoder.short else ""
+    return compile_function(source, encoder.scope, "encode", f"encode {cls.__name__} v{encoder.version}{kind}")
