@@ -63,6 +63,14 @@ class _Decoder:
         self.source(f"p += {sum(size for _, _, size in self.run)}")
         self.run.clear()
 
+    def byte(self, target: str) -> None:
+        """Read one unsigned byte into `target`, together with the pending run."""
+        if self.run:
+            self.run.append((target, "B", 1))
+            self.flush()
+        else:
+            self.source(f"{target} = b[p]; p += 1")
+
     def length(self, code: str, size: int) -> str:
         """Read a string's, array's or byte field's length into a fresh name; null reads as -1."""
         n = self.source.fresh("n")
@@ -70,8 +78,7 @@ class _Decoder:
             self.run.append((n, code, size))
             self.flush()
             return n
-        self.flush()
-        self.source(f"{n} = b[p]; p += 1")
+        self.byte(n)
         with self.source.block(f"if {n} > 127:"):
             self.source(f"{n}, p = uvarint(b, p - 1)")
         self.source(f"{n} -= 1")
@@ -160,16 +167,21 @@ class _Decoder:
         for field in resolve(cls):
             if field.carried(self.version):
                 self.value(field.kind, f"{o}.{field.name}", f"{cls.__name__}.{field.name}", field.nullable(self.version))
-        self.flush()
         if self.flexible:
             self.tags(cls, o, tagged)
+        self.flush()
 
     def tags(self, cls: type[Struct], o: str, tagged: list[Resolved]) -> None:
         function = f"tags_{cls.__name__}" if tagged else "tags_none"
         if all(name != function for name, _, _ in self.tag_functions):
             self.tag_functions.append((function, tagged, cls.__name__))
-        self.source("if b[p]: p = " + function + f"({o}, b, p, e)")
-        self.source("else: p += 1")
+        if self.run:
+            t = self.source.fresh("t")
+            self.byte(t)
+            self.source(f"if {t}: p = {function}({o}, b, p - 1, e)")
+        else:
+            self.source(f"if b[p]: p = {function}({o}, b, p, e)")
+            self.source("else: p += 1")
 
     def tag_function(self, function: str, tagged: list[Resolved], owner: str) -> None:
         with self.source.block(f"def {function}(o, b, p, e):"):
