@@ -96,12 +96,12 @@ def test_every_codec(broker: Server, topic: str, codec: str | None) -> None:
 
 @pytest.mark.parametrize("acks", [1, "all"])
 def test_acknowledgements(broker: Server, topic: str, acks: int | str) -> None:
-    sent = produce(broker, topic, samples(100, seed=2), acks=acks, enable_idempotence=False)
+    sent = produce(broker, topic, samples(100, seed=2), acks=acks, enable_idempotence=False, max_in_flight_requests_per_connection=1)
     assert_same(sent, read(broker, topic, 100))
 
 
 def test_no_acknowledgement(broker: Server, topic: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.address, acks=0, enable_idempotence=False)
+    producer = KafkaProducer(bootstrap_servers=broker.address, acks=0, enable_idempotence=False, max_in_flight_requests_per_connection=1)
     for record in numbered(100):
         producer.send(topic, record.value, partition=0)
     producer.close()
