@@ -47,6 +47,48 @@ def test_the_last_five_batches_are_known_again(tmp_path: Path) -> None:
     assert not send(log, 14).duplicate
 
 
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 250], ids=["one segment", "one segment a batch or two"])
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_the_last_five_batches_are_known_after_a_restart(tmp_path: Path, clean: bool, segment_bytes: int) -> None:
+    """A snapshot has one batch of each producer; a client may have had five on the way when the broker ended."""
+    settings_ = {"segment_bytes": segment_bytes, "index_interval_bytes": 100}
+    log = open_log(tmp_path, **settings_)
+    send(log, 77, producer_id=ID + 1)
+    for sequence in range(14):
+        append(log, *(b"of others" for _ in range(3)))
+        send(log, sequence, producer_id=ID + 1, epoch=1)
+        sent = send(log, sequence)
+    for _ in range(2):  # known from a snapshot, and then from one that was made of it
+        if clean:
+            log.close(NOW)
+        else:
+            log.flush(NOW)
+        log = open_log(tmp_path, clean=clean, recovery_point=log.recovery_point, **settings_)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
+    for sequence in range(9, 14):
+        found = send(log, sequence)
+        assert found.duplicate
+        assert found.first_offset == sent.first_offset - 5 * (13 - sequence)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 15)
+    assert not send(log, 14).duplicate
+    assert send(log, 10).duplicate
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 9)
+
+
+def test_batches_of_another_epoch_are_not_recalled(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        send(log, sequence)
+    send(log, 0, epoch=1)
+    log.close(NOW)
+    log = open_log(tmp_path)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 2, epoch=1)
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 2)
+    assert send(log, 0, epoch=1).duplicate
+    assert not send(log, 1, epoch=1).duplicate
+
+
 def test_sequences_wrap(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     send(log, SEQUENCE_MAX - 2, count=2)

@@ -21,6 +21,7 @@ from txbroker.log.markers import read_marker
 from txbroker.log.metadata import format_metadata, parse_metadata
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
+from txbroker.log.recall import recall
 from txbroker.log.recovery import Loaded, Loader, first_offset_of
 from txbroker.log.region import EMPTY, Region
 from txbroker.log.replay import replay_batch, replay_range
@@ -160,7 +161,12 @@ class Log:
             return self._append_marker(validated, leader_epoch, now_ms)
         has_producer = header.producer_id >= 0
         if has_producer:
-            original = self.producers.check(header, origin)
+            try:
+                original = self.producers.check(header, origin)
+            except BrokerError:
+                if not self._recall(header.producer_id):
+                    raise
+                original = self.producers.check(header, origin)
             if original is not None:
                 append_time_ms = original.timestamp if append_time_ms >= 0 else -1
                 return Appended(original.first_offset, original.last_offset, append_time_ms, self.log_start_offset, True)
@@ -172,6 +178,11 @@ class Log:
         if last_offset - self.recovery_point >= config.flush_messages - 1:
             self.flush(now_ms)
         return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset)
+
+    def _recall(self, producer_id: int) -> bool:
+        """Whether the log has told more of a producer than was known."""
+        state = self.producers.get(producer_id)
+        return state is not None and recall(state, self.segments)
 
     def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> None:
         """Stamp a leader's batch with the next offset and its epoch, and write it into the active segment, or a new one."""

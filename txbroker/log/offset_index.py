@@ -7,6 +7,7 @@ starts at the position ends with that offset, or comes before the batch that doe
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 
 from txbroker.log.disk import Disk
 from txbroker.log.index_file import IndexFile
@@ -34,7 +35,15 @@ class OffsetIndex(IndexFile):
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`, as near as the index knows."""
         number = self.floor(min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
-        return int.from_bytes(self.entry(number)[4:], "big") if number >= 0 else 0
+        return self._position(number) if number >= 0 else 0
+
+    def border_before(self, position: int) -> int:
+        """The start of a batch at or before `position`, as near as the index knows."""
+        number = bisect_right(range(self.count), position, key=self._position) - 1
+        return self._position(number) if number >= 0 else 0
+
+    def _position(self, number: int) -> int:
+        return int.from_bytes(self.entry(number)[4:], "big")
 
     @property
     def last(self) -> tuple[int, int]:

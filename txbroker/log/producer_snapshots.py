@@ -67,6 +67,7 @@ def parse_snapshot(content: bytes) -> list[ProducerState]:
 
 def _state(entry: ProducerEntry) -> ProducerState:
     state = ProducerState(entry.producer_id)
+    state.from_snapshot = True
     state.epoch = entry.epoch
     state.last_timestamp = entry.timestamp
     state.coordinator_epoch = entry.coordinator_epoch

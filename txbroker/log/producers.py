@@ -40,9 +40,12 @@ class ProducerBatch(NamedTuple):
 
 
 class ProducerState:
-    """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction."""
+    """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction.
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
+    `from_snapshot`: a snapshot keeps the last batch only, so that the log may hold some that belong before those in `batches`.
+    """
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "from_snapshot", "last_timestamp", "producer_id", "txn_first_offset")
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -51,6 +54,7 @@ class ProducerState:
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = NO_OFFSET
+        self.from_snapshot = False
 
     @property
     def last_sequence(self) -> int:

@@ -1,0 +1,65 @@
+"""Finding a producer's last batches in the log again.
+
+A snapshot has room for one batch of each producer (its format is Kafka's), while a client may have five on the way. When the broker
+ends before it has answered them, the client sends all five again, and all that are in the log must be known as duplicates: refused
+as out of order, they make clients begin anew with another epoch and write them twice. So whoever comes with a sequence from before the
+known ones is looked for in the log, once, before it is refused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+
+from txbroker.log.producers import BATCHES_REMEMBERED, ProducerBatch, ProducerState, add_sequence
+from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
+from txbroker.log.segment import Segment
+from txbroker.wire.batch import BatchHeader
+
+# How far the log is read backwards: five of the largest batches by Kafka's default, and as much of others between them.
+BYTES_MAX = 10 << 20
+
+
+def recall(state: ProducerState, segments: Sequence[Segment]) -> bool:
+    """Put the batches before the known ones into `state`; False when there are none. StorageError."""
+    if not state.from_snapshot:
+        return False
+    state.from_snapshot = False
+    known = list(state.batches)
+    if not known or len(known) == BATCHES_REMEMBERED:
+        return False
+    earlier: list[ProducerBatch] = []
+    for batch in reversed(_batches_before(state, known[0].first_offset, segments)):
+        if add_sequence(batch.last_sequence, 1) != (earlier or known)[0].first_sequence:
+            break
+        earlier.insert(0, batch)
+    state.batches = deque(earlier + known, maxlen=BATCHES_REMEMBERED)
+    return bool(earlier)
+
+
+def _batches_before(state: ProducerState, offset: int, segments: Sequence[Segment]) -> list[ProducerBatch]:
+    """The last batches of the producer, in its epoch, below `offset`, as far as they lie near."""
+    found: list[ProducerBatch] = []
+    at = bisect_right([segment.base_offset for segment in segments], offset) - 1
+    left = BYTES_MAX
+    while at >= 0 and left > 0 and len(found) < BATCHES_REMEMBERED:
+        segment = segments[at]
+        end = segment.end_position(offset)
+        start = segment.offset_index.border_before(max(end - left, 0))
+        found = _batches_in(segment, start, end, state) + found
+        left -= end - start
+        at -= 1
+    return found[-BATCHES_REMEMBERED:]
+
+
+def _batches_in(segment: Segment, start: int, end: int, state: ProducerState) -> list[ProducerBatch]:
+    found: deque[ProducerBatch] = deque(maxlen=BATCHES_REMEMBERED)
+    for entry in Walk(segment.file, start, end, check_crc=True, chunk_bytes=LOOK_CHUNK_BYTES):
+        batch = entry.header
+        if batch.producer_id != state.producer_id or batch.producer_epoch != state.epoch or batch.control:
+            continue
+        if isinstance(batch, BatchHeader):
+            first, last = batch.base_sequence, add_sequence(batch.base_sequence, batch.last_offset_delta)
+            found.append(ProducerBatch(first, last, batch.base_offset, batch.last_offset, batch.max_timestamp))
+    return list(found)
