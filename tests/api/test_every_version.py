@@ -18,9 +18,10 @@ from kio.serial import entity_reader, entity_writer
 from tests.api.requests import BUILDERS, Scene, fresh, make, request
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import advertised, create_topic, find_coordinator
-from tests.support.raw_log import batch, produce, topic_id
+from tests.support.raw_log import Producer, batch, produce, topic_id
 from tests.support.records import numbered
 from tests.support.server import Server
+from tests.support.waiting import until
 
 # What this broker serves, by API key.
 SERVED = {
@@ -32,8 +33,8 @@ EACH_API = [pytest.param(key, id=BUILDERS[key][0].__name__.removesuffix("Request
 
 FETCH, JOIN_GROUP, LEAVE_GROUP, DESCRIBE_GROUPS, API_VERSIONS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 1, 11, 13, 15, 18, 20, 42, 47
 ACLS = (29, 30, 31)
-UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC_OR_PARTITION, SECURITY_DISABLED, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND = -1, 3, 54, 68, 69
-MEMBER_ID_REQUIRED, GROUP_SUBSCRIBED_TO_TOPIC = 79, 86
+UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_LOAD_IN_PROGRESS, SECURITY_DISABLED, NON_EMPTY_GROUP = -1, 3, 14, 54, 68
+GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED, GROUP_SUBSCRIBED_TO_TOPIC = 69, 79, 86
 # The errors that belong to the right answer; everything else is answered without any.
 EXPECTED = {
     JOIN_GROUP: {MEMBER_ID_REQUIRED},
@@ -62,12 +63,17 @@ def new_scene(server: Server, connection: RawConnection) -> Scene:
     """A topic with records, some of a producer with an id, and a group of one static member that committed offsets."""
     topic, group = fresh("every-version"), fresh("group")
     create_topic(server, topic, partitions=2)
-    produce(connection, topic, batch(numbered(3), producer=(1000, 0, 0)))
+    produce(connection, topic, batch(numbered(3), producer=Producer(1000, 0, 0)))
     produce(connection, topic, batch(numbered(3)), partition=1)
     find_coordinator(server, group)
-    joined = connection.call(make(JoinGroupRequest, {
-        "group_id": group, "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "member_id": "", "group_instance_id": "static",
-        "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"\0\1\2"}]}), 5)
+    join = {"group_id": group, "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "member_id": "", "group_instance_id": "static",
+            "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"\0\1\2"}]}
+
+    def joining() -> Any:
+        answered = connection.call(make(JoinGroupRequest, join), 5)
+        return None if answered.error_code == COORDINATOR_LOAD_IN_PROGRESS else answered
+
+    joined = until(joining, "the group's coordinator has loaded")
     member = {"group_id": group, "member_id": joined.member_id, "group_instance_id": "static"}
     synced = connection.call(make(SyncGroupRequest, {
         **member, "generation_id": joined.generation_id, "assignments": [{"member_id": joined.member_id, "assignment": b"\0"}]}), 3)
@@ -102,7 +108,7 @@ def answer(connection: RawConnection, wanted: Any, version: int) -> Any:
 def _read_by_kio(key: int, version: int, body: bytes) -> None:
     """kio has what Kafka 4 has; it must read every byte too, and write the same."""
     try:
-        cls: Any = kio.index.load_response_schema(key, version)  # type: ignore[attr-defined]
+        cls: Any = kio.index.load_response_schema(key, version)
     except Exception:
         return
     entity, size = entity_reader(cls)(memoryview(body), 0)

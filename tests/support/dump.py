@@ -16,7 +16,7 @@ _BATCH = re.compile(r"baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) count:
 _RECORD = re.compile(r"\| offset: (?P<offset>\d+) ")
 _DUMPING = re.compile(r"Dumping (?P<path>.+)")
 _QUIET = re.compile(r"Log starting offset: |offset: \d+ position: |timestamp: -?\d+ offset: |producerId: |version: |.+ is empty\.$|$")
-_FILES_A_CALL = 2000  # a command line has its limit
+_NAMES_A_CALL = 100_000  # bytes: one argument of a command line has its limit
 
 
 class Unacceptable(AssertionError):
@@ -39,8 +39,12 @@ def dump_directory(data: Path) -> dict[str, DumpedLog]:
     """
     files = sorted(path for kind in ("log", "index", "timeindex", "txnindex", "snapshot") for path in data.glob(f"*-*/*.{kind}"))
     dumped: dict[str, DumpedLog] = {}
-    for start in range(0, len(files), _FILES_A_CALL):
-        _read(_dump(files[start : start + _FILES_A_CALL], "--deep-iteration"), dumped)
+    some: list[Path] = []
+    for i, path in enumerate(files):
+        some.append(path)
+        if i + 1 == len(files) or sum(len(str(name)) + 1 for name in some) > _NAMES_A_CALL - 4096:
+            _read(_dump(some, "--deep-iteration"), dumped)
+            some = []
     return dumped
 
 
