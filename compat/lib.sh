@@ -43,3 +43,25 @@ python_driver() {
   cd "$CHECKOUT"
   exec "${PYTHON_WITH_CLIENT:-${PYTHON:-python3}}" -m "$@"
 }
+
+# go_driver FOLDER MODULE ARGUMENTS: build the driver in that folder, with CLIENT_VERSION of the client's module if it is given, and run it.
+go_driver() {
+  local folder=$1 module=$2 source program
+  shift 2
+  PATH=$PATH:/usr/local/go/bin
+  need go golang-go
+  source=$CHECKOUT/compat/$folder
+  if [ -n "${CLIENT_VERSION:-}" ]; then
+    # Another version is another go.mod, on copies: the checkout stays as it is.
+    rm -rf "$CACHE/$folder-$CLIENT_VERSION"
+    mkdir -p "$CACHE/$folder-$CLIENT_VERSION"
+    cp -r "$source" "$CHECKOUT/compat/go_driving" "$CACHE/$folder-$CLIENT_VERSION/"
+    source=$CACHE/$folder-$CLIENT_VERSION/$folder
+    (cd "$source" && go get "$module@v$CLIENT_VERSION" && go mod tidy) >&2
+  fi
+  program=$CACHE/$folder${CLIENT_VERSION:+-$CLIENT_VERSION}.bin
+  # Go builds only what changed.
+  (cd "$source" && go build -o "$program" .) >&2
+  exec 9>&-
+  COMPAT=$CHECKOUT/compat exec "$program" "$@"
+}

@@ -1,0 +1,3 @@
+module compat/driving
+
+go 1.24
