@@ -4,8 +4,8 @@ Behaviour: partitions are read in the order of the request (of the session); the
 (KIP-74), what follows only as far as max.bytes reaches. When fewer than min.bytes are there the request waits in the purgatory, at most
 max.wait.ms, until one of its partitions moves. An error of a partition is told at once.
 Version notes: v0-v3 get batches converted to the old message formats (KIP-31); v4 isolation level; v7 sessions (KIP-227); v9 leader
-epochs (KIP-320); v12 diverging epochs (KIP-595); v13 topic ids (KIP-516). KIP-392 (reading from followers) is not implemented:
-preferred_read_replica is always -1.
+epochs (KIP-320); v10 zstd (KIP-110); v12 diverging epochs (KIP-595); v13 topic ids (KIP-516). KIP-392 (reading from followers) is
+not implemented: preferred_read_replica is always -1.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.wire.compression import Codec
 from txbroker.wire.conversion import from_v2
 from txbroker.wire.messages.fetch import (
     AbortedTransaction,
@@ -38,6 +39,7 @@ from txbroker.wire.schema import Request
 
 HARD_LIMIT_VERSION = 2  # up to here a client wants no more than it asked for, even if that is less than a batch
 V2_BATCH_VERSION = 4
+ZSTD_VERSION = 10
 CURRENT_LEADER_VERSION = 12
 TOPIC_ID_VERSION = 13
 _MAGIC_0_VERSION_MAX = 1
@@ -139,6 +141,11 @@ class FetchHandler:
             records=read.region,
         )
 
+    def check_codec(self, item: FetchItem) -> None:
+        """UNSUPPORTED_COMPRESSION_TYPE for a client older than zstd (KIP-110) and a topic whose compression.type that is."""
+        if self._replicas.get(item.topic, item.partition).log.config.compression_type is Codec.ZSTD:
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{item.topic} has zstd, which needs Fetch v{ZSTD_VERSION}")
+
     def failed_item(self, item: FetchItem, error: BrokerError, version: int) -> PartitionData:
         """A partition's error; for a client at the wrong broker or epoch, with the leader that it should ask (KIP-951)."""
         data = _failure(item.partition, error)
@@ -190,6 +197,8 @@ class Reader:
         urgent = False
         for item in self._plan.items:
             try:
+                if version < ZSTD_VERSION:
+                    handler.check_codec(item)
                 data = handler.read_item(item, left, whole_first_batch, self._isolation, self._replica)
                 size = len(data.records) if data.records is not None else 0
                 if size:
