@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import javaperf, latency, report, starting, throughput
-from bench.brokers import KAFKA, TXBROKER, make, rss_mb
+from bench.brokers import KAFKA, TXBROKER, OthersMeter, make, rss_mb
 from bench.measures import Bench, Figure, Outcome, Settings
 from tests.support.cache import Missing
 from tests.support.server import Server
@@ -74,8 +74,7 @@ def _run_all(wanted: Sequence[Bench], servers: dict[str, Server], settings: Sett
         print(f"[{number}/{len(wanted)}] {bench.name}: {bench.what}", flush=True)
         outcome = _run(bench, servers, settings)
         outcomes.append(outcome)
-        note = report.generator_note(outcome)
-        print(report.table(report.rows([outcome])) + (f"\ngenerator's share of a core: {note}" if note else ""), flush=True)
+        print(report.table(report.rows([outcome])), report.conditions(outcome), sep="\n", flush=True)
     outcomes.append(Outcome(MEMORY, {name: [{"memory": rss_mb(server.pid)}] for name, server in servers.items()}))
     return outcomes
 
@@ -87,7 +86,9 @@ def _run(bench: Bench, servers: dict[str, Server], settings: Settings) -> Outcom
         measures = {name: stack.enter_context(bench.ready(server, settings)) for name, server in servers.items()}
         for _ in range(settings.rounds):
             for name, measure in measures.items():
-                outcome.samples.setdefault(name, []).append(measure())
+                others = OthersMeter(server.pid for server in servers.values())
+                sample = measure()
+                outcome.samples.setdefault(name, []).append({**sample, report.OTHERS: others.cores()})
     return outcome
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bench.requests import BrokerClient
@@ -112,3 +113,24 @@ class CpuMeter:
     def share(self) -> float:
         """Cores' worth."""
         return self.seconds() / (time.perf_counter() - self._since)
+
+
+class OthersMeter:
+    """What everybody else on this machine uses from now on: a measurement is only as good as the quiet around it."""
+
+    def __init__(self, brokers: Iterable[int]) -> None:
+        self._brokers = list(brokers)
+        self._since = time.perf_counter()
+        self._others = self._others_s()
+
+    def cores(self) -> float:
+        """Cores' worth of neither the brokers nor this program and the tools that it has run."""
+        return max(0.0, (self._others_s() - self._others) / (time.perf_counter() - self._since))
+
+    def _others_s(self) -> float:
+        with open("/proc/stat") as file:
+            user, nice, system, _, _, irq, softirq, *_ = (int(text) for text in file.readline().split()[1:])
+        busy = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        ours = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        return busy - ours - sum(map(cpu_seconds, self._brokers))

@@ -18,6 +18,7 @@ from tests.support.cache import KAFKA_NEW
 BAR_WIDTH = 24  # of a bar for eight times better, or more
 BAR_RATIO_MAX = 8.0
 GENERATOR = "generator"
+OTHERS = "others"
 
 
 def _versions() -> dict[str, str]:
@@ -133,6 +134,8 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
         "|" + "---|" * len(HEADER),
         *("| " + " | ".join(row.cells()) + " |" for row in shown),
         "",
+        "A machine that others use too is harder on one busy thread than on many: below, each load says how many cores others took.",
+        "",
         "How many times better than Kafka (to the left: worse), on a logarithmic scale:",
         "",
         "```",
@@ -141,13 +144,20 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
         "",
         "The loads:",
         "",
-        *(f"- `{outcome.bench.name}`: {outcome.bench.what}" for outcome in outcomes),
+        *(f"- `{outcome.bench.name}`: {outcome.bench.what} ({conditions(outcome) or 'asked once'})" for outcome in outcomes),
         "",
     ]
     return "\n".join(lines)
 
 
-def generator_note(outcome: Outcome) -> str:
-    """What share of a core the generator used, where it says so: near 1, it was the generator that was measured."""
-    shares = {broker: [s[GENERATOR] for s in samples if GENERATOR in s] for broker, samples in outcome.samples.items()}
-    return ", ".join(f"{broker} {median(values):.2f}" for broker, values in shares.items() if values)
+def conditions(outcome: Outcome) -> str:
+    """How far a load's figures can be trusted: a generator near one core was measured itself, and others should use nothing."""
+    shares = [f"{broker} {median(values):.2f}" for broker, values in _by_broker(outcome, GENERATOR).items()]
+    others = [value for values in _by_broker(outcome, OTHERS).values() for value in values]
+    generator = f"generator's share of a core: {', '.join(shares)}; " if shares else ""
+    return f"{generator}cores used by others: {median(others):.2f}" if others else generator
+
+
+def _by_broker(outcome: Outcome, key: str) -> dict[str, list[float]]:
+    found = {broker: [sample[key] for sample in samples if key in sample] for broker, samples in outcome.samples.items()}
+    return {broker: values for broker, values in found.items() if values}
