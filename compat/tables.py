@@ -10,10 +10,8 @@ def plain_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [list(heading), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heading))]
     right = [all(_is_number(row[i]) for row in rows) for i in range(len(heading))]
-    made = [
-        "  ".join(cell.rjust(width) if flush_right else cell.ljust(width) for cell, width, flush_right in zip(line, widths, right, strict=True))
-        for line in lines
-    ]
+    shapes = [f"{'>' if flush_right else '<'}{width}" for width, flush_right in zip(widths, right, strict=True)]
+    made = ["  ".join(f"{cell:{shape}}" for cell, shape in zip(line, shapes, strict=True)) for line in lines]
     made.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(line.rstrip() for line in made)
 

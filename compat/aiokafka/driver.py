@@ -52,8 +52,9 @@ class AioKafka(Client):
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
         async def send() -> None:
             compression = None if codec == "none" else codec
-            async with AIOKafkaProducer(bootstrap_servers=self.address, compression_type=compression, acks="all" if acks == "all" else int(acks),
-                                        enable_idempotence=idempotent, linger_ms=10, max_batch_size=30_000) as producer:
+            wanted = "all" if acks == "all" else int(acks)
+            async with AIOKafkaProducer(bootstrap_servers=self.address, compression_type=compression, acks=wanted, linger_ms=10,
+                                        enable_idempotence=idempotent, max_batch_size=30_000) as producer:
                 futures = [await producer.send(topic, r.value, r.key, r.partition, r.timestamp, list(r.headers)) for r in records]
                 await asyncio.gather(*futures)
 
@@ -79,7 +80,8 @@ class AioKafka(Client):
 
     def join(self, topic: str, group: str) -> Member:
         async def start() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.address, group_id=group, heartbeat_interval_ms=300, retry_backoff_ms=50)
+            consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.address, group_id=group, heartbeat_interval_ms=300,
+                                        retry_backoff_ms=50)
             await consumer.start()
             return consumer
 

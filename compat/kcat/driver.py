@@ -73,8 +73,9 @@ class Kcat(Client):
         return json.loads(self._run("-L", "-J"))
 
     def _run(self, *arguments: str, stdin: bytes | None = None) -> bytes:
-        ended = subprocess.run(["kcat", "-q", "-b", self.address, *arguments], input=stdin, capture_output=True, timeout=_TIMEOUT_S, check=False)
-        assert ended.returncode == 0, f"kcat {' '.join(arguments)} ended with {ended.returncode}: {ended.stderr.decode(errors='replace')}"
+        command = ["kcat", "-q", "-b", self.address, *arguments]
+        ended = subprocess.run(command, input=stdin, capture_output=True, timeout=_TIMEOUT_S, check=False)
+        assert ended.returncode == 0, f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr.decode(errors='replace')}"
         return ended.stdout
 
     def _version(self) -> str:

@@ -29,9 +29,16 @@ def main() -> int:
         _install_programs()
         if shutil.which("mvn") and shutil.which("java"):
             for jar_set in cache.JAR_SETS:
-                download_jars(jar_set)
+                _download_jars(jar_set)
         _install_pyspark()
     return 0
+
+
+def ensure_jars(jar_set: str) -> None:
+    """Download one set of jars unless it is there; says why when it cannot."""
+    cache.directory().mkdir(parents=True, exist_ok=True)
+    with _alone():
+        _download_jars(jar_set)
 
 
 def _install_programs() -> None:
@@ -48,8 +55,7 @@ def _install_programs() -> None:
             _run(command)
 
 
-def download_jars(jar_set: str) -> None:
-    """The jars of one set, unless they are there."""
+def _download_jars(jar_set: str) -> None:
     if cache.jars_are_complete(jar_set):
         return
     folder = cache.jar_directory(jar_set)

@@ -1,0 +1,54 @@
+"""Clients that are not Python's, by their drivers in compat/: a few features each, and the habits that brokers have stumbled over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from compat.clients import CLIENTS, run_client
+from compat.matrix import YES
+from tests.compat.recording import Asked, RecordingProxy
+from tests.support.raw_admin import advertised
+from tests.support.server import Server, free_port
+
+FETCH, API_VERSIONS = 1, 18
+FEATURES = ["gzip", "zstd", "idempotence", "group", "rebalance", "delete_records"]
+
+
+@pytest.fixture
+def proxy() -> Iterator[RecordingProxy]:
+    made = RecordingProxy()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def seen_broker(start_broker: Callable[..., Server], proxy: RecordingProxy) -> Server:
+    """A broker that clients reach through the proxy only."""
+    port = free_port()
+    server = start_broker({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "advertised.listeners": f"PLAINTEXT://{proxy.address}"})
+    proxy.target = ("127.0.0.1", server.port or port)
+    return server
+
+
+def run(client: str, address: str) -> None:
+    """Every feature must work; what the client says is shown when not."""
+    row = run_client(CLIENTS[client], address, FEATURES, lambda feature: None)
+    assert row.cells == dict.fromkeys(FEATURES, YES), row.details
+
+
+def test_kafkajs_fetches_without_a_handshake(seen_broker: Server, proxy: RecordingProxy) -> None:
+    """The connection on which kafkajs fetches begins with Fetch: it has learnt the versions on another."""
+    run("kafkajs", proxy.address)
+    assert any(asked[0].api_key == FETCH for asked in proxy.connections if asked), proxy.connections
+
+
+def test_franz_go_begins_above_our_versions(seen_broker: Server, proxy: RecordingProxy) -> None:
+    """Its first request is an ApiVersions that the broker does not know; told which it does, the client asks again on that connection."""
+    _, newest = advertised(seen_broker)[API_VERSIONS]
+    run("franz_go", proxy.address)
+    first = proxy.connections[0]
+    assert first[0].api_key == API_VERSIONS
+    assert first[0].version > newest
+    assert first[1] == Asked(API_VERSIONS, newest)
