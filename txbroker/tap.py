@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import resource
-import secrets
 import socket
 import sys
 import time
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger, LogLevel, STDLibLogObserver, globalLogBeginner
 from twisted.python import usage
 from twisted.python.failure import Failure
 
@@ -28,6 +30,7 @@ from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides, parse_properties
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
+from txbroker.signals import StopSignals
 
 T = TypeVar("T")
 
@@ -36,13 +39,17 @@ log = logging.getLogger("txbroker")
 started_log = logging.getLogger("kafka.server.KafkaServer")
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
 class Options(usage.Options):
-    """Command line of `twistd txbroker`."""
+    """Command line of `twistd txbroker`: the options of `txbroker run`."""
 
     synopsis = "[--config FILE] [--override KEY=VALUE]..."
     optParameters: ClassVar = [
         ["config", "c", None, "a server.properties file with Kafka's keys"],
         ["ready-file", None, None, "write host:port of each listener into this file once clients are served"],
+        ["log-level", None, "info", f"what to log: {', '.join(LOG_LEVELS)}"],
     ]
 
     def __init__(self) -> None:
@@ -58,6 +65,10 @@ class Options(usage.Options):
         print(f"txbroker {__version__}")
         sys.exit(0)
 
+    def postOptions(self) -> None:
+        if self["log-level"] not in LOG_LEVELS:
+            raise usage.UsageError(f"--log-level is {self['log-level']}; it must be one of {', '.join(LOG_LEVELS)}")
+
 
 def read_config(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
     """The configuration from a file and overrides; StartError in one sentence when it cannot be used."""
@@ -67,23 +78,36 @@ def read_config(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
             with open(path, "rb") as file:
                 data = file.read()
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+            raise ConfigError(f"{path} cannot be read: {error.strerror}; correct --config") from error
         properties = parse_properties(data, path, os.environ)
     return load_broker_config(properties | parse_overrides(overrides, os.environ))
 
 
 class BrokerService(Service):
-    """A broker from start to stop. `exit_status` is what the process should end with."""
+    """A broker from start to stop, whatever ends it. `exit_status` is what the process should end with.
 
-    def __init__(self, config: BrokerConfig, ready_file: str | None = None, on_ready: Callable[[Any], None] | None = None) -> None:
+    `ready_file` and `on_ready` tell that clients are served. `refuse` is told, in one sentence, why the broker did not start.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ready_file: str | None = None,
+        *,
+        refuse: Callable[[str], None],
+        on_ready: Callable[[Any], None] = lambda broker: None,
+    ) -> None:
         from twisted.internet import reactor
 
         self._reactor: Any = reactor
         self._config = config
         self._ready_file = ready_file
+        self._refuse = refuse
         self._on_ready = on_ready
         self._broker: Any = None
         self._starting: Deferred[None] = succeed(None)
+        self._is_ready = False
+        self._ending = False
         self.exit_status = 0
 
     def startService(self) -> None:
@@ -91,52 +115,85 @@ class BrokerService(Service):
         self._reactor.callWhenRunning(self._start)
 
     def _start(self) -> None:
+        StopSignals(lambda: self._reactor.callFromThread(self._end)).take()
         _raise_file_limit()
         from txbroker.broker.service import Broker
 
         try:
+            self._remove_ready_file()
             directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
             self._broker = Broker(self._config, _world(self._reactor, self._config), directories, self._fail)
         except StartError as error:
-            self._fail(str(error))
+            self._not_started(Failure(error))
             return
         self._starting = self._broker.start()
-        self._starting.addCallbacks(lambda _: self._started(), self._not_started)
+        self._starting.addCallback(lambda _: self._started()).addErrback(self._not_started)
 
     def _started(self) -> None:
-        started_log.info("[KafkaServer id=%d] started", self._broker.broker_id)
+        if self._ending:
+            return
         if self._ready_file is not None:
-            temporary = f"{self._ready_file}.tmp"
-            with open(temporary, "w", encoding="utf-8") as file:
+            self._write_ready_file(self._ready_file)
+        self._is_ready = True
+        listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
+        log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))
+        started_log.info("[KafkaServer id=%d] started", self._broker.broker_id)
+        self._on_ready(self._broker)
+
+    def _write_ready_file(self, path: str) -> None:
+        try:
+            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
                 file.writelines(f"{host}:{port}\n" for host, port in self._broker.bound.values())
-            os.replace(temporary, self._ready_file)
-        if self._on_ready is not None:
-            self._on_ready(self._broker)
+            os.replace(f"{path}.tmp", path)
+        except OSError as error:
+            raise StartError(f"{path} cannot be written: {error.strerror}; correct --ready-file") from error
+
+    def _remove_ready_file(self) -> None:
+        """Nobody is to take an earlier broker's for this one's."""
+        if self._ready_file is not None:
+            try:
+                os.unlink(self._ready_file)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise StartError(f"{self._ready_file} cannot be removed: {error.strerror}; correct --ready-file") from error
 
     def _not_started(self, failure: Failure) -> None:
         if failure.check(StartError):
-            self._fail(failure.getErrorMessage())
+            self._refuse(failure.getErrorMessage())
         else:
-            self._fail(f"the broker did not start: {failure.getTraceback()}")
+            log.critical("the broker did not start: %s", failure.getTraceback())
+            self._refuse(f"the broker did not start, by a fault of its own ({failure.getErrorMessage()}): the log says where")
+        self.exit_status = 1
+        self._end()
 
     def _fail(self, why: str) -> None:
-        self.exit_status = 1
         log.critical("%s", why)
-        if self._reactor.running:
+        self.exit_status = 1
+        self._end()
+
+    def _end(self) -> None:
+        """Stop the reactor, once; the reactor stops this service first."""
+        if not self._ending:
+            self._ending = True
             self._reactor.stop()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()  # type: ignore[no-untyped-call]
+        self._ending = True
         if self._broker is None:
             return succeed(None)
-        log.info("stopping")
         # A start that is still under way goes on to where it can be undone.
         done: Deferred[None] = Deferred()
         self._starting.addBoth(lambda _: self._broker.stop().addBoth(self._stopped).chainDeferred(done))
         return done
 
     def _stopped(self, _: object) -> None:
-        log.info("stopped")
+        if self._ready_file is not None and self._is_ready:
+            with contextlib.suppress(OSError):
+                os.unlink(self._ready_file)
+        if self.exit_status == 0:
+            log.info("stopped")
 
 
 def makeService(options: Options) -> BrokerService:
@@ -146,26 +203,42 @@ def makeService(options: Options) -> BrokerService:
     except StartError as error:
         raise SystemExit(f"txbroker: {error}") from error
     logging.getLogger().addHandler(_ToTwisted())
-    logging.getLogger().setLevel(logging.INFO)
-    service = BrokerService(config, options["ready-file"])
-    service._reactor.addSystemEventTrigger("after", "shutdown", _exit_with, service)
+    logging.getLogger().setLevel(options["log-level"].upper())
+    service = BrokerService(config, options["ready-file"], refuse=_refuse_under_twistd)
+    service._reactor.addSystemEventTrigger("after", "shutdown", _keep_exit_status, service)
     return service
 
 
-def _exit_with(service: BrokerService) -> None:
-    """twistd itself always ends with 0."""
+def _refuse_under_twistd(why: str) -> None:
+    """twistd has its log take the place of standard error, and a daemon has no other."""
+    log.critical("%s", why)
+    if sys.__stderr__ is not None:
+        print(f"txbroker: {why}", file=sys.__stderr__, flush=True)
+
+
+def _keep_exit_status(service: BrokerService) -> None:
+    """twistd itself ends with 0 whatever its service says; it is let to remove its pid file first."""
     if service.exit_status:
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(service.exit_status)
+        atexit.register(_exit_with, service.exit_status)
+
+
+def _exit_with(status: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def log_twisted() -> None:
+    """Twisted's own warnings and unhandled errors, where `txbroker run` wants them: standard logging."""
+    logging.getLogger("twisted").setLevel(logging.WARNING)
+    observer: Any = STDLibLogObserver("twisted")
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
 
 
 class _ToTwisted(logging.Handler):
     """Standard logging, where `twistd` wants it: file, syslog or terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from twisted.logger import Logger, LogLevel
-
         level = LogLevel.lookupByName("critical" if record.levelno >= logging.CRITICAL else _LEVELS.get(record.levelno, "info"))
         Logger(namespace=record.name).emit(level, "{text}", text=self.format(record))
 
@@ -196,7 +269,6 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
             run()
 
     threads = config.int("num.recovery.threads.per.data.dir")
-    random_bytes = secrets.token_bytes
     return World(
         reactor=reactor,
         disk=OsDisk(),
@@ -205,8 +277,8 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         run_all=lambda jobs: _run_all(jobs, threads),
         open_tree=lambda path: open_sqlite_tree(path, worker=in_worker),
         now_ms=lambda: time.time_ns() // 1_000_000,
-        random=Random(random_bytes(16)),
-        random_bytes=random_bytes,
+        random=Random(os.urandom(16)),
+        random_bytes=os.urandom,
         host_name=socket.getfqdn,
     )
 

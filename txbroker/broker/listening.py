@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
@@ -10,6 +11,7 @@ from twisted.internet.error import CannotListenError
 from txbroker.broker import settings
 from txbroker.broker.world import World
 from txbroker.cluster.node_data import RegisteredEndpoint
+from txbroker.config.listeners import Listener as Wanted
 from txbroker.config.listeners import Listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.connection import Connection
@@ -37,10 +39,7 @@ class Listening:
             try:
                 listener.startListening()
             except CannotListenError as error:
-                raise StartError(
-                    f"Listener {wanted.name} cannot listen on {wanted.host or '*'}:{wanted.port}: {error.socketError}. "
-                    "Stop what uses the port, or choose another in listeners."
-                ) from error
+                raise _refused(wanted, error.socketError) from error
             listener.stopReading()  # type: ignore[no-untyped-call]
             self._ports[wanted.name] = listener
             self.bound[wanted.name] = (wanted.host or "0.0.0.0", listener.getHost().port)  # type: ignore[no-untyped-call]
@@ -75,3 +74,9 @@ class Listening:
     def reached(self) -> list[str]:
         """The listeners whose clients are told the address that they reached: wildcards without an advertised address."""
         return [wanted.name for wanted in self._listeners.bound if wanted.wildcard and wanted.name not in self._listeners.advertised]
+
+
+def _refused(wanted: Wanted, problem: OSError) -> StartError:
+    advice = "stop what uses the port, or choose another in listeners" if problem.errno == errno.EADDRINUSE else "correct listeners"
+    place = f"{wanted.host or '*'}:{wanted.port}"
+    return StartError(f"listener {wanted.name} cannot listen on {place}: {problem.strerror or problem}; {advice}")

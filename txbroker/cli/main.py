@@ -1,37 +1,76 @@
-"""The command line's entry: subcommands and exit statuses (0 done, 1 failed, 2 usage)."""
+"""The command line's entry: subcommands and exit statuses (0 done, 1 failed, 2 usage, 130 interrupted)."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from txbroker import __version__
-from txbroker.cli import run
+from txbroker.cli import consume, dump_log, produce, run, topics
+from txbroker.cli.arguments import Parser
+from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed
+
+DESCRIPTION = """\
+A broker that speaks Kafka's wire protocol, and the tools to use it: their flags are those of Kafka's tools.
+
+  txbroker run --override listeners=PLAINTEXT://127.0.0.1:9092 --override log.dirs=./data
+  txbroker topics --bootstrap-server 127.0.0.1:9092 --create --topic hello --partitions 3
+  echo 'hello, world' | txbroker produce --bootstrap-server 127.0.0.1:9092 --topic hello
+  txbroker consume --bootstrap-server 127.0.0.1:9092 --topic hello --from-beginning --max-messages 1
+"""
+
+EPILOG = """\
+Help on one: txbroker COMMAND --help
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
 
 
 def build_parser() -> argparse.ArgumentParser:
     """All subcommands; what they need is imported when they run."""
-    parser = argparse.ArgumentParser(
-        prog="txbroker",
-        description="A broker that speaks Kafka's wire protocol, and the tools to use it.",
-        epilog="Help on one: txbroker COMMAND --help",
-    )
+    parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (run,):
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
+    for module in (run, topics, produce, consume, dump_log):
         module.add_parser(subparsers)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if arguments.name is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    name = f"txbroker {arguments.name}"
+    if unknown:
+        return _complain(f"{name}: unrecognized arguments: {' '.join(unknown)}; see {name} --help", USAGE)
     try:
         status: int = arguments.command(arguments)
+        sys.stdout.flush()
+    except BadUsage as wrong:
+        return _complain(f"{name}: {wrong}; see {name} --help", USAGE)
+    except CommandFailed as failure:
+        return _complain(f"{name}: {failure}", FAILED)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has enough
-        return 1
+        # Whoever read our output has enough. What is still buffered goes nowhere, without a complaint at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if TRACEBACK_VARIABLE in os.environ:
+            traceback.print_exc()
+        what = f"a fault of this command ({type(error).__name__}: {error})"
+        return _complain(f"{name}: {what}; {TRACEBACK_VARIABLE}=1 in the environment shows where, for a report", FAILED)
+    return status
+
+
+def _complain(sentence: str, status: int) -> int:
+    print(sentence, file=sys.stderr)
     return status

@@ -3,46 +3,67 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
-import signal
+import os.path
+import shutil
 import sys
 from typing import Any
 
+from txbroker.cli.arguments import key_value
+from txbroker.cli.failures import FAILED
 from txbroker.errors import StartError
 
 LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
+DESCRIPTION = """\
+Start a broker in the foreground. Without flags it listens on port 9092 and keeps its data in /tmp/kafka-logs, as Kafka's defaults say.
+
+  txbroker run --override listeners=PLAINTEXT://127.0.0.1:9092 --override log.dirs=./data
+
+Ctrl-C and SIGTERM stop it cleanly; a second Ctrl-C ends it at once, and its logs are then recovered at the next start.
+"""
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("run", help="start a broker in the foreground", description="Start a broker in the foreground.")
+    parser = subparsers.add_parser("run", help="start a broker in the foreground", description=DESCRIPTION)
     parser.add_argument("--config", metavar="FILE", help="a server.properties file with Kafka's keys")
     override_help = "taken in place of what the file says; may be given several times"
-    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help=override_help)
+    parser.add_argument("--override", action="append", default=[], type=_override, metavar="KEY=VALUE", help=override_help)
     parser.add_argument("--ready-file", metavar="FILE", help="write host:port of each listener into FILE once clients are served")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="what to log (default: info)")
     parser.set_defaults(command=run)
 
 
+def _override(text: str) -> str:
+    key_value(text)
+    return text
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when the broker could not start or go on."""
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT, level=arguments.log_level.upper())
-    from txbroker.tap import BrokerService, read_config
+    from txbroker.tap import BrokerService, log_twisted, read_config
 
     try:
         config = read_config(arguments.config, arguments.override)
     except StartError as error:
-        print(f"txbroker: {error}", file=sys.stderr)
-        return 1
+        _refuse(str(error))
+        return FAILED
+    log_twisted()
     from twisted.internet import reactor
 
-    service = BrokerService(config, arguments.ready_file, on_ready=_print_welcome)
+    service = BrokerService(config, arguments.ready_file, refuse=_refuse, on_ready=_print_welcome)
     service.startService()
     running: Any = reactor
     running.addSystemEventTrigger("before", "shutdown", service.stopService)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     running.run()
     return service.exit_status
+
+
+def _refuse(why: str) -> None:
+    print(f"txbroker: {why}", file=sys.stderr, flush=True)
 
 
 def _print_welcome(broker: Any) -> None:
@@ -50,13 +71,29 @@ def _print_welcome(broker: Any) -> None:
     address = f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
     listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in broker.bound.items())
     data = ", ".join(broker.directories)
-    print(
-        f"txbroker is listening: {listening}\n"
-        f"Its data is in {data}\n"
-        "Try it, in another terminal:\n"
-        f"  txbroker topics --bootstrap-server {address} --create --topic hello --partitions 3\n"
-        f"  echo 'hello, world' | txbroker produce --bootstrap-server {address} --topic hello\n"
-        f"  txbroker consume --bootstrap-server {address} --topic hello --from-beginning --max-messages 1\n"
-        "Ctrl-C stops it.",
-        flush=True,
-    )
+    program = _program()
+    with contextlib.suppress(OSError):  # whoever started it may not want to read this
+        print(
+            f"txbroker is listening: {listening}\n"
+            f"Its data is in {data}\n"
+            "Try it, in another terminal:\n"
+            f"  {program} topics --bootstrap-server {address} --create --topic hello --partitions 3\n"
+            f"  echo 'hello, world' | {program} produce --bootstrap-server {address} --topic hello\n"
+            f"  {program} consume --bootstrap-server {address} --topic hello --from-beginning --max-messages 1\n"
+            "Ctrl-C stops it.",
+            flush=True,
+        )
+
+
+def _program() -> str:
+    """How this command was called, so that it can be called again from the same place."""
+    called = sys.argv[0]
+    if os.path.basename(called) == "__main__.py":
+        return "python -m txbroker" if sys.prefix == sys.base_prefix else f"{_short(sys.executable)} -m txbroker"
+    found = shutil.which("txbroker")
+    return "txbroker" if found is not None and os.path.realpath(found) == os.path.realpath(called) else _short(called)
+
+
+def _short(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -227,7 +227,7 @@ class LogDirectories:
     def _check_any_online(self, problem: str = "see the log") -> None:
         if not self._online():
             paths = ", ".join(directory.path for directory in self._directories)
-            raise StartError(f"none of the log directories can be used ({paths}): {problem}")
+            raise StartError(f"none of the log directories can be used ({paths}): {problem}; correct it, or choose another log.dirs")
 
     def fail(self, log: Log, error: Exception) -> None:
         """A log's disk failed: take its directory offline with all its logs, and tell the observer. Again: nothing."""
@@ -241,7 +241,8 @@ class LogDirectories:
         partitions = directory.go_offline()
         for topic_partition in partitions:
             del self._homes[topic_partition]
-        logger.error("the log directory %s is offline with its %d logs: %s", directory.path, len(partitions), error)
+        if self._loaded or self._online():  # else whoever starts the broker is told, in one sentence
+            logger.error("the log directory %s is offline with its %d logs: %s", directory.path, len(partitions), error)
         self._moves.directory_failed(directory)
         self._preferred = {tp: preferred for tp, preferred in self._preferred.items() if preferred is not directory}
         if self._observer is not None and self._loaded:

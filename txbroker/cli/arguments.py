@@ -1,0 +1,58 @@
+"""What the subcommands' parsers share: errors of one sentence, flags that several have, types of their values."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from txbroker.cli.failures import USAGE
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, without the list of all flags. Flags are not abbreviated: Kafka's scripts are not either."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """KEY=VALUE. The value may be empty and hold more equals signs."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"wants KEY=VALUE, not {text!r}")
+    return key.strip(), value
+
+
+class number:
+    """The type of a flag that takes a whole number of at least `low`."""
+
+    def __init__(self, low: int) -> None:
+        self._low = low
+
+    def __call__(self, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = self._low - 1
+        if value < self._low:
+            raise argparse.ArgumentTypeError(f"wants a whole number of {self._low} or more, not {text!r}")
+        return value
+
+
+def add_properties(parser: argparse.ArgumentParser, flag: str, what: str) -> None:
+    """A flag that takes KEY=VALUE any number of times, as `{key: value}` (the last one counts)."""
+    parser.add_argument(flag, action=_Collect, type=key_value, default={}, metavar="KEY=VALUE", help=f"{what}; may be given several times")
+
+
+class _Collect(argparse.Action):
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        key, value = values
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
+
+
+def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
+    """--bootstrap-server, which every client needs."""
+    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="brokers to connect to first, divided by commas")

@@ -1,0 +1,155 @@
+"""Clients of kafka-python for the subcommands: flags and Java's property names made into its settings, connections that fail clearly.
+
+kafka-python is imported when a client is made: `txbroker run` does without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
+from txbroker.config.properties import parse_properties
+from txbroker.errors import ConfigError
+
+CONNECT_TIMEOUT_S = 5.0
+BOOTSTRAP_TIMEOUT_MS = 10_000
+DEFAULT_PORT = 9092
+NOTICE_EVERY_S = 15.0
+
+_TRUTH = {"true": True, "false": False}
+_INTEGERS_WITHOUT_DEFAULT = frozenset({"receive_buffer_bytes", "send_buffer_bytes"})
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """The properties of a client's configuration file; nothing without a file."""
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return {key: found.text for key, found in parse_properties(file.read(), path, os.environ).items()}
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}; correct the path") from error
+    except ConfigError as error:
+        raise CommandFailed(str(error)) from error
+
+
+def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict[str, Any]:
+    """A Java client's properties as kafka-python's settings, by its defaults `known`.
+
+    As with Java's clients, a warning is all that an unknown property gets. BadUsage for a bad value.
+    """
+    made: dict[str, Any] = {}
+    for key, text in properties.items():
+        name = key.replace(".", "_").replace("-", "_")
+        if name in known:
+            made[name] = _typed(key, text.strip(), name, known[name])
+        else:
+            print(f"{key} is not known to the client library and is ignored", file=sys.stderr)
+    return made
+
+
+def _typed(key: str, text: str, name: str, default: object) -> object:
+    if name == "acks":
+        return text if text == "all" else _integer(key, text)
+    if name == "compression_type":
+        return None if text == "none" else text
+    if isinstance(default, bool):
+        if text.lower() not in _TRUTH:
+            raise BadUsage(f"{key} is {text!r}; it must be true or false")
+        return _TRUTH[text.lower()]
+    if name in _INTEGERS_WITHOUT_DEFAULT or isinstance(default, (int, float)):
+        return _integer(key, text)
+    return text
+
+
+def _integer(key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadUsage(f"{key} is {text!r}; it must be a whole number") from None
+
+
+def addresses(servers: str) -> list[tuple[str, int]]:
+    """Hosts and ports of --bootstrap-server."""
+    found = []
+    for server in servers.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not colon or host.endswith("]") is not host.startswith("["):
+            host, port = server.strip(), str(DEFAULT_PORT)
+        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise BadUsage(f"--bootstrap-server is {servers!r}; it must be HOST:PORT, several divided by commas")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def check_reachable(servers: str) -> None:
+    """One of the servers takes a connection. kafka-python itself would try for long and say little."""
+    problems = []
+    for host, port in addresses(servers):
+        try:
+            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            problems.append(f"{host}:{port} ({error.strerror or error})")
+    raise CommandFailed(f"no connection to {', '.join(problems)}; start a broker with `txbroker run`, or correct --bootstrap-server")
+
+
+@contextmanager
+def connected(kind: str, servers: str, properties: Mapping[str, str], **own: Any) -> Iterator[Any]:
+    """A `KafkaAdminClient`, `KafkaProducer` or `KafkaConsumer`, closed at the end.
+
+    `own` are settings that the command decides unless the properties do. Errors of the library become `CommandFailed`.
+    """
+    check_reachable(servers)
+    logging.getLogger("kafka").addHandler(logging.NullHandler())
+    import kafka
+    import kafka.errors
+
+    made = getattr(kafka, kind)
+    chosen = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **own, **settings(properties, made.DEFAULT_CONFIG)}
+    try:
+        try:
+            client = made(bootstrap_servers=servers.split(","), **chosen)
+        except kafka.errors.KafkaTimeoutError:
+            within = f"within {chosen['bootstrap_timeout_ms'] / 1000:.0f} s"
+            raise CommandFailed(f"{servers} is there, but did not answer as a Kafka broker {within}; correct --bootstrap-server") from None
+        except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
+            raise CommandFailed(f"the client library does not take these settings: {plain(error)}; correct them") from error
+        logging.getLogger("kafka.net.connection").addHandler(_Notices(logging.ERROR))
+        try:
+            yield client
+        finally:
+            client.close()
+    except kafka.errors.KafkaError as error:
+        raise failure("the request failed", error) from error
+
+
+class _Notices(logging.Handler):
+    """Of all that kafka-python says, that a connection was lost: once in a while, since it goes on trying."""
+
+    _next_s = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.created >= self._next_s:
+            self._next_s = record.created + NOTICE_EVERY_S
+            print("the connection to the broker is lost; trying again until it is back", file=sys.stderr, flush=True)
+
+
+def failure(what: str, error: Exception) -> CommandFailed:
+    """What an error of kafka-python means for whoever wanted `what`."""
+    code = getattr(error, "errno", None)
+    if isinstance(code, int):
+        return broker_error(what, code, plain(error))
+    return CommandFailed(f"{what}: {plain(error)}; see whether the broker runs, and try again")
+
+
+def plain(error: Exception) -> str:
+    """The text of an error of kafka-python without its class and number."""
+    text = error.args[0] if error.args else ""
+    return str(text) if text else type(error).__name__

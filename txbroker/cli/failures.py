@@ -1,0 +1,43 @@
+"""What a command tells the person at the terminal when it cannot do what it was asked: one sentence that says what to do next."""
+
+from __future__ import annotations
+
+from txbroker.errors import ErrorCode
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class CommandFailed(Exception):
+    """The command could not do it (exit status 1). The text is for the terminal."""
+
+
+class BadUsage(CommandFailed):
+    """Flags that do not go together, or a bad value of one (exit status 2)."""
+
+
+# What to do about the errors that people meet first.
+_ADVICE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `txbroker topics --list`",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts that",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "choose a --replication-factor that the brokers suffice for",
+    ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true in the broker's configuration",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes and the producer's max.request.size",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas",
+    ErrorCode.INVALID_RECORD: "a compacted topic wants a key: --property parse.key=true",
+}
+
+
+def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
+    """A request was answered with an error code; `what` says what was wanted, `message` is the broker's."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return CommandFailed(f"{what}: the broker answered with error {code}, which this version of txbroker does not know")
+    text = (message or known.name.lower().replace("_", " ")).rstrip(".")
+    advice = _ADVICE.get(known)
+    return CommandFailed(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""))
+
+
+def no_topic(name: str) -> CommandFailed:
+    """A topic that was named does not exist."""
+    return CommandFailed(f"topic {name} does not exist; see `txbroker topics --list`, or create it with `txbroker topics --create`")

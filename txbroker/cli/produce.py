@@ -1,0 +1,159 @@
+"""`txbroker produce`: a record for each line of standard input (Kafka's kafka-console-producer)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_bootstrap_server, add_properties, number
+from txbroker.cli.failures import DONE, CommandFailed, no_topic
+from txbroker.cli.lines import Line, LineFormat, line_format
+from txbroker.cli.progress import Progress
+
+DESCRIPTION = """\
+Write a record for each line of standard input. The topic is made if the broker makes topics by itself (auto.create.topics.enable).
+
+  echo 'hello, world' | txbroker produce --bootstrap-server 127.0.0.1:9092 --topic hello
+  txbroker produce --bootstrap-server 127.0.0.1:9092 --topic hello --property parse.key=true --property key.separator=: < lines
+
+Properties of lines (--property), with their defaults:
+  parse.key=false       the key comes before key.separator (a tab)
+  parse.headers=false   headers come first, before headers.delimiter (a tab): a:1,b:2 with headers.separator , and headers.key.separator :
+  null.marker           a key or value that is this text is null
+  ignore.error=false    a line without a separator is a value
+"""
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# What may be sent and not yet acknowledged; the client library itself has no limit.
+OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
+TOPIC_WAIT_MS = 5_000
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("produce", help="write records from standard input", description=DESCRIPTION)
+    add_bootstrap_server(parser)
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to write to")
+    add_properties(parser, "--property", "how lines are divided, see above")
+    codec_help = "compress batches: none, gzip (without a name), snappy, lz4 or zstd"
+    parser.add_argument("--compression-codec", nargs="?", const="gzip", choices=CODECS, metavar="CODEC", help=codec_help)
+    parser.add_argument("--sync", action="store_true", help="wait for each record's acknowledgement before the next is sent")
+    acks_help = "acknowledgements to wait for: -1 or all (default), 1 or 0"
+    parser.add_argument("--request-required-acks", choices=("-1", "all", "1", "0"), metavar="ACKS", help=acks_help)
+    parser.add_argument("--batch-size", type=number(1), default=131_072, metavar="BYTES", help="of a batch (default: 131072)")
+    timeout_help = "milliseconds that a batch waits for more records (default: 20)"
+    parser.add_argument("--timeout", type=number(0), default=20, metavar="MS", help=timeout_help)
+    add_properties(parser, "--producer-property", "a setting of the producer by its Java name, such as linger.ms=5")
+    parser.add_argument("--producer.config", "--command-config", dest="config", metavar="FILE", help="a properties file for the producer")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send all lines; CommandFailed at the first record that the broker does not take."""
+    lines = line_format(arguments.property)
+    properties = {**clients.read_properties(arguments.config), **arguments.producer_property}
+    linger_ms = 0 if arguments.sync else arguments.timeout
+    own: dict[str, Any] = {"batch_size": arguments.batch_size, "linger_ms": linger_ms, "max_block_ms": TOPIC_WAIT_MS}
+    if arguments.compression_codec:
+        own["compression_type"] = None if arguments.compression_codec == "none" else arguments.compression_codec
+    if arguments.request_required_acks:
+        own["acks"] = -1 if arguments.request_required_acks == "all" else int(arguments.request_required_acks)
+    with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, **own) as producer:
+        _wait_for_topic(producer, arguments.topic)
+        sending = Sending(producer, arguments.topic, 0 if arguments.sync else OUTSTANDING_BYTES_MAX)
+        progress = _progress()
+        for number_, text in enumerate(_read_lines(sys.stdin.buffer), 1):
+            sending.send(parse(lines, text, number_), number_)
+            progress.add(len(text))
+        sending.finish()
+        progress.finish()
+    return DONE
+
+
+def parse(lines: LineFormat, text: bytes, number_: int) -> Line:
+    """The record of a line with its end, which is LF or CR LF."""
+    return lines.parse(text.removesuffix(b"\n").removesuffix(b"\r"), number_)
+
+
+def _wait_for_topic(producer: Any, topic: str) -> None:
+    from kafka.errors import KafkaTimeoutError
+
+    try:
+        producer.partitions_for(topic)
+    except KafkaTimeoutError:
+        raise no_topic(topic) from None
+    except ValueError as error:
+        raise CommandFailed(f"{error}; correct --topic") from None
+
+
+def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines as they come, with a prompt where a person types them."""
+    prompt = sys.stdin.isatty() and sys.stdout.isatty()
+    while True:
+        if prompt:
+            print(">", end="", flush=True)
+        line = stream.readline()
+        if not line:
+            return
+        yield line
+
+
+def _progress() -> Progress:
+    """Shown while a file or a pipe is read, to a person who waits."""
+    shown = sys.stderr.isatty() and not sys.stdin.isatty()
+    status = os.fstat(sys.stdin.fileno())
+    total = status.st_size if stat.S_ISREG(status.st_mode) else None
+    return Progress(sys.stderr if shown else None, time.monotonic, total)
+
+
+class _Sent(NamedTuple):
+    future: Any
+    line: int
+    size: int
+
+
+class Sending:
+    """Records on their way, in the order of their lines. At most `outstanding_bytes_max` are not acknowledged yet."""
+
+    def __init__(self, producer: Any, topic: str, outstanding_bytes_max: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._outstanding: deque[_Sent] = deque()
+        self._outstanding_bytes = 0
+        self._outstanding_bytes_max = outstanding_bytes_max
+
+    def send(self, line: Line, number_: int) -> None:
+        """Send a record; CommandFailed when this one, or one before, is not taken."""
+        size = 1 + len(line.key or b"") + len(line.value or b"")
+        try:
+            future = self._producer.send(self._topic, line.value, key=line.key, headers=line.headers)
+        except Exception as error:
+            raise self._failed(number_, error) from error
+        self._outstanding.append(_Sent(future, number_, size))
+        self._outstanding_bytes += size
+        while self._outstanding and (self._outstanding[0].future.is_done or self._outstanding_bytes > self._outstanding_bytes_max):
+            self._settle()
+
+    def finish(self) -> None:
+        """Wait for all; CommandFailed."""
+        self._producer.flush()
+        while self._outstanding:
+            self._settle()
+
+    def _settle(self) -> None:
+        sent = self._outstanding.popleft()
+        self._outstanding_bytes -= sent.size
+        try:
+            sent.future.get()
+        except Exception as error:
+            raise self._failed(sent.line, error) from error
+
+    def _failed(self, number_: int, error: Exception) -> CommandFailed:
+        return clients.failure(f"line {number_} was not written to {self._topic}, and those after it may not be", error)

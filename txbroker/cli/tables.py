@@ -1,0 +1,39 @@
+"""Tables for the terminal: columns as wide as they need to be, and no line wider than the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from itertools import zip_longest
+
+GAP = 2
+NARROWEST = 8
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None when it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The lines of a table. Where it would be wider than `width`, the widest columns are narrowed and their cells continued below."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    while sum(widths) + GAP * (len(widths) - 1) > width and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    return [line for row in [header, *rows] for line in _lines(row, widths)]
+
+
+def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
+    gap = " " * GAP
+    return [
+        gap.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in zip_longest(*cells, fillvalue="")
+    ]
+
+
+def paragraph(text: str, width: int) -> list[str]:
+    """Lines of at most `width`, the later ones indented."""
+    return textwrap.wrap(text, max(width, NARROWEST), subsequent_indent="    ", break_on_hyphens=False)
