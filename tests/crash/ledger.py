@@ -66,8 +66,17 @@ class PartitionLedger:
         if where != offset:
             raise Lost(f"{self.name}: {short(value)} is at offset {where} and at {offset}: a duplicate")
 
-    def check(self, start: int, log_start: int, found: Sequence[tuple[int, bytes]]) -> Settled:
-        """Compare with all records from offset `start` to the log's end. Lost when anything is missing, moved, doubled or invented."""
+    @property
+    def end(self) -> int:
+        """One above the last offset that was acknowledged or read."""
+        with self._lock:
+            return max(self._values, default=-1) + 1
+
+    def check(self, start: int, expected_end: int, found: Sequence[tuple[int, bytes]]) -> Settled:
+        """Compare with all records from offset `start` to the log's end. Lost when anything is missing, moved, doubled or invented.
+
+        `expected_end`: what `end` was before they were read; somebody may still be producing.
+        """
         with self._lock:
             settled = Settled(checked=len(found))
             end = start
@@ -82,11 +91,10 @@ class PartitionLedger:
                     settled.kept += 1
                 else:
                     raise Lost(f"{self.name}: nobody expects {short(value)} at offset {offset}{self._elsewhere(value)}")
-            missing = [offset for offset in self._values if offset >= end]
-            if missing:
-                raise Lost(f"{self.name}: {len(missing)} acknowledged records are lost: the log has [{log_start}, {end}), "
-                           f"and offset {min(missing)} was acknowledged for {short(self._values[min(missing)])}")
-            settled.dropped = self._settle(start)
+            if end < expected_end:
+                raise Lost(f"{self.name}: {expected_end - end} acknowledged records are lost: the log ends at {end}, "
+                           f"and offset {end} was acknowledged for {short(self._values.get(end, b''))}")
+            settled.dropped = self._settle()
             self.verified_to = end
             return settled
 
@@ -94,7 +102,7 @@ class PartitionLedger:
         where = self._offsets.get(value)
         return "" if where is None else f": it was acknowledged at {where}"
 
-    def _settle(self, start: int) -> int:
+    def _settle(self) -> int:
         """What was not read and is not sent again can never come; how many."""
         dropped = 0
         for value, repeated in list(self._open.items()):

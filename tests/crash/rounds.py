@@ -200,7 +200,8 @@ class CrashTest:
         with RawConnection(self._server.address) as connection:
             for (topic, partition), ledger in self._state.partitions.items():
                 start = 0 if whole else ledger.verified_to
-                settled = ledger.check(start, 0, read(connection, topic, partition, start))
+                expected_end = ledger.end
+                settled = ledger.check(start, expected_end, read(connection, topic, partition, start))
                 total.checked += settled.checked
                 total.kept += settled.kept
                 total.dropped += settled.dropped
