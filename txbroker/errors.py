@@ -156,10 +156,16 @@ class ProtocolError(Exception):
     """The peer broke the protocol; its connection is closed with this sentence in the log."""
 
 
+# Messages quote what clients sent, which may be as long as the longest string, and are strings of an answer themselves.
+_MESSAGE_CHARACTERS_MAX = 2000
+
+
 class BrokerError(Exception):
-    """A request failed. `code` goes on the wire; `message` too, where the response has room for it."""
+    """A request failed. `code` goes on the wire; `message`, cut where it is very long, too, where the response has room for it."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > _MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:_MESSAGE_CHARACTERS_MAX]}…"
         super().__init__(message or code.name)
         self.code = code
         self.message = message

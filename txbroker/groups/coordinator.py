@@ -40,6 +40,8 @@ from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.groups")
 
+_LATEST_MS = 2**63 - 1  # the latest time that a record can tell
+
 TOMBSTONES_A_BATCH = 1_000  # some 60 KB, far below what max.message.bytes can be set to
 
 
@@ -354,7 +356,7 @@ def _committed(commit: OffsetCommit, now_ms: int, retention_ms: int) -> Committe
         leader_epoch=commit.leader_epoch,
         metadata=commit.metadata or "",
         commit_ms=now_ms,
-        expire_ms=None if retention_ms < 0 else now_ms + retention_ms,
+        expire_ms=None if retention_ms < 0 else min(now_ms + retention_ms, _LATEST_MS),
     )
 
 

@@ -23,6 +23,9 @@ from txbroker.wire.source import Source, compile_function
 ELEMENTS_MAX = 100_000
 
 
+STRING_BYTES_MAX = 0x7FFF
+
+
 def _fail(what: str) -> None:
     raise ProtocolError(f"{what} does not fit into the frame")
 
@@ -98,7 +101,9 @@ class _Decoder:
             self.null_case(n, target, what, nullable)
             with self.source.block("else:"):
                 self.source(f"q = p + {n}")
-                self.source(f"if q > e: fail({what!r})")
+                # A compact string may say more than Kafka's limit for all strings, and than an older version could carry back.
+                too_long = f" or {n} > {STRING_BYTES_MAX}" if kind.name == "string" and self.flexible else ""
+                self.source(f"if q > e{too_long}: fail({what!r})")
                 read = {"string": 'str(b[p:q], "utf-8")', "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind.name]
                 self.source(f"{target} = {read}")
                 self.source("p = q")
