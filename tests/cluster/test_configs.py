@@ -166,3 +166,11 @@ def test_a_session_that_ends_while_changes_are_read_is_no_error(world: World, ca
     world.trees.expire(session)
     world.turns.run()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_tree_that_cannot_be_used_fails_a_request_and_clients_try_again(world: World) -> None:
+    world.trees.expire(world.tree)
+    for refused in (world.admin.read(TOPIC), world.admin.change(TOPIC, lambda before: before)):
+        with pytest.raises(BrokerError) as caught:
+            world.result(refused)
+        assert caught.value.code == ErrorCode.NOT_CONTROLLER

@@ -1,6 +1,7 @@
 """DeleteTopics (key 20): by name, and from v6 on by id (KIP-516).
 
-Behaviour: the deletion is durable when it is asked for; the answer waits, at most timeout.ms, until the topics are gone from the image.
+Behaviour: the deletion is durable when it is asked for; the answer waits, at most timeout.ms, until the topics are gone from the image
+and the controller is done with them, so that their names can be used again.
 Version notes: delete.topic.enable=false answers TOPIC_DELETION_DISABLED from v3 on, INVALID_REQUEST before.
 """
 

@@ -13,14 +13,16 @@ from txbroker.purgatory import Purgatory
 
 
 class TopicWaiting:
-    """Topics that come, grow or go. Whoever changes the image calls `changed` with the topics that it changed."""
+    """Topics that come, grow or go. Whoever changes the image, or ends a deletion, calls `changed` with the topics."""
 
-    def __init__(self, image: ClusterImage, purgatory: Purgatory) -> None:
+    def __init__(self, image: ClusterImage, purgatory: Purgatory, is_deleting: Callable[[str], bool]) -> None:
+        """`is_deleting`: whether the controller still has something to do for the deletion of this topic."""
         self._image = image
+        self._is_deleting = is_deleting
         self._purgatory = purgatory
 
     def changed(self, topics: Iterable[str]) -> None:
-        """The image of these topics has changed, or they are gone."""
+        """The image of these topics has changed, or they are gone, or their deletion is over."""
         for topic in topics:
             self._purgatory.check(topic)
 
@@ -29,7 +31,7 @@ class TopicWaiting:
         return park(self._purgatory, list(counts), timeout_ms, lambda done: _Wait(done, lambda: all(map(self._has, counts.items()))))
 
     def gone(self, topics: Mapping[str, bytes], timeout_ms: int) -> Deferred[bool]:
-        """Until no topic has this name and id any longer; False when the time was over before."""
+        """Until no topic has this name and id any longer, and the name is free; False when the time was over before."""
         return park(self._purgatory, list(topics), timeout_ms, lambda done: _Wait(done, lambda: all(map(self._lacks, topics.items()))))
 
     def _has(self, wanted: tuple[str, int]) -> bool:
@@ -40,8 +42,9 @@ class TopicWaiting:
         return all(partition.leader != NO_LEADER for partition in topic.partitions.values())
 
     def _lacks(self, unwanted: tuple[str, bytes]) -> bool:
-        topic = self._image.topic(unwanted[0])
-        return topic is None or topic.topic_id != unwanted[1]
+        name, topic_id = unwanted
+        topic = self._image.topic(name)
+        return (topic is None or topic.topic_id != topic_id) and not self._is_deleting(name)
 
 
 class _Wait:

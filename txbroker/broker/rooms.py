@@ -65,10 +65,11 @@ class Rooms:
             self._offsets_partition_count,
             world.unique_id,
         )
-        self._waiting = TopicWaiting(self._image, topics)
+        admin = self._topic_admin(world)
+        self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
+        admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed)
         self._periodic = Periodic(world.reactor, config, directories, self.replicas, world.now_ms)
-        admin = self._topic_admin(world)
         self.registry: Registry = build_registry(
             Parts(
                 broker_id=identity.broker_id,

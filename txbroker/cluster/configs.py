@@ -15,7 +15,7 @@ from txbroker.cluster import paths
 from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
 from txbroker.cluster.paths import ALL_BROKERS, BROKER_TYPE, TOPIC_TYPE, Entity, broker_entity, topic_entity
 from txbroker.cluster.tree import DATA_SIZE_MAX, BadVersion, Create, NodeExists, NoNode, Set, Stat, Tree, TreeError, WatchEvent
-from txbroker.cluster.waiting import together
+from txbroker.cluster.waiting import for_admin, together
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
@@ -50,14 +50,14 @@ class ConfigAdmin:
 
     def read(self, entity: Entity) -> Deferred[dict[str, str]]:
         """The configuration of this entity as it is now; empty when nothing is configured."""
-        return Deferred.fromCoroutine(self._read(entity))
+        return for_admin(self._read(entity))
 
     def change(self, entity: Entity, compute: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Deferred[dict[str, str]]:
         """Replace the configuration by what `compute` makes of it, durably, and tell all brokers; the new configuration.
 
         `compute` may refuse with a BrokerError, and is called again when somebody else was quicker.
         """
-        return Deferred.fromCoroutine(self._change(entity, compute))
+        return for_admin(self._change(entity, compute))
 
     async def _read(self, entity: Entity) -> dict[str, str]:
         return (await read_config(self._tree, entity))[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,7 +14,8 @@ from txbroker.cluster import paths
 from txbroker.cluster.configs import encoded_config
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_topic
 from txbroker.cluster.placement import place
-from txbroker.cluster.tree import BadVersion, Create, NodeExists, NoNode, Set, Tree
+from txbroker.cluster.tree import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
+from txbroker.cluster.waiting import for_admin
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, RESERVED_TOPIC_IDS, check_topic_name, collision_key, id_to_text
 
@@ -67,6 +69,8 @@ class TopicAdmin:
         self._replication_factor = replication_factor
         self._random = random
         self._random_bytes = random_bytes
+        self._deleting: set[str] = set()
+        self._deleted: Callable[[str], None] = lambda name: None
 
     def create(self, topic: NewTopic, *, validate_only: bool = False) -> Deferred[CreatedTopic]:
         """Write the topic and its configuration, or only say what would be written.
@@ -74,11 +78,19 @@ class TopicAdmin:
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_CONFIG, INVALID_PARTITIONS, POLICY_VIOLATION,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICATION_ASSIGNMENT.
         """
-        return Deferred.fromCoroutine(self._create(topic, validate_only))
+        return for_admin(self._create(topic, validate_only))
 
     def delete(self, name: str) -> Deferred[None]:
         """Ask for the deletion of a topic, durably; asking twice is the same. UNKNOWN_TOPIC_OR_PARTITION."""
-        return Deferred.fromCoroutine(self._delete(name))
+        return for_admin(self._delete(name))
+
+    def is_deleting(self, name: str) -> bool:
+        """Whether a deletion that was asked for here is still under way: only after it can the name be used again."""
+        return name in self._deleting
+
+    def on_deleted(self, told: Callable[[str], None]) -> None:
+        """Tell this one of each deletion that was asked for here and is over."""
+        self._deleted = told
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
@@ -88,7 +100,7 @@ class TopicAdmin:
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS,
         POLICY_VIOLATION, INVALID_REPLICATION_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
         """
-        return Deferred.fromCoroutine(self._create_partitions(name, count, assignments, validate_only))
+        return for_admin(self._create_partitions(name, count, assignments, validate_only))
 
     async def _create(self, topic: NewTopic, validate_only: bool) -> CreatedTopic:
         check_topic_name(topic.name)
@@ -181,10 +193,18 @@ class TopicAdmin:
     async def _delete(self, name: str) -> None:
         if await self._tree.exists(paths.topic(name)) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-        try:
+        with suppress(NodeExists):  # then somebody has asked before
             await self._tree.create(paths.deletion(name))
-        except NodeExists:
-            return
+        # The node goes with the last step of the deletion, after the image has forgotten the topic.
+        with suppress(NoNode):
+            await self._tree.get(paths.deletion(name), watch=self._deletion_changed)
+            self._deleting.add(name)
+
+    def _deletion_changed(self, event: WatchEvent) -> None:
+        name = event.path.removeprefix(paths.deletion(""))
+        if event.type is EventType.DELETED:
+            self._deleting.discard(name)
+            self._deleted(name)
 
     async def _create_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool) -> None:
         while True:
