@@ -40,6 +40,9 @@ OUTPUT_BYTES_MAX = 1024 * 1024
 # Requests that wait for an answer hold their message in memory: beyond this many bytes of them no more are taken.
 WAITING_BYTES_MAX = 1024 * 1024
 
+# As much of a client id is logged.
+LOGGED_CLIENT_ID_MAX = 100
+
 # Longer headers are parsed each time instead of kept.
 HEADER_KEPT_MAX = 256
 
@@ -277,7 +280,7 @@ class Connection:
 
     def _who(self) -> str:
         session = self._session
-        client = "" if self._client_id is None else f" (client id {self._client_id!r})"
+        client = "" if self._client_id is None else f" (client id {self._client_id[:LOGGED_CLIENT_ID_MAX]!r})"
         return f"{session.peer_host}:{session.peer_port}{client}"
 
 

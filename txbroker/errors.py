@@ -157,7 +157,7 @@ class ProtocolError(Exception):
 
 
 # Messages quote what clients sent, which may be as long as the longest string, and are strings of an answer themselves.
-_MESSAGE_CHARACTERS_MAX = 2000
+_MESSAGE_CHARACTERS_MAX = 500
 
 
 class BrokerError(Exception):

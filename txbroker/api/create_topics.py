@@ -1,6 +1,7 @@
 """CreateTopics (key 19): topics with their partitions and configurations.
 
-Behaviour: each topic fails or succeeds alone; the answer waits, at most timeout.ms, until the new topics have leaders.
+Behaviour: each topic fails or succeeds alone, but a request for too many partitions in all fails whole, as in KRaft; the answer waits,
+at most timeout.ms, until the new topics have leaders.
 Version notes: v1 validate only; v4 -1 for the broker's default number of partitions and replicas (KIP-464), taken in every version;
 v5 tells the resulting configuration (KIP-525); v7 topic ids.
 """
@@ -14,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.cluster.topics import CreatedTopic, NewTopic, TopicAdmin
+from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
 from txbroker.config.describe import describe_topic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode
@@ -44,6 +45,10 @@ class CreateTopicsHandler:
 
     def __call__(self, request: CreateTopicsRequest, context: RequestContext) -> Deferred[CreateTopicsResponse]:
         self._check_controller()
+        default = self._config.int("num.partitions")
+        count = sum(len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default) for topic in request.topics)
+        if count > PARTITIONS_MAX:
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"A request may create {PARTITIONS_MAX} partitions, not {count}.")
         return Deferred.fromCoroutine(self._create(request))
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:

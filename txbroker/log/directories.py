@@ -30,6 +30,9 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
 
 logger = logging.getLogger("txbroker.log")
 
+# Partitions that do not exist, for which a directory was chosen: anybody can name any.
+CHOICES_MAX = 10_000
+
 
 class Observer(Protocol):
     """Whoever must know what happens to logs: told from the thread of the logs."""
@@ -371,13 +374,20 @@ class LogDirectories:
             raise StorageError(f"{directory} is offline")
         source = self._homes.get(topic_partition)
         if source is None:
-            self._preferred[topic_partition] = target
+            self._prefer(topic_partition, target)
             raise BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} has no log here; if it gets one, it will be there")
         move = self._moves.get(topic_partition)
         if move is None or move.target is not target:
             self._moves.cancel(topic_partition)
             if source is not target:
                 self._begin_move(source, target, source.logs[topic_partition], now_ms)
+
+    def _prefer(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
+        """Remember where a log is to be once it is made; of choices for partitions that never come, only so many are kept."""
+        self._preferred.pop(topic_partition, None)
+        self._preferred[topic_partition] = target
+        if len(self._preferred) > CHOICES_MAX:
+            del self._preferred[next(iter(self._preferred))]
 
     def _begin_move(self, source: LogDirectory, target: LogDirectory, log: Log, now_ms: int) -> None:
         path = f"{target.path}/{with_fate(log.topic_partition, Fate.FUTURE, self._unique_id())}"
