@@ -1,17 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from tests.cluster.turns import Turns
 from txbroker.cluster import paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.configs import CHANGE_KEPT_MS, ConfigAdmin, ConfigWatcher
+from txbroker.cluster.configs import CHANGE_KEPT_MS, ConfigAdmin, ConfigObserver, ConfigWatcher
 from txbroker.cluster.memory_tree import MemoryTrees
 from txbroker.cluster.paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.cluster.tree import ConnectionLost, Tree
 from txbroker.errors import BrokerError, ErrorCode
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class World:
         self.admin = ConfigAdmin(self.tree)
         self.now_ms = 1_000_000
         self.told: list[tuple[Entity, dict[str, str]]] = []
+        self.later: list[Callable[[], None]] = []
 
     def result(self, deferred: Deferred[T]) -> T:
         return self.turns.result(deferred)
@@ -34,7 +36,10 @@ class World:
         def observe(entity: Entity, properties: Mapping[str, str]) -> None:
             self.told.append((entity, dict(properties)))
 
-        return ConfigWatcher(self.trees.session(), broker_id, observe, lambda: self.now_ms)
+        return self.watcher_on(self.trees.session(), broker_id, observe)
+
+    def watcher_on(self, tree: Tree, broker_id: int, observe: ConfigObserver) -> ConfigWatcher:
+        return ConfigWatcher(tree, broker_id, observe, lambda: self.now_ms, lambda _, call: self.later.append(call))
 
     def set(self, entity: Entity, **properties: str) -> None:
         self.result(self.admin.change(entity, lambda before: {**before, **properties}))
@@ -158,7 +163,7 @@ def test_nonsense_among_the_changes_is_passed_over(world: World, caplog: pytest.
 
 def test_a_session_that_ends_while_changes_are_read_is_no_error(world: World, caplog: pytest.LogCaptureFixture) -> None:
     session = world.trees.session()
-    watcher = ConfigWatcher(session, 1, lambda *_: None, lambda: 0)
+    watcher = world.watcher_on(session, 1, lambda *_: None)
     world.result(watcher.start())
     world.admin.change(ALL_BROKERS, lambda _: {"a": "1"})
     while not world.turns.result(world.tree.children(paths.CONFIG_CHANGES)):
@@ -174,3 +179,25 @@ def test_a_tree_that_cannot_be_used_fails_a_request_and_clients_try_again(world:
         with pytest.raises(BrokerError) as caught:
             world.result(refused)
         assert caught.value.code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("operation", ["children", "get"])
+def test_a_read_that_fails_is_tried_again_and_no_change_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    watcher = world.watcher()
+    world.result(watcher.start())
+    world.told.clear()
+
+    def lost(path: str, **_: Any) -> Deferred[Any]:
+        return fail(ConnectionLost(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watcher._tree, operation, lost)
+        world.set(ALL_BROKERS, a="1")
+    assert world.told == []
+    world.set(broker_entity(1), b="2")
+    while world.later:
+        world.later.pop()()
+        world.turns.run()
+    assert sorted(world.told) == [(broker_entity(1), {"b": "2"}), (ALL_BROKERS, {"a": "1"})]
+    world.set(ALL_BROKERS, a="3")
+    assert world.told[2:] == [(ALL_BROKERS, {"a": "3"})]

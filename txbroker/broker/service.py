@@ -2,8 +2,8 @@
 
 Start: directories are locked, the metadata tree opened, configurations read; logs are loaded (in workers); sockets are bound; the
 broker registers itself, a controller is elected and tells it what it leads; then connections are accepted.
-Stop: no more connections, the last answers are sent, the controller resigns, logs are synced and closed with Kafka's mark of a clean
-shutdown, and the tree is closed.
+Stop: no more connections, the last answers are sent, the controller resigns, the tree is closed, and logs are synced and closed with
+Kafka's mark of a clean shutdown: the tree's file lies in a log directory, whose lock is the last thing that goes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Broker:
         self.broker_id = identity.broker_id
 
         dynamic = DynamicConfigs(config)
-        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.now_ms)
+        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.now_ms, world.reactor.callLater)
         await configs.start()
         await self._load_logs(directories, configs, tree)
 

@@ -14,13 +14,27 @@ from twisted.internet.defer import Deferred
 from txbroker.cluster import paths
 from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
 from txbroker.cluster.paths import ALL_BROKERS, BROKER_TYPE, TOPIC_TYPE, Entity, broker_entity, topic_entity
-from txbroker.cluster.tree import DATA_SIZE_MAX, BadVersion, Create, NodeExists, NoNode, Set, Stat, Tree, TreeError, WatchEvent
+from txbroker.cluster.tree import (
+    DATA_SIZE_MAX,
+    BadVersion,
+    ConnectionLost,
+    Create,
+    NodeExists,
+    NoNode,
+    Set,
+    Stat,
+    Tree,
+    TreeError,
+    WatchEvent,
+)
 from txbroker.cluster.waiting import for_admin, together
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
 
 CHANGE_KEPT_MS = 15 * 60 * 1000  # Kafka's ZkNodeChangeNotificationListener
+
+RETRY_S = 1.0  # after changes could not be read
 
 ConfigObserver = Callable[[Entity, Mapping[str, str]], None]
 
@@ -79,11 +93,19 @@ class ConfigAdmin:
 class ConfigWatcher:
     """What this broker must know of configurations: its own, the default of all brokers, and those of its topics."""
 
-    def __init__(self, tree: Tree, broker_id: int, observer: ConfigObserver, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        broker_id: int,
+        observer: ConfigObserver,
+        clock_ms: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
         self._tree = tree
         self._own = (broker_entity(broker_id), ALL_BROKERS)
         self._observer = observer
         self._clock_ms = clock_ms
+        self._call_later = call_later
         self._topics: dict[str, dict[str, str]] = {}
         self._seen_ms: dict[str, int] = {}  # when this broker first saw each change node: the age at which it deletes them
         self._reading = False
@@ -123,6 +145,9 @@ class ConfigWatcher:
         return new
 
     def _changed(self, _: WatchEvent) -> None:
+        self._begin_reading()
+
+    def _begin_reading(self) -> None:
         if self._reading:
             self._read_again = True
             return
@@ -130,14 +155,22 @@ class ConfigWatcher:
         Deferred.fromCoroutine(self._read_changes()).addErrback(lambda failure: log.error("config changes: %s", failure.getTraceback()))
 
     async def _read_changes(self) -> None:
+        unread: list[str] = []
         try:
             self._read_again = True
             while self._read_again:
                 self._read_again = False
-                entities = {await self._changed_entity(name) for name in await self._list_changes()}
+                unread = await self._list_changes()
+                entities = {await self._changed_entity(name) for name in unread}
                 for entity in sorted(entity for entity in entities if entity is not None):
                     await self._tell(entity)
+                unread = []
             await self._purge()
+        except ConnectionLost as error:
+            log.warning("changes of configurations could not be read, it is tried again: %s", error)
+            for name in unread:
+                del self._seen_ms[name]
+            self._call_later(RETRY_S, self._begin_reading)
         except TreeError as error:
             log.warning("changes of configurations are not read any longer: %s %s", type(error).__name__, error)
         finally:
