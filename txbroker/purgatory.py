@@ -49,7 +49,7 @@ _ENDED_SLACK = 64
 
 
 class Purgatory:
-    """Operations of one kind that wait.
+    """Operations of one kind that wait. `checked` is the key under which one is being tried: it need not look at its others.
 
     Many operations come and go for each that really expires, so ending one must be cheap: it leaves the watch lists at once (they
     are dictionaries, which keep the order of parking) and its deadline lazily. One timer runs, for the earliest deadline.
@@ -71,6 +71,7 @@ class Purgatory:
         self._timer_at = 0.0
         self._to_check: dict[Hashable, None] = {}
         self._checking = False
+        self.checked: Hashable = None
 
     def __len__(self) -> int:
         """How many operations are parked."""
@@ -143,6 +144,7 @@ class Purgatory:
 
     def _check_one(self, key: Hashable) -> int:
         del self._to_check[key]
+        self.checked = key
         completed = 0
         for parked in list(self._watched.get(key, ())):
             operation = parked.operation

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from txbroker.api.fetch_sessions import EVICTION_MIN_MS, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSessions
+from txbroker.api.fetch_sessions import EVICTION_MIN_MS, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ITEMS_MAX, FetchSessions
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID
+from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 
 NOW = 1_000_000
@@ -148,6 +148,31 @@ def test_the_epoch_wraps_to_one() -> None:
 def test_topics_named_by_id_have_it_in_their_items() -> None:
     made = sessions().plan(request(0), False, False, NOW)
     assert made.items[0].topic_id == NULL_TOPIC_ID
+
+
+@pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
+def test_a_partition_that_is_named_again_is_served_once(epoch: int) -> None:
+    twice = request(0, 1, 0, epoch=epoch)
+    twice.topics[0].partitions[2].fetch_offset = 7
+    made = sessions().plan(twice, False, False, NOW)
+    assert [(item.partition, item.fetch_offset) for item in made.items] == [(0, 7), (1, 0)]
+
+
+def test_who_wants_too_much_goes_without_a_session() -> None:
+    cache = sessions(items_max=10 * SESSION_ITEMS_MAX)
+    assert plan(cache, request(*range(SESSION_ITEMS_MAX + 1)))[0] == NO_SESSION
+    assert plan(cache, request(*range(SESSION_ITEMS_MAX)))[0] == 1
+    with pytest.raises(BrokerError) as error:
+        plan(cache, request(SESSION_ITEMS_MAX, session=1, epoch=1))
+    assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+
+
+def test_names_that_no_topic_can_have_are_not_kept() -> None:
+    cache = sessions()
+    wanted = request(0)
+    wanted.topics[0].topic = "t" * (TOPIC_NAME_LENGTH_MAX + 1)
+    assert plan(cache, wanted) == (NO_SESSION, [0])
 
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:

@@ -100,6 +100,10 @@ def test_each_question_has_its_own_answer(handler: MetadataHandler) -> None:
     assert opened(answers[3]).topics[0].topic_authorized_operations != opened(answers[0]).topics[0].topic_authorized_operations
 
 
+def test_a_topic_that_is_named_again_is_told_once(handler: MetadataHandler) -> None:
+    assert [topic.name for topic in opened(ask(handler, of(*["t"] * 1000))).topics] == ["t"]
+
+
 def test_versions_do_not_share_an_answer(handler: MetadataHandler) -> None:
     old, new = ask(handler, of("t"), version=1), ask(handler, of("t"))
     assert opened(old, 1).topics[0].topic_id == bytes(16)

@@ -8,7 +8,8 @@ Version notes: DescribeConfigs v1 sources and synonyms (KIP-226), v3 types and d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 
@@ -84,13 +85,12 @@ class DescribeConfigsHandler:
 
     async def _describe(self, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
         results = []
-        for resource in request.resources:
+        for resource, wanted in _each_once(request.resources):
             try:
                 entries = await self._entries(resource)
             except BrokerError as error:
                 results.append(_described(resource, error, []))
                 continue
-            wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
             rows = [_row(entry, request, version) for entry in entries if wanted is None or entry.name in wanted]
             results.append(_described(resource, None, rows))
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
@@ -104,6 +104,20 @@ class DescribeConfigsHandler:
     def failed(self, request: DescribeConfigsRequest, context: RequestContext, error: BrokerError) -> DescribeConfigsResponse:
         """Every resource with the same error."""
         return DescribeConfigsResponse(throttle_time_ms=0, results=[_described(r, error, []) for r in request.resources])
+
+
+def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[tuple[DescribeConfigsResource, set[str] | None]]:
+    """Each resource once, however often it is named, with all the keys that are wanted of it (None: every key)."""
+    named: dict[tuple[int, str], tuple[DescribeConfigsResource, set[str] | None]] = {}
+    for resource in resources:
+        keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
+        first, before = named.setdefault((resource.resource_type, resource.resource_name), (resource, keys))
+        if first is not resource and before is not None:
+            if keys is None:
+                named[resource.resource_type, resource.resource_name] = first, None
+            else:
+                before |= keys
+    return named.values()
 
 
 def _described(
@@ -155,6 +169,15 @@ class _Alteration:
         return None
 
 
+def _repeated(
+    resources: Iterable[alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource],
+) -> dict[tuple[int, str], BrokerError]:
+    """Which resources are named more than once: nothing of them is changed (Kafka's ConfigAdminManager)."""
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    error = BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    return {name: error for name, count in named.items() if count > 1}
+
+
 class AlterConfigsHandler:
     """Replaces configurations (deprecated by Kafka, used by several clients)."""
 
@@ -169,9 +192,10 @@ class AlterConfigsHandler:
 
     async def _alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         responses = []
+        repeated = _repeated(request.resources)
         for resource in request.resources:
             wanted = [(config.name, config.value) for config in resource.configs]
-            error = await self._alteration.alter(
+            error = repeated.get((resource.resource_type, resource.resource_name)) or await self._alteration.alter(
                 resource.resource_type, resource.resource_name, partial(self._replaced, wanted), request.validate_only
             )
             responses.append(_replaced(resource, error))
@@ -210,9 +234,10 @@ class IncrementalAlterConfigsHandler:
 
     async def _alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
         responses = []
+        repeated = _repeated(request.resources)
         for resource in request.resources:
             changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
-            error = await self._alteration.alter(
+            error = repeated.get((resource.resource_type, resource.resource_name)) or await self._alteration.alter(
                 resource.resource_type, resource.resource_name, partial(self._changed, changes), request.validate_only
             )
             responses.append(_changed(resource, error))

@@ -24,7 +24,10 @@ class DescribeProducersHandler:
         self._replicas = replicas
 
     def __call__(self, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-        topics = [TopicResponse(name=t.name, partitions=[self._answer(t.name, i) for i in t.partition_indexes]) for t in request.topics]
+        wanted: dict[str, dict[int, None]] = {}  # each partition once, however often it is named
+        for topic in request.topics:
+            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        topics = [TopicResponse(name=name, partitions=[self._answer(name, i) for i in indexes]) for name, indexes in wanted.items()]
         return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
     def _answer(self, topic: str, index: int) -> PartitionResponse:

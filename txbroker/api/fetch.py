@@ -10,7 +10,7 @@ not implemented: preferred_read_replica is always -1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from twisted.internet.defer import Deferred
 
@@ -79,7 +79,8 @@ class FetchHandler:
         reader.read()
         if reader.ready or request.max_wait_ms <= 0 or not plan.items:
             return reader.response()
-        return park(self._purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, done), tried=True)
+        purgatory = self._purgatory
+        return park(purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, purgatory, done), tried=True)
 
     def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
         """The error for the whole request, and from before v7 for each partition."""
@@ -172,26 +173,45 @@ class FetchHandler:
 class Reader:
     """One Fetch request being read, once or again each time that one of its partitions moves."""
 
-    __slots__ = ("_handler", "_isolation", "_plan", "_replica", "_request", "_results", "_version", "ready")
+    __slots__ = (
+        "_bytes",
+        "_handler",
+        "_isolation",
+        "_limit",
+        "_min_bytes",
+        "_places",
+        "_plan",
+        "_replica",
+        "_results",
+        "_version",
+        "ready",
+    )
 
     def __init__(self, handler: FetchHandler, plan: FetchPlan, request: FetchRequest, replica: int, version: int) -> None:
         self._handler = handler
         self._plan = plan
-        self._request = request
+        self._limit = handler.limit(request)
+        self._min_bytes = min(request.min_bytes, self._limit)
         self._replica = replica
         self._version = version
         self._isolation = request.isolation_level
         self._results: list[tuple[FetchItem, PartitionData]] = []
+        self._bytes = 0  # of records in the results
+        self._places: dict[Hashable, int] = {}
         self.ready = False
 
     @property
     def keys(self) -> list[TopicPartition]:
-        return [self._handler.key(item) for item in self._plan.items]
+        """What to wait for."""
+        keys = [self._handler.key(item) for item in self._plan.items]
+        if len(keys) > 1:
+            self._places = {key: place for place, key in enumerate(keys)}
+        return keys
 
     def read(self) -> None:
         """Read every partition. `ready` says whether the answer has enough, or an error, to be sent now."""
-        handler, request, version = self._handler, self._request, self._version
-        limit = left = handler.limit(request)
+        handler, version = self._handler, self._version
+        limit = left = self._limit
         whole_first_batch = version > HARD_LIMIT_VERSION
         results = self._results = []
         urgent = False
@@ -210,7 +230,30 @@ class Reader:
                 data = handler.failed_item(item, error, version)
                 urgent = True
             results.append((item, data))
-        self.ready = urgent or limit - left >= request.min_bytes
+        self._bytes = limit - left
+        self.ready = urgent or self._bytes >= self._min_bytes
+
+    def read_moved(self, key: Hashable) -> None:
+        """Read what moved. The rest stands as it was read, as all that moves is told; there may be thousands of partitions.
+
+        As in Kafka, what each partition alone has makes up min.bytes; only when that is too much everything is read again.
+        """
+        place = self._places.get(key)
+        if place is None:
+            self.read()
+            return
+        item, before = self._results[place]
+        try:
+            data = self._handler.read_item(item, self._limit, self._version > HARD_LIMIT_VERSION, self._isolation, self._replica)
+        except BrokerError:
+            self.read()
+            return
+        self._results[place] = item, data
+        self._bytes += _size(data) - _size(before)
+        enough = self._bytes >= self._min_bytes or data.diverging_epoch.epoch != -1
+        if self._bytes > self._limit:
+            self.read()
+        self.ready = enough
 
     def response(self) -> FetchResponse:
         """The answer: everything, or only what changed since the session's last one."""
@@ -238,15 +281,16 @@ class _Waiting:
     """A fetch with too little to tell (Kafka's DelayedFetch): ends when A: min.bytes are there, or B: a partition has an error,
     lost its leader among them. Expired: it tells what there is."""
 
-    __slots__ = ("_done", "_reader")
+    __slots__ = ("_done", "_purgatory", "_reader")
 
-    def __init__(self, reader: Reader, done: Deferred[FetchResponse]) -> None:
+    def __init__(self, reader: Reader, purgatory: Purgatory, done: Deferred[FetchResponse]) -> None:
         self._reader = reader
+        self._purgatory = purgatory
         self._done = done
 
     def try_complete(self) -> bool:
-        """Read again; answer when it is enough."""
-        self._reader.read()
+        """Read again what moved; answer when it is enough."""
+        self._reader.read_moved(self._purgatory.checked)
         if self._reader.ready:
             self._done.callback(self._reader.response())
             return True
@@ -256,6 +300,10 @@ class _Waiting:
         """max.wait.ms is over."""
         self._reader.read()
         self._done.callback(self._reader.response())
+
+
+def _size(data: PartitionData) -> int:
+    return len(data.records) if data.records is not None else 0
 
 
 def _failure(partition: int, error: BrokerError) -> PartitionData:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID
+from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION = 0
@@ -19,6 +19,9 @@ _EPOCH_MAX = 0x7FFFFFFF
 
 # Kafka's FetchSessionCache: a session that was used this recently is not evicted for another consumer's.
 EVICTION_MIN_MS = 120_000
+
+# What one session may hold. Who wants more goes without one, so that no client takes up what there is for all.
+SESSION_ITEMS_MAX = 10_000
 
 
 class FetchItem:
@@ -142,14 +145,15 @@ class FetchSessions:
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._remove(request.session_id)
-            items = [FetchItem(t.topic, t.topic_id, p) for t in request.topics for p in t.partitions]
+            # A partition that is named again is served once, as in a session.
+            items = {(t.topic, t.topic_id, p.partition): FetchItem(t.topic, t.topic_id, p) for t in request.topics for p in t.partitions}
             session = None
-            if epoch == INITIAL_EPOCH and items and self._make_room(privileged, now_ms) and self._items + len(items) <= self._items_max:
+            if epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items)) and self._make_room(privileged, now_ms):
                 session = FetchSession(self._new_id(), privileged, uses_ids, now_ms)
-                session.items = {(i.topic, i.topic_id, i.partition): i for i in items}
+                session.items = items
                 self._sessions[session.session_id] = session
-                self._items += len(session.items)
-            return FetchPlan(items, session, False)
+                self._items += len(items)
+            return FetchPlan(list(items.values()), session, False)
         found = self._sessions.pop(request.session_id, None)
         if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -162,7 +166,7 @@ class FetchSessions:
         before = len(found.items)
         found.apply(request)
         self._items += len(found.items) - before
-        if self._items > self._items_max:  # the client goes on without a session
+        if not self._fits(request, len(found.items)):  # the client goes on without a session
             self._remove(request.session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not found.items:  # a session of nothing is no session
@@ -170,6 +174,13 @@ class FetchSessions:
             return FetchPlan([], None, True)
         found.advance()
         return FetchPlan(list(found.items.values()), found, True)
+
+    def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
+        """Whether a session may have `own` partitions, `more` of them new to the cache, and what the request names."""
+        if own > SESSION_ITEMS_MAX or self._items + more > self._items_max:
+            return False
+        # No topic has such a name, so that keeping it serves nobody.
+        return all(len(topic.topic) <= TOPIC_NAME_LENGTH_MAX for topic in request.topics)
 
     def _make_room(self, privileged: bool, now_ms: int) -> bool:
         """Evict the least recently used session if it may go; a follower's session counts for more than a consumer's."""

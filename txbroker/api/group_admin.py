@@ -57,7 +57,7 @@ class DescribeGroupsHandler:
 
     def __call__(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
         operations = asked(request.include_authorized_operations, GROUP_OPERATIONS)
-        described = self._coordinator.describe_groups(request.groups)
+        described = self._coordinator.describe_groups(dict.fromkeys(request.groups))
         return DescribeGroupsResponse(groups=[_described(group, operations, context.api_version) for group in described])
 
     def failed(self, request: DescribeGroupsRequest, context: RequestContext, error: BrokerError) -> DescribeGroupsResponse:

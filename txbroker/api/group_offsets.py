@@ -130,7 +130,7 @@ class OffsetFetchHandler:
     def __call__(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= GROUPS_VERSION:
             by_id = context.api_version >= TOPIC_ID_VERSION
-            return OffsetFetchResponse(groups=[self._group(group, request.require_stable, by_id) for group in request.groups])
+            return OffsetFetchResponse(groups=[self._group(group, request.require_stable, by_id) for group in _each_once(request.groups)])
         wanted = None
         if request.topics is not None:
             wanted = [TopicPartition(t.name, p) for t in request.topics for p in t.partition_indexes]
@@ -196,6 +196,20 @@ class OffsetFetchHandler:
                 groups=[OffsetFetchResponseGroup(group_id=g.group_id, error_code=error.code) for g in request.groups]
             )
         return OffsetFetchResponse(error_code=error.code)
+
+
+def _each_once(groups: Iterable[OffsetFetchRequestGroup]) -> Iterable[OffsetFetchRequestGroup]:
+    """Groups that are named again are answered once, with all that was asked of them."""
+    merged: dict[str, OffsetFetchRequestGroup] = {}
+    for group in groups:
+        known = merged.setdefault(group.group_id, group)
+        if known is group or known.topics is None:
+            continue
+        if group.topics is None:
+            known.topics = None
+        else:
+            known.topics.extend(group.topics)
+    return merged.values()
 
 
 def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:

@@ -43,7 +43,7 @@ class ListOffsetsHandler:
             for wanted in topic.partitions:
                 key = (topic.name, wanted.partition_index)
                 try:
-                    if key in seen and context.api_version > OLD_STYLE_VERSION:
+                    if key in seen:
                         raise BrokerError(ErrorCode.INVALID_REQUEST)
                     seen.add(key)
                     partition = self._replicas.get(*key)

@@ -77,7 +77,7 @@ class MetadataHandler:
         response = self._answer(request, context, {})
         if any(topic.error_code for topic in response.topics):
             return response
-        weight = sum(KEPT_TOPIC_WEIGHT + len(topic.partitions) for topic in response.topics) + KEPT_TOPIC_WEIGHT
+        weight = KEPT_TOPIC_WEIGHT * (1 + len(wanted or ())) + sum(KEPT_TOPIC_WEIGHT + len(topic.partitions) for topic in response.topics)
         return self._kept.keep(image.version, key, response, weight)
 
     def _answer(self, request: MetadataRequest, context: RequestContext, failures: Mapping[str, ErrorCode]) -> MetadataResponse:
@@ -86,7 +86,9 @@ class MetadataHandler:
         if everything:
             topics = [_topic(topic, operations) for _, topic in sorted(self._image.topics.items())]
         else:
-            topics = [self._wanted(topic, operations, context.api_version, failures) for topic in request.topics or ()]
+            # A topic that is named again is told once, as in Kafka.
+            wanted = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}.values()
+            topics = [self._wanted(topic, operations, context.api_version, failures) for topic in wanted]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in self._endpoints.nodes(context)],
             cluster_id=self._cluster_id,

@@ -1,0 +1,112 @@
+"""A fetch that waits reads again what moved, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from txbroker.api.context import RequestContext, Session
+from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.cluster.image import ClusterImage
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.purgatory import Purgatory
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+VERSION = 11
+LIMIT = 1000
+
+
+class Reading(FetchHandler):
+    """A handler on partitions that are numbers of bytes; it notes what is read."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        none: Any = None
+        super().__init__(none, ClusterImage(), FetchSessions(0, lambda: 1), purgatory, lambda: 0, fetch_max_bytes=LIMIT)
+        self.sizes: dict[int, int] = {}
+        self.failing: set[int] = set()
+        self.reads: list[int] = []
+
+    def read_item(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+        self.reads.append(item.partition)
+        if item.partition in self.failing:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        records = bytes(min(self.sizes.get(item.partition, 0), bytes_max))
+        return PartitionData(partition_index=item.partition, error_code=0, high_watermark=0, records=records)
+
+
+class Waiting:
+    """One fetch of several partitions, and its answer when it is there."""
+
+    def __init__(self, partitions: int, *, min_bytes: int) -> None:
+        self.clock = Clock()
+        self.purgatory = Purgatory(self.clock, "fetch")
+        self.handler = Reading(self.purgatory)
+        wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=LIMIT) for p in range(partitions)]
+        request = FetchRequest(max_wait_ms=500, min_bytes=min_bytes, max_bytes=LIMIT, topics=[FetchTopic(topic="t", partitions=wanted)])
+        session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
+        answer: Any = self.handler(request, RequestContext(1, VERSION, 1, None, session))
+        self.answer: FetchResponse | None = None
+        answer.addCallback(lambda response: setattr(self, "answer", response))
+        self.handler.reads.clear()
+
+    def moved(self, partition: int, size: int = 0) -> list[int]:
+        """Give a partition so many bytes; what was read for it."""
+        self.handler.sizes[partition] = size
+        self.handler.reads.clear()
+        self.purgatory.check(TopicPartition("t", partition))
+        return list(self.handler.reads)
+
+    def sizes(self) -> dict[int, int]:
+        assert self.answer is not None
+        return {p.partition_index: len(p.records or b"") for topic in self.answer.responses for p in topic.partitions}
+
+
+@pytest.mark.parametrize("partitions", [1, 100])
+def test_one_byte_is_enough_for_most(partitions: int) -> None:
+    waiting = Waiting(partitions, min_bytes=1)
+    assert waiting.moved(0) == [0]
+    assert waiting.answer is None
+    assert waiting.moved(0, 10) == [0]
+    assert waiting.sizes() == {0: 10, **dict.fromkeys(range(1, partitions), 0)}
+
+
+def test_only_what_moved_is_read_until_it_is_enough() -> None:
+    waiting = Waiting(100, min_bytes=100)
+    assert waiting.moved(3, 40) == [3]
+    assert waiting.moved(3, 50) == [3]
+    assert waiting.moved(7, 49) == [7]
+    assert waiting.answer is None
+    assert waiting.moved(8, 1) == [8]
+    assert {p: size for p, size in waiting.sizes().items() if size} == {3: 50, 7: 49, 8: 1}
+
+
+def test_an_answer_keeps_to_its_limit() -> None:
+    waiting = Waiting(3, min_bytes=LIMIT)
+    waiting.moved(0, LIMIT - 1)
+    assert waiting.moved(1, 500) == [1, 0, 1, 2]
+    assert waiting.sizes() == {0: LIMIT - 1, 1: 1, 2: 0}
+
+
+def test_more_than_the_limit_need_not_be_there() -> None:
+    waiting = Waiting(2, min_bytes=10 * LIMIT)
+    waiting.moved(0, LIMIT)
+    assert waiting.sizes() == {0: LIMIT, 1: 0}
+
+
+def test_an_error_is_told_at_once() -> None:
+    waiting = Waiting(3, min_bytes=100)
+    waiting.handler.failing.add(1)
+    waiting.moved(1)
+    assert waiting.answer is not None
+    assert [p.error_code for p in waiting.answer.responses[0].partitions] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+
+
+def test_what_is_there_is_told_when_the_time_is_over() -> None:
+    waiting = Waiting(3, min_bytes=100)
+    waiting.moved(1, 5)
+    waiting.clock.advance(1)
+    assert waiting.sizes() == {0: 0, 1: 5, 2: 0}
