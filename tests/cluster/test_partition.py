@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,27 @@ from txbroker.cluster.partition import (
     Partition,
 )
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.log import Log
 
 OWN, OTHER, THIRD = 1, 2, 3
 
 
 class Moves:
-    """Counts what a partition reports."""
+    """Counts what a partition reports, and syncs its log when the test says so."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.flushes: list[Callable[[], None]] = []
+
+    def flush(self, log: Log, now_ms: int, done: Callable[[], None]) -> None:
+        plan = log.flush_plan()
+        assert plan is not None
+
+        def synced() -> None:
+            log.flushed(plan, now_ms)
+            done()
+
+        self.flushes.append(synced)
 
     def moved(self, partition: Partition) -> None:
         self.count += 1
@@ -38,7 +51,7 @@ def moves() -> Moves:
 
 def leading(path: Path, moves: Moves, isr: tuple[int, ...] = (OWN,), epoch: int = 0, **settings: object) -> Partition:
     log = open_log(path, disk=QuickDisk(), **settings)
-    partition = Partition(OWN, log, moves)
+    partition = Partition(OWN, log, moves, moves.flush)
     partition.lead(Leadership(OWN, epoch, isr, (OWN, OTHER, THIRD), 0))
     return partition
 
@@ -170,4 +183,73 @@ def test_a_diverging_reader_is_told_where_to_cut(tmp_path: Path, moves: Moves) -
 
 def test_a_checkpoint_beyond_the_log_is_cut_to_it(tmp_path: Path, moves: Moves) -> None:
     log = open_log(tmp_path, disk=QuickDisk())
-    assert Partition(OWN, log, moves, high_watermark=99).high_watermark == 0
+    assert Partition(OWN, log, moves, moves.flush, high_watermark=99).high_watermark == 0
+
+
+def test_what_flush_messages_wants_synced_is_neither_acknowledged_nor_seen_before(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, flush_messages=1)
+    for _ in range(3):
+        last = partition.append(batch(b"a"), NOW).last_offset
+        assert not partition.acknowledged(last) and not partition.acknowledged(last, all_in_sync=False)
+    assert partition.high_watermark == 0
+    assert len(moves.flushes) == 1, "one sync at a time"
+    before = moves.count
+    moves.flushes[0]()
+    assert moves.count > before
+    assert partition.high_watermark == 1, "the others came after the sync began"
+    assert partition.acknowledged(0, all_in_sync=False) and not partition.acknowledged(1, all_in_sync=False)
+    assert len(moves.flushes) == 2, "the next one covers both"
+    moves.flushes[1]()
+    assert partition.high_watermark == 3 and partition.acknowledged(2) and partition.acknowledged(2, all_in_sync=False)
+    assert len(moves.flushes) == 2
+
+
+def test_below_flush_messages_nothing_waits(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, flush_messages=3)
+    partition.append(batch(b"a", b"b"), NOW)
+    assert partition.high_watermark == 2 and partition.acknowledged(1, all_in_sync=False) and not moves.flushes
+    partition.append(batch(b"c"), NOW)
+    partition.append(batch(b"d"), NOW)
+    assert partition.high_watermark == 2 and not partition.acknowledged(2, all_in_sync=False)
+    (synced,) = moves.flushes
+    synced()
+    assert partition.high_watermark == 4, "the fourth is the first of three again"
+    assert len(moves.flushes) == 1
+
+
+def test_a_synced_record_still_waits_for_the_other_replicas(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves, isr=(OWN, OTHER), flush_messages=1)
+    partition.append(batch(b"a"), NOW)
+    partition.follower_fetched(OTHER, 1)
+    assert partition.high_watermark == 0
+    partition.append(batch(b"b"), NOW)
+    moves.flushes[0]()
+    moves.flushes[1]()
+    assert partition.high_watermark == 1
+    assert partition.acknowledged(1, all_in_sync=False) and not partition.acknowledged(1)
+
+
+def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path / "old", moves, flush_messages=1)
+    partition.append(batch(b"a"), NOW)
+    other = open_log(tmp_path / "new", disk=QuickDisk(), flush_messages=1)
+    other.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    other.flush(NOW)
+    partition.take_log(other)
+    assert partition.acknowledged(0)
+    partition.append(batch(b"b"), NOW)
+    assert len(moves.flushes) == 2
+    moves.flushes[0]()  # the old copy's, late
+    assert not partition.acknowledged(1)
+    moves.flushes[1]()
+    assert partition.acknowledged(1)
+
+
+def test_a_new_leader_syncs_what_is_due(tmp_path: Path, moves: Moves) -> None:
+    log = open_log(tmp_path, disk=QuickDisk(), flush_messages=1)
+    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    partition = Partition(OWN, log, moves, moves.flush)
+    partition.lead(Leadership(OWN, 1, (OWN,), (OWN,), 0))
+    assert partition.high_watermark == 0
+    moves.flushes[0]()
+    assert partition.high_watermark == 1

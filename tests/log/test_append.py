@@ -187,20 +187,35 @@ def test_a_write_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     assert values(open_log(tmp_path)) == [b"a" * 100, b"c"]
 
 
-def test_flush_messages_syncs_before_it_answers(tmp_path: Path) -> None:
+def test_flush_messages_says_when_a_flush_is_due_and_what_is_settled(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, disk=disk, flush_messages=3)
-    path = f"{tmp_path}/00000000000000000000.log"
     append(log, b"a", b"b")
-    assert path not in disk.synced
+    assert not log.flush_due and log.settled_end == 2
     append(log, b"c")
-    assert path in disk.synced
-    assert log.recovery_point == 3
-    disk.synced.clear()
+    assert log.flush_due and log.settled_end == 0
+    assert disk.synced == [], "an append waits for no disk"
+    log.flush(NOW)
+    assert not log.flush_due and log.settled_end == 3
     append(log, b"d", b"e")
     append(log, b"f", b"g")
-    assert disk.synced == [path]
-    assert log.recovery_point == 7
+    assert log.flush_due and log.settled_end == 3
+    log.append_replicated(batch(b"h", base_offset=7), now_ms=NOW)
+    assert log.recovery_point == 3
+
+
+def test_a_plan_that_is_done_first_promises_nothing_that_an_earlier_one_has_not_synced(tmp_path: Path) -> None:
+    worker, disk = Worker(), FailingDisk()
+    log = open_log(tmp_path, disk=disk, later=worker)
+    append(log, b"a")
+    log.roll(NOW)
+    append(log, b"b")
+    assert disk.synced == []
+    log.flush(NOW)
+    assert log.recovery_point == 2
+    assert str(tmp_path) in disk.synced, "the new segment's name waits in the plan of the roll, which no worker has begun with"
+    worker.run()
+    assert log.recovery_point == 2 and log.flush_plan() is None
 
 
 def test_rolls_by_size_time_index_and_distance(tmp_path: Path) -> None:

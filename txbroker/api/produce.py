@@ -1,7 +1,8 @@
 """Produce (key 0): append record batches to partitions that this broker leads.
 
 Behaviour: acks=0 gets no answer (an error closes the connection, which is how Kafka tells); acks=1 is answered once the leader has
-the records; acks=all once every in-sync replica has them, or REQUEST_TIMED_OUT. Each partition fails or succeeds alone.
+the records; acks=all once every in-sync replica has them, or REQUEST_TIMED_OUT. Both wait for the sync that flush.messages asks for.
+Each partition fails or succeeds alone.
 Version notes: v0-v2 carry the old message sets, which the log converts; from v3 on exactly one v2 batch for each partition.
 zstd needs v7 (KIP-110). v13 names topics by id (KIP-516).
 """
@@ -44,7 +45,7 @@ _ZSTD = 4
 
 
 class ProduceHandler:
-    """Appends, and parks acks=all until the in-sync replicas have followed."""
+    """Appends, and parks acks=all until the in-sync replicas have followed, acks=1 until what must be synced is synced."""
 
     request: type[Request] = ProduceRequest
 
@@ -89,7 +90,7 @@ class ProduceHandler:
                         log_append_time_ms=appended.append_time_ms,
                         log_start_offset=appended.log_start_offset,
                     )
-                    if acks == ACKS_ALL and not partition.acknowledged(appended.last_offset):
+                    if acks and not partition.acknowledged(appended.last_offset, all_in_sync=acks == ACKS_ALL):
                         waiting.append((partition, appended.last_offset, answer))
                 except BrokerError as error:
                     failed = True
@@ -104,7 +105,7 @@ class ProduceHandler:
         if not waiting:
             return response
         keys = [partition.topic_partition for partition, _, _ in waiting]
-        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, done), tried=True)
+        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done), tried=True)
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
         """Every partition with the same error; None (the connection is closed) for acks=0."""
@@ -147,17 +148,19 @@ def _failure(index: int, error: BrokerError) -> PartitionProduceResponse:
 
 
 class _Replicated:
-    """acks=all (Kafka's DelayedProduce). A partition is done when A: the high watermark has passed its last record, or B: this
+    """Appends that wait (Kafka's DelayedProduce). A partition is done when A: its last record may be acknowledged, or B: this
     broker no longer leads it, which answers NOT_LEADER_OR_FOLLOWER. Expired: REQUEST_TIMED_OUT for what is not done."""
 
     def __init__(
         self,
         response: ProduceResponse,
         waiting: list[tuple[Partition, int, PartitionProduceResponse]],
+        acks: int,
         done: Deferred[ProduceResponse],
     ) -> None:
         self._response = response
         self._waiting = waiting
+        self._all_in_sync = acks == ACKS_ALL
         self._done = done
 
     def try_complete(self) -> bool:
@@ -166,7 +169,7 @@ class _Replicated:
         for partition, last_offset, answer in self._waiting:
             if not partition.is_leader:
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif not partition.acknowledged(last_offset):
+            elif not partition.acknowledged(last_offset, all_in_sync=self._all_in_sync):
                 still.append((partition, last_offset, answer))
         self._waiting = still
         if still:

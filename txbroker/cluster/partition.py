@@ -6,6 +6,7 @@ one observer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -54,12 +55,31 @@ class Observer(Protocol):
     def moved(self, partition: Partition) -> None: ...
 
 
+class Flush(Protocol):
+    """Syncs a log up to its present end in a worker, then calls `done`; not when its disk failed, which is told otherwise."""
+
+    def __call__(self, log: Log, now_ms: int, done: Callable[[], None], /) -> None: ...
+
+
 class Partition:
     """A replica of one partition, leader or follower, over one log. All offsets are of records."""
 
-    __slots__ = ("_follower_ends", "_single", "broker_id", "high_watermark", "is_leader", "log", "observer", "state", "topic_partition")
+    __slots__ = (
+        "_flush",
+        "_flush_wanted_ms",
+        "_flushing",
+        "_follower_ends",
+        "_single",
+        "broker_id",
+        "high_watermark",
+        "is_leader",
+        "log",
+        "observer",
+        "state",
+        "topic_partition",
+    )
 
-    def __init__(self, broker_id: int, log: Log, observer: Observer, *, high_watermark: int = 0) -> None:
+    def __init__(self, broker_id: int, log: Log, observer: Observer, flush: Flush, *, high_watermark: int = 0) -> None:
         self.broker_id = broker_id
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
@@ -70,6 +90,9 @@ class Partition:
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._follower_ends: dict[int, int] = {}
         self._single = False
+        self._flush = flush
+        self._flushing = False
+        self._flush_wanted_ms = 0
 
     @property
     def leader_epoch(self) -> int:
@@ -85,6 +108,8 @@ class Partition:
         if new_epoch:
             self._follower_ends = {}
             self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
+        if self.log.flush_due:
+            self._have_flushed(self.log.last_flush_ms)
         self._advance()
         self.observer.moved(self)
         return new_epoch
@@ -115,7 +140,10 @@ class Partition:
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
-        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS unless min.insync.replicas are there."""
+        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS unless min.insync.replicas are there.
+
+        Whether it may be answered is for `acknowledged` to say.
+        """
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
         log = self.log
@@ -124,13 +152,35 @@ class Partition:
             message = f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {wanted}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
+        if log.flush_due:
+            self._have_flushed(now_ms)
         if not appended.duplicate:
-            if self._single:
+            if self._single and not self._flushing:
                 self.high_watermark = log.log_end_offset
             else:
                 self._advance()
             self.observer.moved(self)
         return appended
+
+    def _have_flushed(self, now_ms: int) -> None:
+        """Have the log synced as flush.messages says; one sync at a time, and the next one covers what came meanwhile."""
+        self._flush_wanted_ms = now_ms
+        if not self._flushing:
+            self._flushing = True
+            self._flush(self.log, now_ms, self._flushed)
+
+    def _flushed(self) -> None:
+        self._flushing = False
+        if self.is_leader:
+            if self.log.flush_due:
+                self._have_flushed(self._flush_wanted_ms)
+            self._advance()
+            self.observer.moved(self)
+
+    def take_log(self, log: Log) -> None:
+        """Go on with another copy of the log, which has the same records."""
+        self.log = log
+        self._flushed()  # of a flush of the other copy nobody may hear any more
 
     def follower_fetched(self, replica: int, offset: int) -> None:
         """A follower asked for `offset`: it has everything below it."""
@@ -139,17 +189,17 @@ class Partition:
             self.observer.moved(self)
 
     def _advance(self) -> bool:
-        """The high watermark follows the slowest in-sync replica; it never goes back. Whether it moved."""
+        """The high watermark follows the slowest in-sync replica, and this one's flushes; it never goes back. Whether it moved."""
         ends = [self._follower_ends.get(replica, 0) for replica in self.state.isr if replica != self.broker_id]
-        wanted = min([*ends, self.log.log_end_offset])
+        wanted = min([*ends, self.log.settled_end])
         if wanted <= self.high_watermark:
             return False
         self.high_watermark = wanted
         return True
 
-    def acknowledged(self, last_offset: int) -> bool:
-        """Whether every in-sync replica has the record at `last_offset`."""
-        return self.high_watermark > last_offset
+    def acknowledged(self, last_offset: int, *, all_in_sync: bool = True) -> bool:
+        """Whether every in-sync replica (else only this one) has the record at `last_offset`, synced where flush.messages says so."""
+        return self.high_watermark > last_offset or (not all_in_sync and self.log.settled_end > last_offset)
 
     @property
     def last_stable_offset(self) -> int:

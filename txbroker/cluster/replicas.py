@@ -154,7 +154,8 @@ class Replicas:
             found = self._directories.create(topic_partition, topic_id, is_new=is_new, now_ms=now_ms)
         elif topic_id not in (NULL_TOPIC_ID, found.topic_id):
             found.assign_topic_id(topic_id)
-        return Partition(self.broker_id, found, self._observer, high_watermark=self._directories.high_watermark(topic_partition))
+        high_watermark = self._directories.high_watermark(topic_partition)
+        return Partition(self.broker_id, found, self._observer, self._directories.flush, high_watermark=high_watermark)
 
     def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
         key = topic_partition
@@ -197,7 +198,7 @@ class Replicas:
         """The partition's log is in another directory now."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
-            partition.log = moved
+            partition.take_log(moved)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the replication-offset-checkpoint files."""

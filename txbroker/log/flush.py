@@ -13,18 +13,18 @@ class FlushPlan:
     `generation` is the log's when the plan was made: a plan from before a truncation proves nothing after it.
     """
 
-    __slots__ = ("_disk", "_files", "_paths", "generation", "offset")
+    __slots__ = ("_disk", "_files", "generation", "offset", "paths")
 
     def __init__(self, disk: Disk, offset: int, files: Sequence[File], paths: Sequence[str], *, generation: int) -> None:
         self.offset = offset
         self.generation = generation
         self._disk = disk
         self._files = files
-        self._paths = paths
+        self.paths = paths
 
     def sync(self) -> None:
         """StorageError when the disk fails."""
         for file in self._files:
             file.sync()
-        for path in self._paths:
+        for path in self.paths:
             self._disk.sync(path)

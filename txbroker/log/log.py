@@ -56,6 +56,7 @@ class Log:
         "_later",
         "_random_below",
         "_snapshots",
+        "_syncing",
         "_unsynced",
         "config",
         "directory",
@@ -100,6 +101,7 @@ class Log:
         self._random_below = random_below
         self.generation = 0
         self._unsynced: set[str] = {directory} if loaded.changed else set()
+        self._syncing: list[FlushPlan] = []
         content = disk.read(self._metadata_path)
         self.topic_id = NULL_TOPIC_ID if content is None else parse_metadata(content, self._metadata_path)
 
@@ -152,7 +154,7 @@ class Log:
 
         BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP,
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED; StorageError.
-        After any of them the log is as it was.
+        After any of them the log is as it was. Nothing is synced: the caller sees to that when it is due (`flush_due`).
         """
         config = self.config
         validated = validate(records, config, now_ms, origin)
@@ -175,8 +177,6 @@ class Log:
         self._write(batch, header, leader_epoch, now_ms)
         if has_producer:
             self.producers.update(header, first_offset)
-        if last_offset - self.recovery_point >= config.flush_messages - 1:
-            self.flush(now_ms)
         return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def _recall(self, producer_id: int) -> bool:
@@ -209,15 +209,13 @@ class Log:
         aborted = self.producers.end_transaction(marker, offset) if marker is not None else None
         if aborted is not None:
             self.segments[-1].txn_index.append(aborted)
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush(now_ms)
         return Appended(offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def append_replicated(self, records: memoryview, *, now_ms: int) -> Appended:
         """Append what a leader sent, offsets and epochs as they are. A torn last batch is left out.
 
         CORRUPT_MESSAGE for a wrong CRC, and unless offsets go up from the log's end (gaps are allowed: the leader's log may be
-        compacted).
+        compacted). Nothing is synced, as with `append`.
         """
         batches: list[tuple[int, EntryHeader]] = []
         scan = Scan(records, check_crc=True)
@@ -240,8 +238,6 @@ class Log:
                 self._roll(first_offset_of(header), now_ms)
             run.append((at, header))
         self._write_run(records, run)
-        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush(now_ms)
         return Appended(before, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def _write_run(self, records: memoryview, run: Sequence[tuple[int, EntryHeader]]) -> None:
@@ -469,28 +465,41 @@ class Log:
 
     # Durability
 
+    @property
+    def flush_due(self) -> bool:
+        """Whether as many records are not synced as flush.messages allows at most."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def settled_end(self) -> int:
+        """The offset (exclusive) up to which records may be acknowledged: while a flush is due only what is synced."""
+        return self.recovery_point if self.flush_due else self.log_end_offset
+
     def flush_plan(self) -> FlushPlan | None:
         """What must be synced for the log to be durable up to its end now; None when it is. Run `plan.sync()` in a worker.
 
-        Each plan must be run, since it takes files with it that no other plan will name. Indexes of the active segment are not
-        among them: after an unclean end they are made anew.
+        What earlier plans hold that are not reported as done (`flushed`) is in it once more: whichever is done first keeps its promise.
+        Each plan must be run. Indexes of the active segment are not in it: after an unclean end they are made anew.
         """
         offset = self.log_end_offset
-        if self.recovery_point >= offset and not self._unsynced and not self.leader_epochs.unsynced:
+        if self.recovery_point >= offset and not (self._unsynced or self._syncing or self.leader_epochs.unsynced):
             return None
         first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
         written = [segment for segment in self.segments[first:] if max(segment.base_offset, self.recovery_point) < offset]
         files: list[File] = [segment.file for segment in written]
-        paths = sorted(self._unsynced)
+        paths = self._unsynced.union(*(plan.paths for plan in self._syncing))
         if self.leader_epochs.unsynced:
-            paths = sorted({*paths, self.leader_epochs.path, self.directory})
+            paths.update((self.leader_epochs.path, self.directory))
         self._unsynced = set()
         self.leader_epochs.unsynced = False
-        return FlushPlan(self._disk, offset, files, paths, generation=self.generation)
+        plan = FlushPlan(self._disk, offset, files, sorted(paths), generation=self.generation)
+        self._syncing.append(plan)
+        return plan
 
     def flushed(self, plan: FlushPlan, now_ms: int) -> None:
         """`plan` was synced: moves the recovery point."""
         self.last_flush_ms = now_ms
+        self._syncing.remove(plan)
         if plan.generation == self.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
 
