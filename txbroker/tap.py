@@ -15,8 +15,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
@@ -24,6 +25,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger, LogLevel, STDLibLogObserver, globalLogBeginner
 from twisted.python import usage
 from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
 
 from txbroker import __version__
 from txbroker.config.load import load_broker_config
@@ -32,7 +34,7 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
 from txbroker.signals import StopSignals
 
-T = TypeVar("T")
+InWorker: TypeAlias = Callable[[Callable[[], Any]], Deferred[Any]]
 
 log = logging.getLogger("txbroker")
 # Scripts that wait for Apache Kafka's start look for this logger's line.
@@ -40,6 +42,9 @@ started_log = logging.getLogger("kafka.server.KafkaServer")
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+TREE_THREADS = 1  # all operations that wait are one job
+DISK_THREADS = 16  # syncs, deletes, moves: they wait for the disk and not for each other
 
 
 class Options(usage.Options):
@@ -251,14 +256,12 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
     from txbroker.cluster.sqlite_tree import open_sqlite_tree
     from txbroker.log.disk import OsDisk
 
-    pool = reactor.getThreadPool()
-
-    def in_worker(job: Callable[[], T]) -> Deferred[T]:
-        return deferToThreadPool(reactor, pool, job)
+    # What waits for the disk for long must not hold up answers: neither reads nor the metadata wait for syncs and deletes.
+    in_disk_worker = _workers(reactor, "disk", DISK_THREADS)
 
     def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
         def run() -> None:
-            finished = in_worker(work)
+            finished = in_disk_worker(work)
             if done is not None:
                 finished.addCallback(lambda _: done())
             finished.addErrback(lambda failure: log.error("work on the disk failed: %s", failure.getTraceback()))
@@ -272,15 +275,23 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
     return World(
         reactor=reactor,
         disk=OsDisk(),
-        in_worker=in_worker,
+        in_worker=partial(deferToThreadPool, reactor, reactor.getThreadPool()),
         later=later,
-        run_all=lambda jobs: _run_all(jobs, threads),
-        open_tree=lambda path: open_sqlite_tree(path, worker=in_worker),
+        run_all=lambda jobs, *, at_once=None: _run_all(jobs, at_once or threads),
+        open_tree=lambda path: open_sqlite_tree(path, worker=_workers(reactor, "tree", TREE_THREADS)),
         now_ms=lambda: time.time_ns() // 1_000_000,
         random=Random(os.urandom(16)),
         random_bytes=os.urandom,
         host_name=socket.getfqdn,
     )
+
+
+def _workers(reactor: Any, name: str, threads: int) -> InWorker:
+    """Threads of their own, which end with the reactor."""
+    pool = ThreadPool(0, threads, name)
+    pool.start()
+    reactor.addSystemEventTrigger("during", "shutdown", pool.stop)
+    return partial(deferToThreadPool, reactor, pool)
 
 
 def _raise_file_limit() -> None:

@@ -47,13 +47,17 @@ class Observer(Protocol):
         """The partition's log is in another directory now; the old `Log` must not be used any more."""
 
 
+# Closing a log is mostly waiting for syncs, which file systems do together; Kafka has only the threads of recovery for it.
+CLOSING_AT_ONCE = 16
+
+
 class RunAll(Protocol):
-    """Runs all jobs, at most as many at once for each directory as it has workers, and returns when all are done."""
+    """Runs all jobs, for each directory `at_once` of them together (None: as many as recovery may), and returns when all are done."""
 
-    def __call__(self, jobs: Mapping[str, Sequence[Job]]) -> None: ...
+    def __call__(self, jobs: Mapping[str, Sequence[Job]], *, at_once: int | None = None) -> None: ...
 
 
-def one_by_one(jobs: Mapping[str, Sequence[Job]]) -> None:
+def one_by_one(jobs: Mapping[str, Sequence[Job]], *, at_once: int | None = None) -> None:
     """A `RunAll` without workers, for tools and tests."""
     for of_directory in jobs.values():
         for job in of_directory:
@@ -187,7 +191,8 @@ class LogDirectories:
 
         if self._loaded:
             run_all(
-                {directory.path: [partial(close_log, directory, log) for log in directory.logs.values()] for directory in self._online()}
+                {directory.path: [partial(close_log, directory, log) for log in directory.logs.values()] for directory in self._online()},
+                at_once=CLOSING_AT_ONCE,
             )
         for directory in self._online():
             if self._loaded:
