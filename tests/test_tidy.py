@@ -1,0 +1,155 @@
+"""The structure of the project is a test: who may import whom, who may touch the outside, what must not be left lying about."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "txbroker"
+
+RANKS = {
+    "errors": 0, "names": 0, "config": 0, "purgatory": 0,
+    "wire": 1,
+    "log": 2,
+    "cluster": 3,
+    "groups": 4,
+    "api": 5,
+    "transport": 6, "connection": 6, "peer": 6, "broker": 6,
+    "tap": 7, "signals": 7,
+    "cli": 8, "__main__": 8,
+}  # fmt: skip
+WITHOUT_TWISTED = ("wire", "log", "errors", "names", "config")
+# The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
+OUTSIDE = ("tap.py", "cli/", "transport/", "log/disk.py", "cluster/sqlite_tree.py")
+BANNED_CALLS = {
+    "time.time", "time.time_ns", "time.monotonic", "time.sleep", "datetime.now", "datetime.utcnow",
+    "random.random", "random.randrange", "random.choice", "uuid.uuid4", "os.urandom", "secrets.token_bytes",
+    "open", "os.open", "os.listdir", "os.rename", "os.replace", "os.unlink", "os.mkdir", "os.makedirs", "os.stat",
+    "threading.Thread",
+}  # fmt: skip
+# Entry points, which nothing imports, and the metadata tree of tests and simulations.
+ENTRIES = {"txbroker.__main__", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.memory_tree"}
+MODULE_LINES_MAX = 600
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module is not None, "imports are absolute"
+            yield node.module, node.lineno
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def rank_problems(module: str, tree: ast.AST) -> list[str]:
+    problems = []
+    own = RANKS[room_of(module)]
+    for imported, line in imports(tree):
+        room = room_of(imported)
+        if imported.startswith("txbroker.") and room in RANKS and RANKS[room] > own:
+            problems.append(f"{module}:{line}: rank {own} imports {imported} of rank {RANKS[room]}")
+    return problems
+
+
+def call_problems(module: str, tree: ast.AST) -> list[str]:
+    """Banned calls; `random.randrange` of an argument that is called `random` is none."""
+    known = {"open"}  # names that the module has from elsewhere
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known |= {alias.asname or alias.name for alias in node.names}
+    problems = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            called = ast.unparse(node.func)
+            if called in BANNED_CALLS and called.split(".")[0] in known:
+                problems.append(f"{module}:{node.lineno}: calls {called}")
+    return problems
+
+
+def test_a_room_imports_its_own_rank_or_lower() -> None:
+    modules = {name_of(path): path for path in MODULES if path != PACKAGE / "__init__.py"}
+    assert {room_of(module) for module in modules} <= RANKS.keys(), "a room that ARCHITECTURE.md does not have"
+    assert [problem for module, path in modules.items() for problem in rank_problems(module, parsed(path))] == []
+
+
+def test_the_rank_check_can_fail() -> None:
+    assert rank_problems("txbroker.log.log", ast.parse("from txbroker.api.fetch import FetchHandler"))
+    assert rank_problems("txbroker.wire.batch", ast.parse("import txbroker.log.log"))
+    assert not rank_problems("txbroker.api.fetch", ast.parse("from txbroker.log.log import Log"))
+    assert call_problems("txbroker.log.log", ast.parse("import time\nnow = time.time()"))
+    assert call_problems("txbroker.log.log", ast.parse("open('x')"))
+
+
+def test_the_table_of_ranks_is_the_one_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.*?) \|", text, flags=re.M)
+    assert len(rows) >= 9
+    for rank, rooms in rows:
+        for room in re.findall(r"`(\w+)/?`", rooms.partition("(later")[0]):
+            assert RANKS[room] == int(rank), room
+
+
+def test_lower_rooms_know_no_twisted() -> None:
+    lower = [path for path in MODULES if room_of(name_of(path)) in WITHOUT_TWISTED]
+    found = [(name_of(path), i) for path in lower for i, _ in imports(parsed(path)) if i.split(".")[0] in ("twisted", "zope", "asyncio")]
+    assert found == []
+
+
+def test_only_marked_places_touch_the_outside() -> None:
+    inside = [path for path in MODULES if not str(path.relative_to(PACKAGE)).startswith(OUTSIDE)]
+    assert [problem for path in inside for problem in call_problems(name_of(path), parsed(path))] == []
+    assert [(name_of(path), line) for path in inside for i, line in imports(parsed(path)) if i == "twisted.internet.reactor"] == []
+
+
+def test_every_module_is_used() -> None:
+    used = {imported for path in MODULES for imported, _ in imports(parsed(path)) if imported.startswith("txbroker")}
+    messages = {name_of(p) for p in (PACKAGE / "wire" / "messages").glob("*.py")}  # declared whole, whoever uses them
+    unused = {name_of(p) for p in MODULES} - used - messages - ENTRIES - {"txbroker"}
+    packages = {name_of(p.parent / "__init__.py") for p in MODULES if p.name == "__init__.py"}
+    assert unused - packages == set()
+
+
+def test_modules_say_what_they_are_and_stay_small() -> None:
+    assert [name_of(path) for path in MODULES if not ast.get_docstring(parsed(path))] == [], "a module begins with what it is for"
+    lines = {name_of(path): path.read_text(encoding="utf-8").count("\n") for path in MODULES}
+    assert {module: count for module, count in lines.items() if count > MODULE_LINES_MAX} == {}, "which two things are they?"
+
+
+def test_nothing_is_left_lying_about() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")
+    files = [ROOT / name for name in tracked if name.endswith((".py", ".md", ".cfg", ".toml", ".sh", "Makefile"))]
+    if not files:
+        pytest.skip("not a git checkout")
+    left = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", r"/work/(main|shared)", r"/tmp/" + "prep")))
+    found = []
+    for file in files:
+        if file.exists():
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+                if left.search(line) and file != Path(__file__):
+                    found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()[:80]}")
+    assert found == []
