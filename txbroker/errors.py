@@ -185,6 +185,10 @@ class StorageError(BrokerError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
+class OutOfResources(StorageError):
+    """The system has no file descriptor or memory left for a file: it may have again, so that the log directory stays online."""
+
+
 class StartError(Exception):
     """The broker cannot start. The text is one clear sentence that says what to do next."""
 

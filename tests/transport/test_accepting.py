@@ -12,6 +12,7 @@ from twisted.internet.error import CannotListenError
 
 from tests.transport.harness import House, frame
 from txbroker.transport import Listener
+from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import plain_host
 
@@ -47,6 +48,25 @@ def test_beyond_the_limit_of_an_address_connections_are_closed(house: Make, capl
     assert [record.message for record in caplog.records] == [
         "refused 3 connections from 127.0.0.1: it has max.connections.per.ip of them already"
     ]
+
+
+def test_some_descriptors_are_kept_for_files(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+    open_now = Descriptors(2**20).room()
+    used = 2**20 - 2**18 - open_now
+    here = house(descriptors_max=2 * (used + 10), idle_ms_max=400)  # half of so few are kept
+    clients = [here.connect() for _ in range(20)]  # whose own sockets count, as they are in this process
+    here.until(lambda: here.hub.connections == 0 and caplog.records)
+    assert "accepting waits: 0 connections" in caplog.text
+    for client in clients[:15]:
+        client.socket.close()
+    clients[-1].send(frame(b"my turn?"))
+    assert clients[-1].answer() == b"my turn?"
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(20_000, 5_000), (1_000, 256), (200, 100)])
+def test_how_many_descriptors_are_kept(limit: int, kept: int) -> None:
+    unlimited = Descriptors(2**20).room()
+    assert 2**20 - 2**18 - unlimited == limit - kept - Descriptors(limit).room()
 
 
 def test_an_address_can_have_a_limit_of_its_own() -> None:

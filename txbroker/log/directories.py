@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from txbroker.errors import BrokerError, ErrorCode, StartError, StorageError
+from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StartError, StorageError
 from txbroker.log import copies, meta_properties
 from txbroker.log.config import LogConfig
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
@@ -244,6 +244,12 @@ class LogDirectories:
             self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: Exception) -> None:
+        if self._loaded and isinstance(error, OutOfResources):
+            logger.error("%s; the log directory %s stays online", error, directory.path)
+        else:
+            self._take_offline(directory, error)
+
+    def _take_offline(self, directory: LogDirectory, error: Exception) -> None:
         if not directory.online:
             return
         partitions = directory.go_offline()
@@ -351,8 +357,12 @@ class LogDirectories:
 
     def flush(self, log: Log, now_ms: int, done: Callable[[], None] | None = None) -> None:
         """Sync a log up to its present end in a worker, then call `done` (not when the disk failed: its directory is offline then)."""
-        plan = log.flush_plan()
         home = self._by_path[log.directory.rpartition("/")[0]]
+        try:
+            plan = log.flush_plan()
+        except StorageError as error:
+            self._fail(home, error)
+            return
         if plan is None:
             if done is not None:
                 done()

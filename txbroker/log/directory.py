@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from logging import getLogger
 from typing import NamedTuple
 
-from txbroker.errors import StartError, StorageError
+from txbroker.errors import OutOfResources, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.coalesced import Coalesced
@@ -19,6 +20,9 @@ from txbroker.names import TopicPartition
 
 LOCK_FILE = ".lock"
 META_PROPERTIES_SIZE_MAX = 64 * 1024
+AGAIN_MS = 1000
+
+logger = getLogger("txbroker.log")
 
 
 class Copy(NamedTuple):
@@ -65,7 +69,7 @@ class LogDirectory:
     # --- work that waits for this disk ---
 
     def _guarded_later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        """A `Later` whose StorageErrors take this directory offline."""
+        """A `Later` whose StorageErrors take this directory offline. What lacked resources is done again, until it has them."""
         failures: list[StorageError] = []
 
         def guarded() -> None:
@@ -76,7 +80,10 @@ class LogDirectory:
                 failures.append(error)
 
         def finished() -> None:
-            if failures:
+            if failures and isinstance(failures[0], OutOfResources):
+                logger.warning("%s; it is tried again", failures[0])
+                self._guarded_later(AGAIN_MS, work, done)
+            elif failures:
                 self._failed(self, failures[0])
             elif done is not None and self.online:
                 done()

@@ -1,11 +1,12 @@
 """The operating system as the log sees it: the only place of this room that opens, writes, syncs or removes files.
 
-Every `OSError` becomes a `StorageError`, which takes the log directory offline.
+Every `OSError` becomes a `StorageError`, which takes the log directory offline unless it is `OutOfResources`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -13,7 +14,7 @@ import shutil
 from dataclasses import dataclass
 from typing import Protocol
 
-from txbroker.errors import StorageError
+from txbroker.errors import OutOfResources, StorageError
 
 Buffer = bytes | bytearray | memoryview
 Mapped = bytes | mmap.mmap
@@ -110,8 +111,13 @@ MAPPED_BYTES_MIN = 16 * 1024
 READ_BYTES = 64 * 1024
 
 
+# What says nothing of the disk: other files, or connections, took all that there is.
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
 def _failed(what: str, path: str, error: OSError) -> StorageError:
-    return StorageError(f"cannot {what} {path}: {error.strerror or error}")
+    kind = OutOfResources if error.errno in _PASSING else StorageError
+    return kind(f"cannot {what} {path}: {error.strerror or error}")
 
 
 class OsFile:

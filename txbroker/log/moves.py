@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from txbroker.errors import BrokerError, CorruptRecords, StorageError
+from txbroker.errors import BrokerError, CorruptRecords, OutOfResources, StorageError
 from txbroker.log.copies import CURRENT_COPY
 from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.disk import Disk
@@ -262,7 +262,7 @@ class Moves:
 
     def gave_up(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
         """A `Move` says: it cannot go on."""
-        if directory is not None:
+        if directory is not None and not isinstance(error, OutOfResources):
             self._failed(directory, error)
             return
         logger.error("%s stays in %s, it cannot be moved to %s: %s", move.log.topic_partition, move.source.path, move.target.path, error)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
+from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.receive import ReceiveBuffers
@@ -66,7 +67,10 @@ class Hub:
         self.limits = limits
         self.run_in_worker = run_in_worker
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
-        self.quotas = ConnectionQuotas(limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides)
+        descriptors = Descriptors(limits.descriptors_max)
+        self.quotas = ConnectionQuotas(
+            limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides, descriptors.room
+        )
         self.busy = False
         self._postponed: deque[Member] = deque()
         self.tick = 0
@@ -143,4 +147,5 @@ class Hub:
                 member.give_up_stalled()
             elif idle_ticks is not None and quiet > idle_ticks:
                 member.reap()
+        self.quotas.look_again()
         self.quotas.report(log)

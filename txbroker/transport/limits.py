@@ -27,6 +27,9 @@ class Limits:
     connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     """max.connections.per.ip.overrides, by address."""
 
+    descriptors_max: int | None = None
+    """File descriptors of the whole process, None for the system's limit: near it, accepting waits as beyond max.connections."""
+
     idle_ms_max: int = 600_000
     """connections.max.idle.ms."""
 

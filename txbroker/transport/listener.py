@@ -65,7 +65,7 @@ class Listener(tcp.Port):
         return made
 
     def doRead(self) -> None:
-        """Accept what waits, as far as max.connections allows."""
+        """Accept what waits, as far as max.connections and the limit of open files allow."""
         room = self.hub.quotas.room
         if not room:
             self.stopReading()

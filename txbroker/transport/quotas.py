@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -13,23 +14,33 @@ class ConnectionQuotas:
     As in Kafka, accepting waits while there are too many in all, and what is too many from one address is closed at once.
     """
 
-    def __init__(self, connections_max: int, per_ip_max: int, overrides: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        connections_max: int,
+        per_ip_max: int,
+        overrides: Mapping[str, int],
+        descriptors: Callable[[], int] = lambda: sys.maxsize,
+    ) -> None:
+        """`descriptors` tells how many file descriptors connections may still take."""
         self._connections_max = connections_max
         self._per_ip_max = per_ip_max
         self._overrides = overrides
         self._by_ip: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._descriptors = descriptors
         self._waiting: list[Callable[[], None]] = []
+        self._waited = False  # since the last report
         self.count = 0
 
     @property
     def room(self) -> int:
         """How many connections more may be accepted now."""
-        return max(self._connections_max - self.count, 0)
+        return min(max(self._connections_max - self.count, 0), self._descriptors())
 
     def when_room(self, call: Callable[[], None]) -> None:
         """Call it once, as soon as there is room again."""
         self._waiting.append(call)
+        self._waited = True
 
     def allows(self, ip: str) -> bool:
         """Whether one more connection from this address may stay; counts those that may not."""
@@ -49,13 +60,20 @@ class ConnectionQuotas:
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:
             del self._by_ip[ip]
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Connections are not all that may have made room."""
         if self._waiting and self.room:
             waiting, self._waiting = self._waiting, []
             for call in waiting:
                 call()
 
     def report(self, log: logging.Logger) -> None:
-        """Log what was refused since the last report, one line an address."""
+        """Log what was refused since the last report, one line an address, and whether connections had to wait."""
         for ip, count in self._refused.items():
             log.warning("refused %d connections from %s: it has max.connections.per.ip of them already", count, ip)
         self._refused.clear()
+        if self._waited:
+            self._waited = bool(self._waiting)
+            log.warning("accepting waits: %d connections are what max.connections, or the limit of open files, has room for", self.count)

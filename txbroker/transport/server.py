@@ -265,8 +265,9 @@ class ServerTransport(tcp.Server):
         if hasattr(self, "socket"):
             self._inbox.close()
             del self._recv_into
-            self._hub.quotas.remove(self.session.peer_host)
             super().connectionLost(reason)
+            # Only now its descriptor is free for the next one.
+            self._hub.quotas.remove(self.session.peer_host)
             self._hub.closed(self)
 
 
