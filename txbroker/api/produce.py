@@ -19,7 +19,7 @@ from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.values import RejectedRecords
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.purgatory import Purgatory
@@ -37,6 +37,7 @@ ACKS_ALL = -1
 ZSTD_VERSION = 7
 BATCH_VERSION = 3  # from here on a partition's data is exactly one v2 batch
 TOPIC_ID_VERSION = 13
+RECORD_ERRORS_MAX = 1000  # told in one answer: a few compressed batches can hold millions of records to refuse
 INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to internal topics
 
 _MAGIC_POSITION = 16
@@ -63,6 +64,7 @@ class ProduceHandler:
         now_ms = self._now_ms()
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
         failed = False
+        told = 0  # of the records that were refused
         topics = []
         for topic in request.topic_data:
             name = topic.name
@@ -78,11 +80,7 @@ class ProduceHandler:
                         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
                     partition = self._replicas.get(name, data.index)
                     records = self._records(data, version)
-                    try:
-                        appended = partition.append(records, now_ms, all_in_sync=acks == ACKS_ALL)
-                    except StorageError as error:
-                        self._replicas.storage_failed(partition, error)
-                        raise
+                    appended = partition.append(records, now_ms, all_in_sync=acks == ACKS_ALL)
                     answer = PartitionProduceResponse(
                         index=data.index,
                         error_code=0,
@@ -94,7 +92,8 @@ class ProduceHandler:
                         waiting.append((partition, appended.last_offset, answer))
                 except BrokerError as error:
                     failed = True
-                    answer = _failure(data.index, error)
+                    answer = _failure(data.index, error, RECORD_ERRORS_MAX - told)
+                    told += len(answer.record_errors)
                 answers.append(answer)
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
         if acks == 0:
@@ -134,8 +133,8 @@ class ProduceHandler:
         return records
 
 
-def _failure(index: int, error: BrokerError) -> PartitionProduceResponse:
-    rejected = error.record_errors if isinstance(error, RejectedRecords) else ()
+def _failure(index: int, error: BrokerError, record_errors_max: int = 0) -> PartitionProduceResponse:
+    rejected = error.record_errors[:record_errors_max] if isinstance(error, RejectedRecords) else ()
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,

@@ -1,0 +1,286 @@
+"""A whole broker in this process, without sockets, threads and real time: what the real handlers do with frames can be watched.
+
+The log is real, in a temporary directory; the clock is turned by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tests.fuzz import frames
+from tests.fuzz.frames import Served
+from txbroker.api.context import Session
+from txbroker.broker.service import Broker
+from txbroker.broker.world import World
+from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.config.load import load_broker_config
+from txbroker.config.properties import parse_overrides
+from txbroker.connection import Connection
+from txbroker.log.directories import one_by_one
+from txbroker.log.disk import Buffer, File, OsDisk, OsFile
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.headers import request_prefix
+from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from txbroker.wire.schema import Request
+
+OVERRIDES = ("listeners=PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions=3", "group.initial.rebalance.delay.ms=0",
+             "log.segment.bytes=65536", "fetch.max.bytes=1048576")
+NOW_MS = 1_700_000_000_000
+
+
+class Bug(AssertionError):
+    """The broker did something that no peer may make it do."""
+
+
+class _File(OsFile):
+    def sync(self) -> None:
+        pass
+
+
+class _Disk(OsDisk):
+    """The real disk, without waiting for it."""
+
+    def open(self, path: str) -> File:
+        return _File(path)
+
+    def sync(self, path: str) -> None:
+        pass
+
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=False)
+
+
+class _Reactor:
+    """A clock on a heap (Twisted's own sorts all calls at each), which knows which port listens and leaves its socket alone."""
+
+    port: Any = None
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._calls: list[tuple[float, int, DelayedCall]] = []
+        self._serial = count()
+
+    def seconds(self) -> float:
+        return self._now
+
+    def callLater(self, delay: float, function: Callable[..., Any], *arguments: Any, **named: Any) -> DelayedCall:
+        call = DelayedCall(self._now + delay, function, arguments, named, lambda _: None, self._put, self.seconds)
+        self._put(call)
+        return call
+
+    def _put(self, call: DelayedCall) -> None:
+        heappush(self._calls, (call.getTime(), next(self._serial), call))
+
+    def advance(self, by_s: float) -> None:
+        """Let time go by, and with it every call that is due."""
+        end = self._now + by_s
+        while self._calls and self._calls[0][0] <= end:
+            at, _, call = heappop(self._calls)
+            if call.active() and call.getTime() <= at:
+                self._now = at
+                call.called = 1
+                call.func(*call.args, **call.kw)
+        self._now = end
+
+    def addReader(self, reader: Any) -> None:
+        self.port = reader
+
+    def removeReader(self, reader: Any) -> None:
+        pass
+
+    def removeWriter(self, writer: Any) -> None:
+        pass
+
+
+class _Transport:
+    """The way out of a connection."""
+
+    def __init__(self, number: int) -> None:
+        self.session = Session(peer_host="127.0.0.1", peer_port=40_000, local_host="127.0.0.1", local_port=9092, listener="PLAINTEXT",
+                               number=number)
+        self.closed = False
+
+    def flush(self) -> None:
+        pass
+
+    def loseConnection(self) -> None:
+        self.closed = True
+
+
+class _Watch(logging.Handler):
+    """Collects what the broker logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record)
+
+
+class InProcessBroker:
+    """Start it with `InProcessBroker()`, end it with `close`. `send` takes frames as they come from a socket."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="txbroker-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.reactor = _Reactor()
+        self._watch = _Watch()
+        logger = logging.getLogger("txbroker")
+        logger.addHandler(self._watch)
+        logger.propagate = False
+        config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={self._directory / 'data'}"], {}))
+        self._broker = Broker(config, self._world(), [str(self._directory / "data")], self._fatal)
+        self._await(self._broker.start())
+        connection = self._connect()[0]
+        self.served = Served(connection._registry, {key: handler.request for key, (handler, _) in connection._registry._handlers.items()})
+        self._numbers = 0
+        self._make_topics()
+
+    def _world(self) -> World:
+        random = Random(1)
+        reactor = self.reactor
+
+        def in_worker(job: Callable[[], Any]) -> Deferred[Any]:
+            done: Deferred[Any] = Deferred()
+
+            def run() -> None:
+                try:
+                    done.callback(job())
+                except Exception:
+                    done.errback(Failure())
+
+            reactor.callLater(0, run)
+            return done
+
+        def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+            def run() -> None:
+                work()
+                if done is not None:
+                    done()
+
+            reactor.callLater(delay_ms / 1000, run)
+
+        trees = MemoryTrees(lambda call: reactor.callLater(0, call))
+        return World(reactor=reactor, disk=_Disk(), in_worker=in_worker, later=later, run_all=one_by_one,
+                     open_tree=lambda _: trees.session(), now_ms=lambda: NOW_MS + int(reactor.seconds() * 1000),
+                     random=random, random_bytes=random.randbytes, host_name=lambda: "localhost")
+
+    def _fatal(self, why: str) -> None:
+        raise Bug(f"the broker wants to stop: {why}")
+
+    def _await(self, done: Deferred[Any]) -> None:
+        results: list[Any] = []
+        done.addBoth(results.append)
+        for _ in range(10_000):
+            if results:
+                break
+            self.reactor.advance(0.001)
+        assert results, "nothing came of it"
+        if isinstance(results[0], Failure):
+            results[0].raiseException()
+
+    def _connect(self) -> tuple[Connection, _Transport]:
+        self._numbers = getattr(self, "_numbers", 0) + 1
+        connection = self.reactor.port.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40_000))
+        transport = _Transport(self._numbers)
+        connection.makeConnection(transport)
+        return connection, transport
+
+    def _make_topics(self) -> None:
+        configs = {"compacted": {"cleanup.policy": "compact"},
+                   "stamped": {"message.timestamp.type": "LogAppendTime", "compression.type": "lz4"}}
+        topics = [
+            CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[],
+                           configs=[CreatableTopicConfig(name=k, value=v) for k, v in configs.get(name, {}).items()])
+            for name in frames.TOPICS
+        ]
+        (created,) = self.exchange([self.frame(CreateTopicsRequest(topics=topics, timeout_ms=5000), 7)])
+        frames.TOPIC_IDS[:] = [topic.topic_id for topic in created.topics]
+        self.exchange([self.frame(FindCoordinatorRequest(coordinator_keys=[frames.GROUP]), 4)])
+
+    def frame(self, message: Request, version: int) -> tuple[type[Request], int, bytes]:
+        """A request as `exchange` takes it."""
+        body = encode_bytes(message, version)
+        return type(message), version, request_prefix(type(message), version, 1, "tests", len(body)) + body
+
+    def exchange(self, requests: list[tuple[type[Request], int, bytes]], wait_s: float = 2.0) -> list[Any]:
+        """Well-formed requests, each with its answer, which must be well-formed too."""
+        output, closed = self.send([data for _, _, data in requests], wait_s)
+        answers = []
+        for cls, version, _ in requests:
+            size = int.from_bytes(output[:4], "big")
+            skip = 9 if version in cls.flexible and cls.api_key != 18 else 8
+            answers.append(decode(frames.readable_answer(cls), version, output[skip : size + 4]))
+            output = output[size + 4 :]
+        assert not output and not closed
+        return answers
+
+    def send(self, received: list[bytes], wait_s: float = 0.01) -> tuple[bytes, bool]:
+        """What a new connection answers to these frames within `wait_s`, and whether it closes. Bug when it does what it must not.
+
+        Frames have their size before them; it is not looked at.
+        """
+        self._watch.lines.clear()
+        connection, transport = self._connect()
+        output: list[bytes] = []
+        for data in received:
+            if len(data) < 12:
+                continue  # too short to be handed up
+            connection.frame_received(memoryview(bytearray(data[4:])))
+            self.reactor.advance(0)
+            self._take(connection, output)
+            if transport.closed:
+                break
+        if not transport.closed:
+            for _ in range(4):
+                self.reactor.advance(wait_s / 4)
+                self._take(connection, output)
+        closed = transport.closed
+        connection.connectionLost(Failure(ConnectionError()))
+        self.reactor.advance(0)
+        self._check_log(closed)
+        return b"".join(output), closed
+
+    def _take(self, connection: Connection, output: list[bytes]) -> None:
+        promised = connection.output_bytes
+        parts = [part if isinstance(part, (bytes, bytearray, memoryview)) else part.read() for part in connection.take_output()]
+        joined = b"".join(parts)
+        if len(joined) != promised:
+            raise Bug(f"{promised} bytes of output were promised, {len(joined)} came")
+        position = 0
+        while position < len(joined):
+            position += 4 + int.from_bytes(joined[position : position + 4], "big", signed=True)
+        if position != len(joined):
+            raise Bug("an answer's size is not that of its frame")
+        output.append(joined)
+
+    def _check_log(self, closed: bool) -> None:
+        """At most one line when the connection was closed, and never a traceback."""
+        formatter = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+        lines = [line for line in self._watch.lines if line.levelno >= logging.WARNING]
+        bugs = [line for line in lines if line.exc_info or line.levelno >= logging.ERROR]
+        about = [line for line in lines if line.name == "txbroker.connection"]
+        if bugs or len(about) > closed:
+            raise Bug("\n".join(formatter.format(line) for line in bugs or about))
+
+    def close(self) -> None:
+        """Stop the broker and remove its files."""
+        try:
+            self._await(self._broker.stop())
+        finally:
+            logging.getLogger("txbroker").removeHandler(self._watch)
+            shutil.rmtree(self._directory, ignore_errors=True)
