@@ -162,6 +162,35 @@ def test_a_corrupt_log_is_not_given() -> None:
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_conversion_ends_after_so_many_records_and_the_next_goes_on(codec: Codec) -> None:
+    records = [Record(offset, 5, b"k", b"%d" % offset) for offset in range(30)]
+    data = build(records[:17], codec=codec) + build(records[17:], codec=codec)
+    found: list[tuple[int, bytes | None]] = []
+    while len(found) < 30:
+        part = read_set(from_v2(data, 1, first_offset=len(found), bytes_max=PLENTY, records_max=4))
+        assert 0 < len(part) <= 4
+        found += [(record.offset, record.value) for record in part]
+    assert found == [(record.offset, record.value) for record in records]
+
+
+def test_a_conversion_ends_when_it_has_read_enough_bytes() -> None:
+    data = b"".join(build([Record(offset, 5, None, bytes(1000))], codec=Codec.GZIP) for offset in range(10))
+    assert len(read_set(from_v2(data, 1, first_offset=0, bytes_max=2500))) == 3
+    headed = b"".join(build([Record(offset, 5, None, None, (("h", bytes(1000)),))]) for offset in range(10))
+    assert len(read_set(from_v2(headed, 1, first_offset=0, bytes_max=2500))) == 3
+
+
+def test_more_messages_than_can_be_converted_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legacy, "MESSAGES_MAX", 6)
+    for codec in (Codec.NONE, Codec.GZIP):
+        records = [Record(offset, 5, b"k", b"v") for offset in range(7)]
+        assert to_v2(legacy.build(records[:6], magic=1, codec=codec), bytes_max=PLENTY)
+        with pytest.raises(BrokerError) as caught:
+            to_v2(legacy.build(records, magic=1, codec=codec), bytes_max=PLENTY)
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
 @every_codec
 def test_a_changed_byte_gives_a_conversion_or_a_broker_error(codec: Codec) -> None:
     records = client_records(2)[:3]

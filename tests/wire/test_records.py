@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
@@ -27,7 +27,8 @@ from txbroker.wire import batch
 from txbroker.wire.batch import HEADER, HEADER_SIZE, BatchHeader
 from txbroker.wire.compression import CODECS, Codec, compress
 from txbroker.wire.control import Marker, build_marker, read_marker
-from txbroker.wire.records import Record, build, keys_present, read_records, recompress
+from txbroker.wire.records import RECORDS_MAX, Record, build, keys_present, read_records, recompress
+from txbroker.wire.varint import encode_varint
 
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 
@@ -222,7 +223,7 @@ def test_a_record_that_reaches_beyond_its_batch_is_not_given() -> None:
     [
         (PLAIN, 2),  # fewer than counted
         (PLAIN, 0),  # more than counted
-        (PLAIN, 2**31 - 1),
+        (PLAIN, RECORDS_MAX),
         (PLAIN + b"\0", 1),  # a byte after the last
         (PLAIN[:-1], 1),
         (b"\x12" + PLAIN[1:] + b"\0", 1),  # one byte longer than its fields
@@ -251,6 +252,38 @@ def test_records_whose_lengths_do_not_hold_are_refused(payload: bytes, count: in
     data = around(payload, count=count, codec=codec)
     with allocations_below(300_000), pytest.raises(CorruptRecords):
         read_batches(data)
+
+
+def all_records(data: bytes) -> list[Record]:
+    return list(read_records(data, 0, batch.read_header(data), PLENTY))
+
+
+def all_have_keys(data: bytes) -> bool:
+    return keys_present(data, 0, batch.read_header(data), PLENTY)
+
+
+@pytest.mark.parametrize("function", [all_records, all_have_keys])
+@pytest.mark.parametrize("count", [RECORDS_MAX + 1, 2**31 - 1])
+def test_more_records_than_can_be_read_at_once_are_refused_unseen(function: Callable[..., object], count: int) -> None:
+    data = around(b"\0" * 10_000_000, count=count, codec=Codec.GZIP)
+    with allocations_below(300_000):
+        assert value_or_error(function, data).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_more_headers_than_can_be_read_at_once_are_refused_unseen() -> None:
+    def record(header_count: int) -> bytes:
+        body = b"\0\0\0\1\1" + encode_varint(header_count) + b"\0\1" * header_count
+        return encode_varint(len(body)) + body
+
+    data = around(record(RECORDS_MAX + 1), count=1, codec=Codec.NONE)
+    with allocations_below(3_000_000):
+        assert value_or_error(all_records, data).code is ErrorCode.MESSAGE_TOO_LARGE
+    both = around(record(5) + record(RECORDS_MAX - 4), count=2, codec=Codec.NONE)
+    found = read_records(both, 0, batch.read_header(both), PLENTY)
+    assert len(next(found).headers) == 5
+    with pytest.raises(BrokerError) as caught:
+        next(found)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire import entries, legacy, records
+from txbroker.wire.batch import BatchHeader
 from txbroker.wire.compression import Buffer, Codec
+from txbroker.wire.entries import EntryHeader
 from txbroker.wire.records import Record
 
 
@@ -21,8 +26,9 @@ def to_v2(
     """A produced message set (magic 0 or 1) as one record batch, its offsets counted from `base_offset`.
 
     `codec`: None keeps the set's own. `bytes_max` bounds what a wrapper holds. A torn tail is dropped, as Kafka does; b"" when
-    nothing is left. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP for one below -1, and
-    INVALID_RECORD when the set mixes formats or has more than its one wrapper (Kafka's LogValidator).
+    nothing is left. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than legacy.MESSAGES_MAX
+    messages), INVALID_TIMESTAMP for one below -1, and INVALID_RECORD when the set mixes formats or has more than its one wrapper
+    (Kafka's LogValidator).
     """
     found: list[Record] = []
     magic, own_codec = None, Codec.NONE
@@ -32,6 +38,8 @@ def to_v2(
             raise BrokerError(ErrorCode.INVALID_RECORD, "A message set holds one wrapper, or plain messages of one format")
         magic, own_codec = header.magic, header.codec
         found += legacy.read_records(buffer, position, header, bytes_max)
+        if len(found) > legacy.MESSAGES_MAX:
+            raise legacy.too_many()
     if not found:
         return b""
     if min(record.timestamp for record in found) < -1:
@@ -45,16 +53,21 @@ def to_v2(
     )
 
 
-def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int) -> bytes:
+def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int, records_max: int = legacy.MESSAGES_MAX) -> bytes:
     """What a fetch from `first_offset` that knows formats up to `magic` (0 or 1) gets for the log entries in `buffer`.
 
     Kafka's rules (RecordsUtil): offsets stay; headers and control batches are left out; entries that are old enough stay as they
     are; records of an uncompressed batch below `first_offset` are left out, since such a consumer may not skip them. A torn tail
-    is dropped. Errors: UNSUPPORTED_COMPRESSION_TYPE for zstd; CorruptRecords and MESSAGE_TOO_LARGE as reading gives them.
+    is dropped. It ends early, for the next fetch to go on, after `records_max` records, or once as many bytes as `bytes_max` were
+    read (one batch may take as many by itself). Errors: UNSUPPORTED_COMPRESSION_TYPE for zstd; CorruptRecords and
+    MESSAGE_TOO_LARGE as reading gives them.
     """
     parts: list[bytes] = []
+    bytes_left, records_left = bytes_max, records_max
     scan = entries.Scan(buffer)
     for position, header in scan:
+        if bytes_left <= 0 or records_left <= 0:
+            return b"".join(parts)
         if header.control:
             continue
         if header.magic <= magic:
@@ -63,8 +76,27 @@ def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int) ->
         if header.codec is Codec.ZSTD:
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Records compressed with zstd need a newer fetch request")
         found = entries.read_records(buffer, position, header, bytes_max)
-        kept = [record for record in found if header.codec is not Codec.NONE or record.offset >= first_offset]
+        if header.codec is Codec.NONE or _has_more_than(header, records_left):
+            found = _from(first_offset, found)
+        kept = list(islice(found, records_left))
+        records_left -= len(kept)
+        bytes_left -= sum(map(_content_bytes, kept))
         append_time = header.max_timestamp if header.log_append_time else None
         parts.append(legacy.build(kept, magic=magic, codec=header.codec, log_append_time=append_time))
     scan.raise_if_corrupt()
     return b"".join(parts)
+
+
+def _has_more_than(header: EntryHeader, count: int) -> bool:
+    """Whether not all of a batch's records can be given, so that the first of them must be one that the consumer wants."""
+    return isinstance(header, BatchHeader) and header.count > count
+
+
+def _from(first_offset: int, found: Iterator[Record]) -> Iterator[Record]:
+    return (record for record in found if record.offset >= first_offset)
+
+
+def _content_bytes(record: Record) -> int:
+    """About what a record took in its batch."""
+    _, _, key, value, headers = record
+    return len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers)

@@ -19,10 +19,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.wire.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_POSITION, Buffer
 from txbroker.wire.compression import CODECS, Codec, compress, decompress
 from txbroker.wire.records import INT64_MAX, Record
+
+# A wrapper with more messages is not opened, as a batch with more than records.RECORDS_MAX is not; a message takes five times as long as
+# a record. The default of max.message.bytes holds 40,000 of the smallest messages uncompressed.
+MESSAGES_MAX = 100_000
 
 _KEY_POSITIONS = (18, 26)  # by magic, of the key's length
 _SIZES_MIN = (26, 34)  # by magic: key and value null
@@ -108,7 +112,7 @@ def iterate(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
 
 
 def read_records(buffer: Buffer, position: int, header: MessageHeader, bytes_max: int) -> Iterator[Record]:
-    """The record of the message at `position`, or those inside the wrapper; errors as `records.read_records`.
+    """The record of the message at `position`, or those inside the wrapper; errors as `records.read_records`, with MESSAGES_MAX.
 
     The CRC of the entry itself is the caller's matter (`check_crc`), those of inner messages are checked here.
     """
@@ -165,11 +169,18 @@ def _copied(field: memoryview | None) -> bytes | None:
 def _last_offset(inner_set: bytes, wrapper: MessageHeader) -> int:
     """The offset field of the last message in a wrapper, which must hold whole messages only."""
     end = offset = 0
-    for at, entry in iterate(inner_set):
+    for number, (at, entry) in enumerate(iterate(inner_set)):
         end, offset = at + entry.size, entry.last_offset
+        if number == MESSAGES_MAX:
+            raise too_many()
     if not end or end != len(inner_set):
         raise CorruptRecords(f"the wrapper message at offset {wrapper.last_offset} does not hold whole messages")
     return offset
+
+
+def too_many() -> BrokerError:
+    """The error for more than MESSAGES_MAX messages."""
+    return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"more than {MESSAGES_MAX} messages together")
 
 
 def _check_inner(inner_set: bytes, at: int, entry: MessageHeader, wrapper: MessageHeader) -> None:

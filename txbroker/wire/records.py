@@ -26,6 +26,11 @@ from txbroker.wire.batch import (
 from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.varint import encode_varint, read_varint, read_varlong
 
+# The broker reads no batch with more records than this, nor more headers than this in one batch: each costs it a microsecond, in which
+# it serves nobody else, and a codec packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of
+# the smallest records uncompressed; a producer with more in a batch is told MESSAGE_TOO_LARGE, on which Java's splits it.
+RECORDS_MAX = 500_000
+
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -44,13 +49,19 @@ def read_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
     """The records of the batch at `position`; its CRC is the caller's matter (`check_crc`).
 
     CorruptRecords when any length, count or delta does not hold, also in the middle of the iteration; MESSAGE_TOO_LARGE when the
-    records take more than `bytes_max` bytes once decompressed.
+    records take more than `bytes_max` bytes once decompressed, or there are more than RECORDS_MAX.
     """
+    _check_count(header)
     data = _payload(buffer, position, header, bytes_max)
     try:
         yield from _decode(data, header)
     except IndexError:
         raise CorruptRecords(f"the {header.count} records of the batch at offset {header.base_offset} end early") from None
+
+
+def _check_count(header: BatchHeader) -> None:
+    if header.count > RECORDS_MAX:
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.count} records, where {RECORDS_MAX} can be read")
 
 
 def _payload(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bytes:
@@ -69,6 +80,7 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
         raise CorruptRecords(f"a batch at offset {base_offset} reaches beyond the last offset there can be")
     new = tuple.__new__  # what Record(…) comes down to, in half its time
     position = 0
+    headers_left = RECORDS_MAX
     for _ in range(header.count):
         raw = data[position]
         position += 1
@@ -126,7 +138,8 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
             position += length
 
         if data[position]:
-            headers, position = _decode_headers(data, position)
+            headers, position = _decode_headers(data, position, headers_left)
+            headers_left -= len(headers)
         else:
             headers = ()
             position += 1
@@ -144,10 +157,12 @@ def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
         raise CorruptRecords(f"the batch at offset {base_offset} has {len(data) - position} bytes after its {header.count} records")
 
 
-def _decode_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _decode_headers(data: bytes, position: int, count_max: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     count, position = read_varint(data, position)
-    if count < 0:
+    if not 0 <= 2 * count <= len(data) - position:
         raise CorruptRecords(f"a record claims {count} headers")
+    if count > count_max:
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"the records of a batch have more than {RECORDS_MAX} headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         length, position = read_varint(data, position)
@@ -165,6 +180,7 @@ def _decode_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes 
 
 def keys_present(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bool:
     """Whether every record of the batch has a key (a compacted topic demands it). Errors as `read_records`, as far as it looks."""
+    _check_count(header)
     data = _payload(buffer, position, header, bytes_max)
     end = 0
     try:
