@@ -525,7 +525,8 @@ def test_workers_load_directories_side_by_side(tmp_path: Path) -> None:
     again.directories.claim(IDENTITY)
     given: dict[str, int] = {}
 
-    def run_all(jobs: object) -> None:
+    def run_all(jobs: object, *, at_once: int | None = None) -> None:
+        assert at_once is None, "as many as recovery may"
         assert isinstance(jobs, dict)
         given.update({directory: len(of_directory) for directory, of_directory in jobs.items()})
         one_by_one({directory: list(reversed(of_directory)) for directory, of_directory in jobs.items()})

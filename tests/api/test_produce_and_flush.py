@@ -1,0 +1,216 @@
+"""Produce to topics with flush.messages: answers wait for the disk, and the broker does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
+from txbroker.api.context import RequestContext, Session
+from txbroker.api.produce import ProduceHandler
+from txbroker.broker.joints import Joints
+from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Isolation
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.config import LogConfig
+from txbroker.log.directories import LogDirectories, one_by_one
+from txbroker.log.disk import File, OsFile
+from txbroker.names import OFFSETS_TOPIC
+from txbroker.purgatory import Purgatory
+from txbroker.wire.compression import Codec
+from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from txbroker.wire.records import Record, build
+
+BROKER = 1
+SYNCED, USUAL = "synced", "usual"
+TIMEOUT_MS = 1000
+OK = ErrorCode.NONE
+CONTEXT = RequestContext(0, 9, 1, "test", Session(peer_host="a", peer_port=1, local_host="b", local_port=2, listener="PLAINTEXT", number=1))
+
+
+class _File(OsFile):
+    disk: BlockingDisk
+
+    def sync(self) -> None:
+        self.disk.wait(self.path)
+
+
+class BlockingDisk(FaultyDisk):
+    """A disk on which a sync never comes back, which a test can only tell by failing, unless the test lets it pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passing = False
+        self.syncs: list[str] = []
+
+    def open(self, path: str) -> File:
+        file = _File(path)
+        file.disk = self
+        return file
+
+    def sync(self, path: str) -> None:
+        self.wait(path)
+
+    def wait(self, path: str) -> None:
+        assert self.passing, f"the broker waits for ever for {path}"
+        self._check(path)
+        self.syncs.append(path)
+
+
+class Coordinator:
+    """Nobody, for what the joints tell it."""
+
+    def load(self, index: int) -> Deferred[None]:
+        return Deferred()
+
+    def unload(self, index: int) -> None: ...
+
+
+class Scene:
+    """A broker between its sockets and its disk. `settle` lets the workers have their turn."""
+
+    def __init__(self, root: Path) -> None:
+        self.disk, self.worker, self.clock = BlockingDisk(), Worker(), Clock()
+        self.directory = f"{root}/data"
+        configs = {SYNCED: LogConfig(flush_messages=1), USUAL: LogConfig(), OFFSETS_TOPIC: LogConfig(flush_messages=1)}
+        directories = LogDirectories(self.disk, self.worker, lambda: "0" * 32, [self.directory], config_for=configs.__getitem__)
+        self.disk.passing = True
+        directories.open()
+        directories.claim(IDENTITY)
+        directories.load(NOW, one_by_one, lambda *_: None)
+        directories.start()
+        self.purgatory = Purgatory(self.clock, "produce")
+        joints = Joints(self.purgatory, Purgatory(self.clock, "fetch"), directory_lost=lambda: None, fatal=lambda why: None)
+        image = ClusterImage()
+        self.replicas = Replicas(BROKER, directories, image, joints)
+        joints.wire(self.replicas, Coordinator())  # type: ignore[arg-type]
+        directories.wire(joints)
+        for topic in configs:
+            self._lead(topic)
+        self.worker.run()
+        self.disk.passing = False
+        self.disk.syncs.clear()
+        self.handler = ProduceHandler(self.replicas, image, self.purgatory, lambda: NOW)
+        self.store = PartitionOffsetsStore(
+            self.replicas,
+            self.purgatory,
+            codec=Codec.NONE,
+            commit_timeout_ms=TIMEOUT_MS,
+            load_bytes=lambda: 1 << 20,
+            in_worker=lambda job: Deferred(),
+        )
+
+    def _lead(self, topic: str) -> None:
+        state = LeaderAndIsrPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=BROKER,
+            leader_epoch=0,
+            isr=[BROKER],
+            partition_epoch=0,
+            replicas=[BROKER],
+            is_new=True,
+        )
+        states = [LeaderAndIsrTopicState(topic_name=topic, partition_states=[state])]
+        self.replicas.leader_and_isr(
+            LeaderAndIsrRequest(controller_id=BROKER, controller_epoch=1, topic_states=states, live_leaders=[]), NOW
+        )
+
+    def produce(self, *topics: str, acks: int = -1) -> list[ProduceResponse]:
+        """Where the answer is, or will be."""
+        batch = build([Record(0, NOW, None, b"value")])
+        data = [
+            TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(bytearray(batch)))])
+            for topic in topics
+        ]
+        answer = self.handler(ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=data), CONTEXT)
+        answers: list[ProduceResponse] = []
+        if isinstance(answer, Deferred):
+            answer.addCallback(answers.append)
+        elif answer is not None:
+            answers.append(answer)
+        return answers
+
+    def settle(self) -> None:
+        self.disk.passing = True
+        self.worker.run()
+        self.disk.passing = False
+
+    def seen(self, topic: str) -> int:
+        return self.replicas.get(topic, 0).end_for(Isolation.READ_UNCOMMITTED)
+
+
+def codes(answers: list[ProduceResponse]) -> list[tuple[int, int]]:
+    (answer,) = answers
+    return [(p.error_code, p.base_offset) for topic in answer.responses for p in topic.partition_responses]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_disk_that_blocks_holds_up_the_topic_that_wants_it_and_no_other(scene: Scene, acks: int) -> None:
+    waiting = scene.produce(SYNCED, acks=acks)
+    assert not waiting
+    assert scene.seen(SYNCED) == 0, "nobody sees what a crash may still take"
+    assert codes(scene.produce(USUAL, acks=acks)) == [(OK, 0)]
+    assert scene.seen(USUAL) == 1
+    both = scene.produce(USUAL, SYNCED, acks=acks)
+    assert not both
+    scene.settle()
+    assert codes(waiting) == [(OK, 0)]
+    assert codes(both) == [(OK, 1), (OK, 1)]
+    assert scene.seen(SYNCED) == 2
+
+
+def test_appends_that_come_during_a_sync_share_the_next_one(scene: Scene) -> None:
+    answers = [scene.produce(SYNCED, acks=1) for _ in range(50)]
+    assert not any(answers)
+    scene.settle()
+    assert [codes(answer) for answer in answers] == [[(OK, offset)] for offset in range(50)]
+    file = f"{scene.directory}/{SYNCED}-0/{0:020d}.log"
+    assert scene.disk.syncs.count(file) == 2
+
+
+def test_acks_0_waits_for_nothing_and_is_synced(scene: Scene) -> None:
+    assert scene.produce(SYNCED, acks=0) == []
+    scene.settle()
+    assert scene.replicas.get(SYNCED, 0).log.recovery_point == 1
+
+
+def test_a_commit_of_offsets_waits_too(scene: Scene) -> None:
+    done: list[object] = []
+    scene.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
+    assert not done
+    scene.settle()
+    assert done == [None]
+
+
+def test_a_sync_that_fails_is_told_instead_of_the_offset(scene: Scene) -> None:
+    answers = scene.produce(SYNCED, acks=1)
+    done: list[Any] = []
+    scene.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
+    scene.disk.broken.add(scene.directory)
+    scene.settle()
+    assert codes(answers) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
+    assert done[0].value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(BrokerError) as error:
+        scene.replicas.get(SYNCED, 0)
+    assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_disk_that_takes_too_long_is_not_waited_for(scene: Scene) -> None:
+    answers = scene.produce(SYNCED, acks=1)
+    scene.clock.advance(TIMEOUT_MS / 1000)
+    assert codes(answers) == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
+    scene.settle()
+    assert scene.seen(SYNCED) == 1
