@@ -21,9 +21,16 @@ CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 10_000
 DEFAULT_PORT = 9092
 NOTICE_EVERY_S = 15.0
+NOTHING: Mapping[str, Any] = {}
 
 _TRUTH = {"true": True, "false": False}
+# kafka-python's settings that are None by default; its others of that kind are objects, which text cannot be.
 _INTEGERS_WITHOUT_DEFAULT = frozenset({"receive_buffer_bytes", "send_buffer_bytes"})
+_TEXTS_WITHOUT_DEFAULT = frozenset({
+    "client_id", "group_id", "group_instance_id", "compression_type", "proxy_url", "sasl_mechanism", "sasl_plain_username",
+    "sasl_plain_password", "sasl_kerberos_domain_name", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_crlfile",
+    "ssl_ciphers",
+})
 
 
 def read_properties(path: str | None) -> dict[str, str]:
@@ -47,11 +54,15 @@ def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict
     made: dict[str, Any] = {}
     for key, text in properties.items():
         name = key.replace(".", "_").replace("-", "_")
-        if name in known:
+        if name in known and _can_be_text(name, known[name]):
             made[name] = _typed(key, text.strip(), name, known[name])
         else:
             print(f"{key} is not known to the client library and is ignored", file=sys.stderr)
     return made
+
+
+def _can_be_text(name: str, default: object) -> bool:
+    return isinstance(default, (bool, int, float, str)) or name in _INTEGERS_WITHOUT_DEFAULT | _TEXTS_WITHOUT_DEFAULT
 
 
 def _typed(key: str, text: str, name: str, default: object) -> object:
@@ -101,10 +112,13 @@ def check_reachable(servers: str) -> None:
 
 
 @contextmanager
-def connected(kind: str, servers: str, properties: Mapping[str, str], **own: Any) -> Iterator[Any]:
+def connected(
+    kind: str, servers: str, properties: Mapping[str, str], *, defaults: Mapping[str, Any] = NOTHING, flags: Mapping[str, Any] = NOTHING
+) -> Iterator[Any]:
     """A `KafkaAdminClient`, `KafkaProducer` or `KafkaConsumer`, closed at the end.
 
-    `own` are settings that the command decides unless the properties do. Errors of the library become `CommandFailed`.
+    `flags` (settings that the person chose by flags) go before the properties, and these before `defaults` (what the command would like).
+    Errors of the library become `CommandFailed`.
     """
     check_reachable(servers)
     logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -112,7 +126,7 @@ def connected(kind: str, servers: str, properties: Mapping[str, str], **own: Any
     import kafka.errors
 
     made = getattr(kafka, kind)
-    chosen = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **own, **settings(properties, made.DEFAULT_CONFIG)}
+    chosen = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **defaults, **settings(properties, made.DEFAULT_CONFIG), **flags}
     try:
         try:
             client = made(bootstrap_servers=servers.split(","), **chosen)
@@ -121,11 +135,14 @@ def connected(kind: str, servers: str, properties: Mapping[str, str], **own: Any
             raise CommandFailed(f"{servers} is there, but did not answer as a Kafka broker {within}; correct --bootstrap-server") from None
         except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
             raise CommandFailed(f"the client library does not take these settings: {plain(error)}; correct them") from error
-        logging.getLogger("kafka.net.connection").addHandler(_Notices(logging.ERROR))
+        notices = _Notices(logging.ERROR)
+        connections = logging.getLogger("kafka.net.connection")
+        connections.addHandler(notices)
         try:
             yield client
         finally:
             client.close()
+            connections.removeHandler(notices)
     except kafka.errors.KafkaError as error:
         raise failure("the request failed", error) from error
 

@@ -6,6 +6,8 @@ import argparse
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from txbroker.cli import clients
@@ -79,20 +81,29 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.group is not None:
         properties["group.id"] = arguments.group
     in_group = "group.id" in properties and arguments.partition is None
-    own: dict[str, Any] = {
-        "auto_offset_reset": "earliest" if arguments.from_beginning else "latest",
-        "allow_auto_create_topics": False,
-        "max_poll_records": POLL_RECORDS,
-    }
+    defaults = {"auto_offset_reset": "latest", "max_poll_records": POLL_RECORDS}
+    flags: dict[str, Any] = {"allow_auto_create_topics": False}
+    if arguments.from_beginning:
+        flags["auto_offset_reset"] = "earliest"
     if not in_group:
-        own["enable_auto_commit"] = False
+        flags["enable_auto_commit"] = False
     if arguments.isolation_level:
-        own["isolation_level"] = arguments.isolation_level
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a member says goodbye to its group then, too
-    with clients.connected("KafkaConsumer", arguments.bootstrap_server, properties, **own) as consumer:
+        flags["isolation_level"] = arguments.isolation_level
+    server = arguments.bootstrap_server
+    with _sigterm_as_ctrl_c(), clients.connected("KafkaConsumer", server, properties, defaults=defaults, flags=flags) as consumer:
         _start(consumer, arguments)
         _print(consumer, texts, arguments.max_messages, arguments.timeout_ms)
     return DONE
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Whoever ends the command with SIGTERM has it commit offsets and leave the group, too."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _start(consumer: Any, arguments: argparse.Namespace) -> None:

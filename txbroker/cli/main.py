@@ -44,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
     parser = build_parser()
     arguments, unknown = parser.parse_known_args(argv)
+    name = f"txbroker {arguments.name}" if arguments.name else "txbroker"
+    if unknown:
+        return _complain(f"{name}: unrecognized arguments: {' '.join(unknown)}; see {name} --help", USAGE)
     if arguments.name is None:
         parser.print_help(sys.stderr)
         return USAGE
-    name = f"txbroker {arguments.name}"
-    if unknown:
-        return _complain(f"{name}: unrecognized arguments: {' '.join(unknown)}; see {name} --help", USAGE)
     try:
         status: int = arguments.command(arguments)
         sys.stdout.flush()

@@ -34,6 +34,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # What may be sent and not yet acknowledged; the client library itself has no limit.
 OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 TOPIC_WAIT_MS = 5_000
+BATCH_BYTES = 131_072
+LINGER_MS = 20
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,9 +49,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--sync", action="store_true", help="wait for each record's acknowledgement before the next is sent")
     acks_help = "acknowledgements to wait for: -1 or all (default), 1 or 0"
     parser.add_argument("--request-required-acks", choices=("-1", "all", "1", "0"), metavar="ACKS", help=acks_help)
-    parser.add_argument("--batch-size", type=number(1), default=131_072, metavar="BYTES", help="of a batch (default: 131072)")
-    timeout_help = "milliseconds that a batch waits for more records (default: 20)"
-    parser.add_argument("--timeout", type=number(0), default=20, metavar="MS", help=timeout_help)
+    parser.add_argument("--batch-size", type=number(1), metavar="BYTES", help=f"of a batch (default: {BATCH_BYTES})")
+    timeout_help = f"milliseconds that a batch waits for more records (default: {LINGER_MS})"
+    parser.add_argument("--timeout", type=number(0), metavar="MS", help=timeout_help)
     add_properties(parser, "--producer-property", "a setting of the producer by its Java name, such as linger.ms=5")
     parser.add_argument("--producer.config", "--command-config", dest="config", metavar="FILE", help="a properties file for the producer")
     parser.set_defaults(command=run)
@@ -59,13 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Send all lines; CommandFailed at the first record that the broker does not take."""
     lines = line_format(arguments.property)
     properties = {**clients.read_properties(arguments.config), **arguments.producer_property}
-    linger_ms = 0 if arguments.sync else arguments.timeout
-    own: dict[str, Any] = {"batch_size": arguments.batch_size, "linger_ms": linger_ms, "max_block_ms": TOPIC_WAIT_MS}
-    if arguments.compression_codec:
-        own["compression_type"] = None if arguments.compression_codec == "none" else arguments.compression_codec
-    if arguments.request_required_acks:
-        own["acks"] = -1 if arguments.request_required_acks == "all" else int(arguments.request_required_acks)
-    with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, **own) as producer:
+    defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
+    flags = chosen(arguments)
+    with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, defaults=defaults, flags=flags) as producer:
         _wait_for_topic(producer, arguments.topic)
         sending = Sending(producer, arguments.topic, 0 if arguments.sync else OUTSTANDING_BYTES_MAX)
         progress = _progress()
@@ -75,6 +73,20 @@ def run(arguments: argparse.Namespace) -> int:
         sending.finish()
         progress.finish()
     return DONE
+
+
+def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The producer's settings that flags decide."""
+    flags: dict[str, Any] = {}
+    if arguments.compression_codec:
+        flags["compression_type"] = None if arguments.compression_codec == "none" else arguments.compression_codec
+    if arguments.request_required_acks:
+        flags["acks"] = -1 if arguments.request_required_acks == "all" else int(arguments.request_required_acks)
+    if arguments.batch_size is not None:
+        flags["batch_size"] = arguments.batch_size
+    if arguments.timeout is not None:
+        flags["linger_ms"] = arguments.timeout
+    return flags
 
 
 def parse(lines: LineFormat, text: bytes, number_: int) -> Line:

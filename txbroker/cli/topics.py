@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_bootstrap_server, add_properties, number
@@ -174,10 +173,10 @@ def _describe(admin: Any, arguments: argparse.Namespace) -> None:
 
 def _summary(topic: Topic, configs: Mapping[str, str]) -> list[str]:
     partitions = topic["partitions"]
-    topic_id = topic.get("topic_id")
+    topic_id = bytes.fromhex((topic.get("topic_id") or "").replace("-", ""))
     return [
         f"Topic: {topic['name']}",
-        f"TopicId: {id_to_text(UUID(topic_id).bytes) if topic_id else 'none'}",
+        f"TopicId: {id_to_text(topic_id) or 'none'}",
         f"PartitionCount: {len(partitions)}",
         f"ReplicationFactor: {len(partitions[0]['replica_nodes']) if partitions else 0}",
         f"Configs: {','.join(f'{key}={value}' for key, value in configs.items())}",

@@ -1,0 +1,138 @@
+"""Command lines: what is accepted, what is refused, and how a refusal reads. Nothing here connects to anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from txbroker.cli import consume, topics
+from txbroker.cli.failures import BadUsage
+from txbroker.cli.main import build_parser, main
+
+SERVER = ("--bootstrap-server", "127.0.0.1:9092")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that a wrong command line gets, with status 2."""
+    try:
+        status: int | str | None = main(argv)
+    except SystemExit as left:
+        status = left.code
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["nope"], "txbroker: argument COMMAND: invalid choice: 'nope'"),
+        (["--nope"], "txbroker: "),
+        (["topics", "--list"], "txbroker topics: the following arguments are required: --bootstrap-server"),
+        (["topics", *SERVER], "one of the arguments --create --list --describe --alter --delete is required"),
+        (["topics", *SERVER, "--list", "--create"], "--create: not allowed with argument --list"),
+        (["topics", *SERVER, "--list", "--bogus", "7"], "txbroker topics: unrecognized arguments: --bogus 7"),
+        (["topics", *SERVER, "--boot", "x:1", "--list"], "unrecognized arguments: --boot x:1"),
+        (["topics", *SERVER, "--create", "--topic", "a", "--partitions", "0"], "--partitions: wants a whole number of 1 or more, not '0'"),
+        (["topics", *SERVER, "--create", "--topic", "a", "--config", "retention.ms"], "--config: wants KEY=VALUE, not 'retention.ms'"),
+        (["topics", *SERVER, "--create"], "--create needs --topic"),
+        (["topics", *SERVER, "--delete"], "--delete needs --topic"),
+        (["topics", *SERVER, "--alter", "--topic", "a"], "--alter needs --partitions or --config"),
+        (["topics", *SERVER, "--list", "--partitions", "2"], "--partitions goes with --create and --alter, not with --list"),
+        (["topics", *SERVER, "--create", "--topic", "a", "--if-exists"], "--if-exists goes with --describe and --alter and --delete"),
+        (["topics", "--bootstrap-server", "host:port", "--list"], "--bootstrap-server is 'host:port'; it must be HOST:PORT"),
+        (["produce", *SERVER], "the following arguments are required: --topic"),
+        (["produce", *SERVER, "--topic", "a", "--compression-codec", "zip"], "--compression-codec: invalid choice: 'zip'"),
+        (["produce", *SERVER, "--topic", "a", "--property", "parse.kye=true"], "--property parse.kye is not known; known are parse.key, "),
+        (["consume", *SERVER, "--topic", "a", "--offset", "3"], "--offset needs --partition"),
+        (["consume", *SERVER, "--topic", "a", "--partition", "0", "--offset", "-3"], "wants an offset of 0 or more, earliest or latest"),
+        (["consume", *SERVER, "--topic", "a", "--partition", "0", "--group", "g"], "--group and --partition do not go together"),
+        (["consume", *SERVER, "--topic", "a", "--partition", "0", "--offset", "3", "--from-beginning"], "do not go together"),
+        (["consume", *SERVER, "--topic", "a", "--property", "print.key=yes"], "--property print.key is 'yes'; it must be true or false"),
+        (["consume", *SERVER, "--topic", "a", "--isolation-level", "serializable"], "--isolation-level: invalid choice: 'serializable'"),
+        (["dump-log"], "the following arguments are required: --files"),
+        (["dump-log", "--files", "a.log,,b.log"], "--files names an empty path"),
+        (["dump-log", "--files", "a.log", "--offsets-decoder", "--transaction-log-decoder"], "not allowed with argument"),
+        (["run", "--override", "log.dirs"], "txbroker run: argument --override: wants KEY=VALUE, not 'log.dirs'"),
+        (["run", "--log-level", "loud"], "--log-level: invalid choice: 'loud'"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, *argv)
+    assert complaint in line
+    command = argv[0] if argv[0] in ("topics", "produce", "consume", "dump-log", "run") else ""
+    assert line.endswith(f"see {' '.join(['txbroker', *([command] if command else [])])} --help\n")
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    for word in ("run", "topics", "produce", "consume", "dump-log", "--override log.dirs=", "Exit status"):
+        assert word in captured.err
+
+
+@pytest.mark.parametrize("command", ["", "run", "topics", "produce", "consume", "dump-log"])
+def test_help_fits_and_explains_every_flag(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as left:
+        main([*([command] if command else []), "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert "  txbroker " in text, "there is an example"
+    parser = build_parser()
+    if command:
+        parser = parser._subparsers._group_actions[0].choices[command]  # type: ignore[union-attr, index, assignment]
+    for action in parser._actions:
+        assert action.help or not action.option_strings, f"{action.option_strings} is not explained"
+    assert all(len(line) <= 140 for line in text.splitlines())
+
+
+def test_flags_of_topics() -> None:
+    wanted = ["topics", *SERVER, "--create", "--topic", "a", "--partitions", "3", "--replication-factor", "1"]
+    configs = ["--config", "retention.ms=5", "--config", "cleanup.policy=compact,delete", "--config", "x=a=b"]
+    arguments = build_parser().parse_args([*wanted, *configs])
+    topics.check(arguments)
+    assert (arguments.action, arguments.topic, arguments.partitions, arguments.replication_factor) == ("create", "a", 3, 1)
+    assert arguments.config == {"retention.ms": "5", "cleanup.policy": "compact,delete", "x": "a=b"}
+    assert build_parser().parse_args(wanted).config == {}, "parsers do not share what they collect"
+
+
+def test_flags_of_consume() -> None:
+    for text, expected in (("earliest", "earliest"), ("latest", "latest"), ("0", 0), ("17", 17)):
+        arguments = build_parser().parse_args(["consume", *SERVER, "--topic", "a", "--partition", "2", "--offset", text])
+        consume.check(arguments)
+        assert (arguments.partition, arguments.offset) == (2, expected)
+
+
+def test_the_codec_without_a_name_is_gzip() -> None:
+    flags = ["produce", *SERVER, "--topic", "a"]
+    assert build_parser().parse_args(flags).compression_codec is None
+    assert build_parser().parse_args([*flags, "--compression-codec"]).compression_codec == "gzip"
+    assert build_parser().parse_args([*flags, "--compression-codec", "zstd"]).compression_codec == "zstd"
+
+
+KNOWN = ["a.b", "axb", "orders", "orders-eu", "payments"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (None, KNOWN),
+        ("orders", ["orders"]),
+        ("a.b", ["a.b"]),  # as an expression it would be two
+        ("a.[bc]", ["a.b", "axb"]),
+        ("orders.*", ["orders", "orders-eu"]),
+        ("order", []),  # an expression matches the whole name
+        ("orders,payments", ["orders", "payments"]),
+        ("nope", []),
+    ],
+)
+def test_topics_by_name_or_expression(wanted: str | None, expected: list[str]) -> None:
+    assert topics.select(reversed(KNOWN), wanted) == expected
+
+
+def test_a_topic_that_is_no_expression_either() -> None:
+    with pytest.raises(BadUsage, match=r"--topic '\*' is neither a topic nor a regular expression"):
+        topics.select(KNOWN, "*")

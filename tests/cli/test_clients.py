@@ -1,0 +1,176 @@
+"""How flags and properties become settings of kafka-python, and what its errors become."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import kafka
+import kafka.errors
+import pytest
+
+from txbroker.cli import clients, produce
+from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
+from txbroker.cli.lines import Line
+from txbroker.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ("localhost", [("localhost", 9092)]),
+        ("localhost:1234", [("localhost", 1234)]),
+        ("a:1, b:2", [("a", 1), ("b", 2)]),
+        ("[::1]:1234", [("::1", 1234)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap_servers(servers: str, expected: list[tuple[str, int]]) -> None:
+    assert clients.addresses(servers) == expected
+
+
+@pytest.mark.parametrize("servers", ["", ",", ":1", "a:", "a:x", "a:0", "a:65536", "a:1,,b:2", "a:²"])
+def test_bootstrap_servers_that_are_none(servers: str) -> None:
+    with pytest.raises(BadUsage, match="it must be HOST:PORT"):
+        clients.addresses(servers)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "name", "value"),
+    [
+        ("acks", "all", "acks", "all"),
+        ("acks", "1", "acks", 1),
+        ("compression.type", "lz4", "compression_type", "lz4"),
+        ("compression.type", "none", "compression_type", None),
+        ("enable.idempotence", "False", "enable_idempotence", False),
+        ("linger.ms", "5", "linger_ms", 5),
+        ("retries", "3", "retries", 3),
+        ("client.id", "17", "client_id", "17"),
+        ("send.buffer.bytes", "65536", "send_buffer_bytes", 65536),
+        ("sasl.plain.password", "1234", "sasl_plain_password", "1234"),
+    ],
+)
+def test_properties_of_java_clients(key: str, text: str, name: str, value: object) -> None:
+    assert clients.settings({key: text}, kafka.KafkaProducer.DEFAULT_CONFIG) == {name: value}
+
+
+def test_unknown_properties_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    known = kafka.KafkaConsumer.DEFAULT_CONFIG
+    assert clients.settings({"key.deserializer": "org.x.Y", "fetch.min.bytes": "2"}, known) == {"fetch_min_bytes": 2}
+    assert capsys.readouterr().err == "key.deserializer is not known to the client library and is ignored\n"
+
+
+@pytest.mark.parametrize(("key", "text"), [("linger.ms", "soon"), ("enable.idempotence", "maybe"), ("acks", "most")])
+def test_properties_with_bad_values(key: str, text: str) -> None:
+    with pytest.raises(BadUsage, match=f"{key} is '{text}'; it must be"):
+        clients.settings({key: text}, kafka.KafkaProducer.DEFAULT_CONFIG)
+
+
+def test_property_files(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# mine\nclient.id = me\nlinger.ms: 7\n")
+    assert clients.read_properties(str(path)) == {"client.id": "me", "linger.ms": "7"}
+    assert clients.read_properties(None) == {}
+    with pytest.raises(CommandFailed, match="nowhere cannot be read: No such file or directory; correct the path"):
+        clients.read_properties(str(tmp_path / "nowhere"))
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("command", [["topics", "--list"], ["produce", "--topic", "a"], ["consume", "--topic", "a"]])
+def test_nobody_listens(command: list[str], closed_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--bootstrap-server", f"127.0.0.1:{closed_port}"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        f"txbroker {command[0]}: no connection to 127.0.0.1:{closed_port} (Connection refused); "
+        "start a broker with `txbroker run`, or correct --bootstrap-server\n"
+    )
+
+
+def test_one_reachable_server_is_enough(closed_port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        clients.check_reachable(f"127.0.0.1:{closed_port},127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_broker_errors() -> None:
+    assert str(broker_error("topic a was not created", 36, None)) == (
+        "topic a was not created: topic already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that"
+    )
+    assert str(broker_error("it failed", 40, "x is bad.")) == "it failed: x is bad (INVALID_CONFIG)"
+    assert "error 32000, which this version of txbroker does not know" in str(broker_error("it failed", 32000, None))
+
+
+def test_errors_of_the_library() -> None:
+    too_large = kafka.errors.MessageSizeTooLargeError("it has 9 bytes")
+    assert str(clients.failure("line 3", too_large)).startswith("line 3: it has 9 bytes (MESSAGE_TOO_LARGE); raise ")
+    lost = kafka.errors.KafkaConnectionError("socket disconnected")
+    assert str(clients.failure("line 3", lost)) == "line 3: socket disconnected; see whether the broker runs, and try again"
+    assert "KafkaTimeoutError" in str(clients.failure("line 3", kafka.errors.KafkaTimeoutError()))
+
+
+class Future:
+    """A record on its way, as kafka-python has it."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.error: Exception | None = None
+
+    def get(self) -> None:
+        self.is_done = True
+        if self.error is not None:
+            raise self.error
+
+
+class Producer:
+    """Remembers what was sent."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future] = []
+
+    def send(self, topic: str, value: bytes | None, **rest: Any) -> Future:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def flush(self) -> None:
+        pass
+
+
+def line(size: int) -> Line:
+    return Line(None, bytes(size), [])
+
+
+def test_what_is_outstanding_is_bounded() -> None:
+    producer = Producer()
+    sending = produce.Sending(producer, "a", 1000)
+    for i in range(20):
+        sending.send(line(99), i)
+    waited_for = [future.is_done for future in producer.futures]
+    assert waited_for == [True] * 10 + [False] * 10, "the oldest are waited for"
+    sending.finish()
+    assert all(future.is_done for future in producer.futures)
+
+
+def test_sync_waits_for_each_record_even_an_empty_one() -> None:
+    producer = Producer()
+    sending = produce.Sending(producer, "a", 0)
+    for i in range(3):
+        sending.send(line(0), i)
+        assert producer.futures[i].is_done
+
+
+def test_the_first_line_that_is_not_taken_is_named() -> None:
+    producer = Producer()
+    sending = produce.Sending(producer, "a", 1000)
+    for i in range(1, 4):
+        sending.send(line(9), i)
+    producer.futures[1].error = kafka.errors.NotEnoughReplicasError("2 wanted")
+    with pytest.raises(CommandFailed, match=r"line 2 was not written to a, and .* may not be: 2 wanted \(NOT_ENOUGH_REPLICAS\)"):
+        sending.finish()

@@ -1,0 +1,258 @@
+"""The commands on a real broker, as people call them: standard input and output, exit statuses, terminals, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cache import CHECKOUT
+from tests.support.server import Server
+from tests.support.waiting import until
+from txbroker.cli.main import main
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+
+
+pytestmark = pytest.mark.process
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "txbroker", *argv]
+
+
+def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str]:
+    """Standard output and error of a command that ends with `status`. It runs in this process, which has kafka-python loaded already."""
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    output, complaint = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+    with (
+        tempfile.TemporaryFile() as file,
+        io.TextIOWrapper(file) as source,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(complaint),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        file.write(given)
+        file.seek(0)
+        patch.setattr(sys, "stdin", source)
+        ended = main(argv)
+    assert ended == status, complaint.getvalue()
+    output.seek(0)
+    return output.buffer.read().decode(errors="surrogateescape"), complaint.getvalue()
+
+
+def test_topics(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address)
+
+    def topics(*argv: str, status: int = 0) -> str:
+        output, complaint = run("topics", *server, *argv, status=status)
+        assert output == "" if status else complaint == ""
+        return complaint if status else output
+
+    created = ("--create", "--topic", name, "--partitions", "3", "--replication-factor", "1", "--config", "segment.bytes=1048576")
+    assert topics(*created) == f"Created topic {name}.\n"
+    exists = f"topic {name} was not created: Topic '{name}' already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that\n"
+    assert topics(*created, status=1) == f"txbroker topics: {exists}"
+    assert topics(*created, "--if-not-exists") == ""
+    assert name in topics("--list").split()
+
+    assert topics("--alter", "--topic", name, "--partitions", "5") == f"Topic {name} has 5 partitions now.\n"
+    assert "INVALID_PARTITIONS" in topics("--alter", "--topic", name, "--partitions", "2", status=1)
+    topics("--alter", "--topic", name, "--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
+    assert "retention.ms is 'soon'" in topics("--alter", "--topic", name, "--config", "retention.ms=soon", status=1)
+    summary, *partitions = topics("--describe", "--topic", name).splitlines()
+    configs = "cleanup.policy=compact,delete,retention.ms=60000,segment.bytes=1048576"
+    assert re.fullmatch(rf"Topic: {name}\tTopicId: [\w-]{{22}}\tPartitionCount: 5\tReplicationFactor: 1\tConfigs: {configs}", summary)
+    assert [re.sub(r": 1\d*", ": ID", line) for line in partitions if "Partition: 1" not in line] == [
+        f"\tTopic: {name}\tPartition: {i}\tLeader: ID\tReplicas: ID\tIsr: ID" for i in (0, 2, 3, 4)
+    ]
+
+    assert topics("--delete", "--topic", name) == f"Deleted topic {name}.\n"
+    missing = f"topic {name} does not exist; see `txbroker topics --list`, or create it with `txbroker topics --create`"
+    for action in (["--delete"], ["--describe"], ["--alter", "--partitions", "9"]):
+        assert topics(*action, "--topic", name, status=1) == f"txbroker topics: {missing}\n"
+        assert topics(*action, "--topic", name, "--if-exists") == ""
+    assert "INVALID_TOPIC_EXCEPTION" in topics("--create", "--topic", "no topic", status=1)
+    assert "Unknown topic configuration 'foo'" in topics("--create", "--topic", name, "--config", "foo=1", status=1)
+
+
+def test_what_is_produced_is_consumed(broker: Server, name: str, tmp_path: Path) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    long = "value " * 100  # small batches are not compressed by kafka-python
+    lines = [f"trace:1,trace:2\tk-é\t{long}", "\tk-1\t", "\tk-2\tNULL", "a:b:c\tNULL\ta\tb"]
+    properties = ("--property", "parse.key=true", "--property", "parse.headers=true", "--property", "null.marker=NULL")
+    config = tmp_path / "producer.properties"
+    config.write_text("client.id=the-test\ncompression.type=gzip\n")
+    settings = ("--compression-codec", "zstd", "--producer.config", str(config), "--producer-property", "linger.ms=1")
+    assert run("produce", *server, *properties, *settings, stdin="\r\n".join(lines)) == ("", "")
+    everything = [f"--property=print.{field}=true" for field in ("timestamp", "partition", "offset", "headers", "key")]
+    output, complaint = run("consume", *server, "--from-beginning", "--max-messages", "4", *everything)
+    assert re.sub(r"CreateTime:1\d{12}\t", "", output) == (
+        f"Partition:0\tOffset:0\ttrace:1,trace:2\tk-é\t{long}\n"
+        "Partition:0\tOffset:1\tNO_HEADERS\tk-1\t\n"
+        "Partition:0\tOffset:2\tNO_HEADERS\tk-2\tnull\n"
+        "Partition:0\tOffset:3\ta:b:c\tnull\ta\tb\n"
+    )
+    assert complaint == "Processed a total of 4 messages\n"
+    dumped, _ = run("dump-log", "--files", str(broker.partition_directory(name) / f"{0:020}.log"), "--print-data-log")
+    assert "compresscodec: zstd" in dumped, "the flag goes before the file"
+    assert dumped.count("\n| offset: ") == 4
+
+
+def test_bytes_are_bytes(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    data = bytes(byte for byte in range(256) if byte not in b"\r\n")
+    run("produce", *server, "--sync", stdin=data + b"\n" + data)
+    output, _ = run("consume", *server, "--from-beginning", "--timeout-ms", "700", "--isolation-level", "read_committed")
+    assert output.encode(errors="surrogateescape") == data + b"\n" + data + b"\n"
+
+
+def test_a_group_goes_on_exactly_where_it_was(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    run("topics", *server[:2], "--create", "--topic", name, "--partitions", "4")
+    numbers = [str(i) for i in range(100)]
+    run("produce", *server, "--property", "parse.key=true", "--property", "key.separator=:", stdin="\n".join(f"{i}:{i}" for i in numbers))
+    read: list[str] = []
+    for count in ("7", "50", "43"):
+        output, complaint = run("consume", *server, "--group", name, "--from-beginning", "--max-messages", count)
+        assert complaint == f"Processed a total of {count} messages\n"
+        read += output.split()
+    assert sorted(read) == sorted(numbers), "each once"
+    assert run("consume", *server, "--group", name, "--from-beginning", "--timeout-ms", "1000")[0] == ""
+
+
+def test_a_partition_from_an_offset(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    run("produce", *server, stdin="0\n1\n2\n3\n4\n")
+
+    def consume(*argv: str, status: int = 0) -> tuple[str, str]:
+        return run("consume", *server, "--partition", *argv, "--timeout-ms", "500", status=status)
+
+    assert consume("0", "--offset", "3")[0] == "3\n4\n"
+    assert consume("0", "--offset", "earliest", "--max-messages", "2")[0] == "0\n1\n"
+    assert consume("0")[0] == ""
+    assert consume("7", status=1)[1] == f"txbroker consume: topic {name} has no partition 7, only 0 to 0; correct --partition\n"
+
+
+def test_a_topic_that_is_not_there(start_broker: Callable[..., Server], name: str) -> None:
+    server = start_broker({"auto.create.topics.enable": "false"})
+    flags = ("--bootstrap-server", server.address, "--topic", name)
+    for tool in ("produce", "consume"):
+        output, complaint = run(tool, *flags, stdin="x\n", status=1)
+        assert output == ""
+        assert complaint.startswith(f"txbroker {tool}: topic {name} does not exist; see ")
+        assert complaint.count("\n") == 1
+    assert run("topics", "--bootstrap-server", server.address, "--list")[0] == "", "and it was not made"
+
+
+def test_lines_that_are_not_taken(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    _, complaint = run("produce", *server, "--property", "parse.key=true", stdin="k\tv\nnothing\nk\tw\n", status=1)
+    assert complaint.startswith("txbroker produce: line 2 has no key.separator ")
+    assert run("consume", *server, "--from-beginning", "--timeout-ms", "500")[0] == "v\n", "what came before is written"
+    large = ("--producer-property", "max.request.size=9000000")
+    _, complaint = run("produce", *server, *large, stdin=b"small\n" + b"x" * 2_000_000 + b"\n", status=1)
+    assert complaint.startswith(f"txbroker produce: line 2 was not written to {name}")
+    assert "MESSAGE_TOO_LARGE" in complaint
+    assert complaint.count("\n") == 1
+    _, complaint = run("produce", *server[:2], "--topic", "no topic", status=1)
+    assert complaint.endswith("; correct --topic\n")
+
+
+def test_dump_log(broker: Server, name: str) -> None:
+    run("produce", "--bootstrap-server", broker.address, "--topic", name, stdin="a\nb\n")
+    directory = broker.partition_directory(name)
+    log, index = directory / f"{0:020}.log", directory / f"{0:020}.index"
+    output, complaint = run("dump-log", "--files", f"{log},{index}", "--print-data-log")
+    assert complaint == ""
+    assert output.startswith(f"Dumping {log}\nLog starting offset: 0\nbaseOffset: 0 ")
+    assert output.count("| offset: ") == 2
+    assert "payload: b\n" in output
+    _, complaint = run("dump-log", "--files", str(directory / f"{7:020}.log"), status=1)
+    assert complaint == f"{directory / f'{7:020}.log'} does not exist\n"
+
+
+def test_ctrl_c_and_sigterm_end_a_consumer(broker: Server, name: str) -> None:
+    run("produce", "--bootstrap-server", broker.address, "--topic", name, stdin="first\n")
+    for number, group in ((signal.SIGINT, f"{name}-1"), (signal.SIGTERM, f"{name}-2")):
+        flags = ("--bootstrap-server", broker.address, "--topic", name, "--group", group, "--from-beginning")
+        with subprocess.Popen(command("consume", *flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == b"first\n"
+            process.send_signal(number)
+            assert process.wait(20) == 130
+            assert process.stderr.read() == b"Processed a total of 1 messages\n"
+        output, _ = run("consume", *flags, "--timeout-ms", "1000")
+        assert output == "", "its offsets were committed"
+
+
+def test_who_reads_our_output_may_have_enough(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    run("produce", *server, stdin="\n".join(str(i) for i in range(50_000)))
+    with subprocess.Popen(command("consume", *server, "--from-beginning"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=ENVIRONMENT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        assert process.wait(20) == 1
+        complaint = process.stderr.read().decode()
+    assert re.fullmatch(r"Processed a total of \d+ messages\n", complaint)
+
+
+def test_a_server_that_is_no_kafka_broker() -> None:
+    script = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as deaf:
+        assert deaf.stdout is not None
+        address = f"127.0.0.1:{int(deaf.stdout.readline())}"
+        config = ("--consumer-property", "bootstrap.timeout.ms=1000")
+        try:
+            _, complaint = run("consume", "--bootstrap-server", address, "--topic", "a", *config, status=1)
+        finally:
+            deaf.kill()
+    answer = "did not answer as a Kafka broker within 1 s; correct --bootstrap-server"
+    assert complaint == f"txbroker consume: {address} is there, but {answer}\n"
+
+
+def test_on_a_terminal(broker: Server, name: str, tmp_path: Path) -> None:
+    """A table that fits, and progress while a file is read."""
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{i:0100}\n" for i in range(40_000)))
+    shown = on_terminal("produce", *server, stdin=file)
+    assert re.search(r"\r[\d,]+ records, [\d.]+ MB of 4\.0 MB \(\d+ %\), [\d,]+ records/s\x1b\[K", shown)
+    assert shown.endswith("\r\n")
+    assert "\r40,000 records, 4.0 MB of 4.0 MB (100 %)" in shown
+    described = on_terminal("topics", "--describe", *server)
+    assert [line.split() for line in described.splitlines() if "Partition " in line] == [["Partition", "Leader", "Replicas", "Isr"]]
+    assert all(len(line) <= 80 for line in described.splitlines())
+
+
+def on_terminal(*argv: str, stdin: Path | None = None) -> str:
+    """What a command shows on a terminal of 80 columns; it must end with 0."""
+    ours, theirs = pty.openpty()
+    environment = {**ENVIRONMENT, "COLUMNS": "80"}
+    with open(stdin or os.devnull, "rb") as given, subprocess.Popen(command(*argv), stdin=given, stdout=theirs, stderr=theirs,
+                                                                    env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while data := os.read(ours, 65536):
+                shown += data
+        except OSError:  # Linux's way to say that nobody has the other end any more
+            pass
+        until(lambda: process.poll() is not None, "the command ends")
+    os.close(ours)
+    assert process.returncode == 0, shown
+    return shown.decode()

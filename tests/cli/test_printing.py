@@ -1,0 +1,127 @@
+"""What `txbroker consume` prints, how tables fit, and what progress says."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txbroker.cli.printing import record_format
+from txbroker.cli.progress import Progress, size_text
+from txbroker.cli.tables import table
+from txbroker.cli.topics import plain_description, terminal_description
+
+
+def record(**fields: Any) -> Any:
+    usual = {"timestamp_type": 0, "timestamp": 1700000000000, "partition": 2, "offset": 17, "headers": [], "key": b"k", "value": b"v"}
+    return SimpleNamespace(**{**usual, **fields})
+
+
+EVERYTHING = {f"print.{field}": "true" for field in ("timestamp", "partition", "offset", "headers", "key", "value")}
+
+
+@pytest.mark.parametrize(
+    ("properties", "fields", "expected"),
+    [
+        ({}, {}, b"v\n"),
+        ({}, {"value": b"\xff\n\x00"}, b"\xff\n\x00\n"),
+        ({}, {"value": None}, b"null\n"),
+        ({"null.literal": "-"}, {"value": None}, b"-\n"),
+        ({"print.key": "true"}, {"key": None}, b"null\tv\n"),
+        ({"print.key": "true", "key.separator": " = ", "line.separator": ""}, {}, b"k = v"),
+        ({"print.key": "true", "print.value": "false"}, {}, b"k\n"),
+        (EVERYTHING, {}, b"CreateTime:1700000000000\tPartition:2\tOffset:17\tNO_HEADERS\tk\tv\n"),
+        (EVERYTHING, {"timestamp_type": 1}, b"LogAppendTime:1700000000000\tPartition:2\tOffset:17\tNO_HEADERS\tk\tv\n"),
+        (EVERYTHING, {"timestamp_type": None, "timestamp": -1}, b"NO_TIMESTAMP\tPartition:2\tOffset:17\tNO_HEADERS\tk\tv\n"),
+        ({"print.headers": "true"}, {"headers": [("a", b"1"), ("ж", None), ("a", b"")]}, "a:1,ж:null,a:\tv\n".encode()),
+        ({"print.headers": "true", "headers.separator": ";"}, {"headers": [("a", b"1"), ("b", b"2")]}, b"a:1;b:2\tv\n"),
+    ],
+)
+def test_records(properties: dict[str, str], fields: dict[str, Any], expected: bytes) -> None:
+    assert record_format(properties).text(record(**fields)) == expected
+
+
+def test_a_table_that_fits() -> None:
+    lines = table(("Partition", "Isr"), [("0", "1,2,3"), ("10", "1")], 80)
+    assert lines == ["Partition  Isr", "0          1,2,3", "10         1"]
+
+
+words = st.text("abc ,-", min_size=0, max_size=40)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(words, words, words), max_size=5), st.integers(32, 90))
+def test_no_table_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[tuple[str, str, str]], width: int) -> None:
+    lines = table(("first", "second", "third"), rows, width)
+    assert all(len(line) <= width for line in lines)
+    letters = sorted("".join(cell for row in [("first", "second", "third"), *rows] for cell in row).replace(" ", ""))
+    assert sorted("".join(lines).replace(" ", "")) == letters
+
+
+TOPIC = {
+    "name": "orders",
+    "topic_id": "1293b746-9cd8-4184-ab29-1c3255fa5059",
+    "partitions": [
+        {"partition_index": 1, "leader_id": -1, "replica_nodes": [1, 3], "isr_nodes": [3]},
+        {"partition_index": 0, "leader_id": 1, "replica_nodes": [1, 2], "isr_nodes": [1, 2]},
+    ],
+}
+CONFIGS = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+
+
+def test_a_description_for_scripts_is_kafkas() -> None:
+    assert plain_description(TOPIC, CONFIGS) == [
+        "Topic: orders\tTopicId: EpO3RpzYQYSrKRwyVfpQWQ\tPartitionCount: 2\tReplicationFactor: 2\t"
+        "Configs: cleanup.policy=compact,delete,retention.ms=-1",
+        "\tTopic: orders\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1,2",
+        "\tTopic: orders\tPartition: 1\tLeader: none\tReplicas: 1,3\tIsr: 3",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_a_description_for_people_fits_the_terminal(width: int) -> None:
+    lines = terminal_description(TOPIC, CONFIGS, width)
+    assert all(len(line) <= width for line in lines)
+    text = " ".join(lines)
+    for part in ("Topic: orders", "PartitionCount: 2", "cleanup.policy=compact", "retention.ms=-1", "Leader", "none", "1,3"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99_400, "99.4 kB"), (99_600, "100 kB"), (999_600, "1.0 MB"), (41_234_567, "41.2 MB"),
+     (5 * 10**12, "5.0 TB"), (5 * 10**16, "50000 TB")],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size_text(count) == text
+
+
+def test_progress_is_shown_once_in_a_while_and_at_the_end() -> None:
+    now_s = 0.0
+    stream = io.StringIO()
+    progress = Progress(stream, lambda: now_s, total=1000)
+    progress.add(100)
+    assert stream.getvalue() == "", "what is quick needs no progress"
+    for _ in range(8):
+        now_s += 0.1
+        progress.add(100)
+    progress.finish()
+    shown = stream.getvalue().split("\r")[1:]
+    assert [text.split(",")[0] for text in shown] == ["6 records", "9 records", "9 records"]
+    assert shown[-1] == "9 records, 900 B of 1.0 kB (90 %), 11 records/s\x1b[K\n"
+
+
+def test_progress_of_quick_work_and_of_no_terminal_is_silent() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream, lambda: 0.0)
+    progress.add(5)
+    progress.finish()
+    assert stream.getvalue() == ""
+    silent = Progress(None, lambda: 0.0)
+    silent.add(5)
+    silent.finish()
+    assert (silent.records, silent.bytes) == (1, 5)

@@ -1,0 +1,307 @@
+"""The service as the system sees it: how it starts, is refused, is ready, and stops, under `txbroker run` and under twistd."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.support import raw, raw_admin, raw_log
+from tests.support.cache import CHECKOUT
+from tests.support.records import numbered
+from tests.support.server import Server
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.process
+
+RUN = (sys.executable, "-m", "txbroker", "run")
+TWISTD = (sys.executable, "-c", "from twisted.scripts.twistd import run; run()", "-n", "txbroker")
+HOSTS = pytest.mark.parametrize("host", [RUN, TWISTD], ids=["run", "twistd"])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+CLEAN = ".kafka_cleanshutdown"
+
+
+def flags(data: str | Path, listeners: str = "PLAINTEXT://127.0.0.1:0") -> list[str]:
+    return ["--override", f"log.dirs={data}", "--override", f"listeners={listeners}"]
+
+
+class Running:
+    """A service that was started in `directory`, where `out` and `err` take what it writes. Its data is in `data`."""
+
+    def __init__(self, command: Sequence[str], directory: Path, *, ignoring: Sequence[signal.Signals] = ()) -> None:
+        self.data = directory / "data"
+        self._out, self._err = directory / "out", directory / "err"
+        self.ready_file = directory / "ready"
+        arguments = [*command, *flags(self.data), "--ready-file", str(self.ready_file)]
+
+        def ignore() -> None:
+            for number in ignoring:
+                signal.signal(number, signal.SIG_IGN)
+
+        with self._out.open("ab") as out, self._err.open("ab") as err:
+            self.process = subprocess.Popen(arguments, cwd=directory, stdout=out, stderr=err, env=ENVIRONMENT, preexec_fn=ignore)
+
+    @property
+    def written(self) -> str:
+        """Standard output and error."""
+        return self._out.read_text() + self._err.read_text()
+
+    def wait_ready(self) -> None:
+        until(lambda: self.ready_file.exists() or self.process.poll() is not None, "the service is ready")
+        assert self.process.poll() is None, self.written
+
+    def wait_for(self, text: str) -> None:
+        until(lambda: text in self.written or self.process.poll() is not None, f"it writes {text!r}")
+        assert text in self.written
+
+    def end(self, *signals: signal.Signals) -> int:
+        for number in signals:
+            self.process.send_signal(number)
+        status = self.process.wait(20)
+        assert "Traceback" not in self.written
+        return status
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(command: Sequence[str] = RUN, **settings: Sequence[signal.Signals]) -> Running:
+        started.append(Running(command, tmp_path, **settings))
+        return started[-1]
+
+    yield begin
+    for service in started:
+        service.process.kill()
+        service.process.wait()
+
+
+def refused(host: Sequence[str], *arguments: str, directory: Path) -> str:
+    """The one sentence on standard error of a service that ends with 1 instead of starting."""
+    ended = subprocess.run([*host, *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    sentence = ended.stderr
+    if host is RUN:
+        sentence = "".join(line for line in sentence.splitlines(keepends=True) if " INFO " not in line)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stdout + ended.stderr
+    assert sentence.startswith("txbroker: ")
+    assert sentence.count("\n") == 1
+    assert "is listening" not in ended.stdout
+    return sentence.removeprefix("txbroker: ").removesuffix("\n")
+
+
+@HOSTS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_a_signal_stops_it_cleanly(host: Sequence[str], number: signal.Signals, start: Callable[..., Running]) -> None:
+    service = start(host)
+    service.wait_ready()
+    assert not (service.data / CLEAN).exists()
+    (address,) = service.ready_file.read_text().splitlines()
+    with socket.create_connection(("127.0.0.1", int(address.removeprefix("127.0.0.1:")))):
+        assert service.end(number) == 0
+    assert (service.data / CLEAN).read_text().startswith('{"version":0')
+    assert not service.ready_file.exists()
+    assert not (service.data.parent / "twistd.pid").exists()
+    assert "[KafkaServer id=1001] started" in service.written
+    assert f"{number.name}: stopping" in service.written
+
+
+def test_it_says_where_it_listens_and_what_to_try(start: Callable[..., Running]) -> None:
+    service = start()
+    service.wait_ready()
+    address = service.ready_file.read_text().strip()
+    service.wait_for("Ctrl-C stops it.")
+    lines = service.written.splitlines()
+    assert lines[0] == f"txbroker is listening: PLAINTEXT on {address}"
+    assert lines[1] == f"Its data is in {service.data}"
+    # The three lines work as they are.
+    script = "\n".join(lines[3:6])
+    shell = ["bash", "-e", "-c", script]
+    tried = subprocess.run(shell, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, cwd=service.data.parent)
+    assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
+    assert service.end(signal.SIGINT) == 0
+
+
+def test_repeated_sigterm_is_no_error(start: Callable[..., Running]) -> None:
+    service = start()
+    service.wait_ready()
+    assert service.end(signal.SIGTERM, signal.SIGTERM, signal.SIGTERM) == 0
+    assert (service.data / CLEAN).exists()
+
+
+def patched(text: str) -> tuple[str, ...]:
+    """`txbroker run` after some Python."""
+    script = f"import time, txbroker.log.directories as d\n{text}\nfrom txbroker.cli.main import main\nraise SystemExit(main())"
+    return (sys.executable, "-c", script, "run")
+
+
+def test_a_second_ctrl_c_ends_it_at_once(start: Callable[..., Running]) -> None:
+    service = start(patched("d.LogDirectories.close = lambda *a, **k: time.sleep(60)"))
+    service.wait_ready()
+    service.process.send_signal(signal.SIGINT)
+    service.wait_for("SIGINT: stopping (Ctrl-C again ends the process at once)")
+    service.process.send_signal(signal.SIGTERM)
+    service.wait_for("this broker is not the controller any longer")
+    assert service.process.poll() is None, "it takes its time, and SIGTERM does not hurry it"
+    assert service.end(signal.SIGINT) == 130
+    assert not (service.data / CLEAN).exists()
+
+
+def test_sigterm_while_logs_are_loaded(start: Callable[..., Running]) -> None:
+    slow = "def slow(*a):\n  print('loading', flush=True)\n  time.sleep(0.5)\n  load(*a)"
+    service = start(patched(f"load = d.LogDirectories.load\n{slow}\nd.LogDirectories.load = slow"))
+    service.wait_for("loading")
+    assert service.end(signal.SIGTERM) == 0
+    assert (service.data / CLEAN).exists(), "what was opened is closed"
+    assert "is listening" not in service.written
+    assert "started" not in service.written
+    assert not service.ready_file.exists()
+
+
+def test_ignored_signals_stay_ignored(start: Callable[..., Running]) -> None:
+    """As nohup has it."""
+    service = start(ignoring=[signal.SIGHUP])
+    service.wait_ready()
+    service.process.send_signal(signal.SIGHUP)
+    assert service.end(signal.SIGTERM) == 0
+    assert "SIGTERM: stopping" in service.written
+    assert "SIGHUP" not in service.written
+
+
+def test_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    with subprocess.Popen([*RUN, *flags(tmp_path / "data")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        log = read_until(process.stderr, b"started")
+        process.send_signal(signal.SIGTERM)
+        log += process.stderr.read()
+    assert process.returncode == 0, log
+    assert b"Traceback" not in log
+
+
+def read_until(stream: IO[bytes], text: bytes) -> bytes:
+    found = b""
+    while text not in found:
+        line = stream.readline()
+        assert line, found
+        found += line
+    return found
+
+
+@HOSTS
+def test_unknown_keys_warn_and_go_on(host: Sequence[str], start: Callable[..., Running], tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("broker.id=7\n\nnum.partitons=3\n")
+    service = start([*host, "--config", "server.properties"])
+    service.wait_ready()
+    assert service.end(signal.SIGTERM) == 0
+    assert "server.properties:3: num.partitons is not a known key and is ignored" in service.written
+    assert "[KafkaServer id=7] started" in service.written
+
+
+@HOSTS
+def test_a_bad_value_of_a_known_key(host: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("broker.id=7\nnum.partitions=three\nlog.dirs=data\n")
+    sentence = refused(host, "--config", "server.properties", directory=tmp_path)
+    assert sentence.startswith("server.properties:2: num.partitions is 'three'; it must be a whole number")
+    assert not (tmp_path / "data").exists(), "nothing is made before the configuration is sound"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--config", "nowhere.properties"], "nowhere.properties cannot be read: No such file or directory; correct --config"),
+        (["--config", "."], ". cannot be read: Is a directory; correct --config"),
+        (["--override", "num.partitions=0"], "--override: num.partitions is '0'; it must be "),
+        (["--override", "listeners=TLS://127.0.0.1:0"], "--override: listeners has the listener TLS, for which "),
+        (flags("data", "PLAINTEXT://192.0.2.1:0"), "listener PLAINTEXT cannot listen on 192.0.2.1:0: Cannot assign requested address; "),
+        ([*flags("data"), "--ready-file", "no/such/ready"], "no/such/ready cannot be written: No such file or directory; correct "),
+    ],
+)
+def test_other_bad_input(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    assert refused(RUN, *arguments, directory=tmp_path).startswith(sentence)
+
+
+@HOSTS
+def test_a_port_in_use(host: Sequence[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        sentence = refused(host, *flags(tmp_path / "data", f"PLAINTEXT://{address}"), directory=tmp_path)
+    advice = "stop what uses the port, or choose another in listeners"
+    assert sentence == f"listener PLAINTEXT cannot listen on {address}: Address already in use; {advice}"
+    assert not (tmp_path / "twistd.pid").exists()
+
+
+@HOSTS
+def test_a_directory_that_cannot_be_written(host: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    data = tmp_path / "file" / "data"
+    advice = "correct it, or choose another log.dirs"
+    expected = f"none of the log directories can be used ({data}): cannot make {data}: Not a directory; {advice}"
+    assert refused(host, *flags(data), directory=tmp_path) == expected
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_others_own(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o500)
+    assert "Permission denied" in refused(RUN, *flags(data), directory=tmp_path)
+
+
+def test_refusals_lose_nothing(start_broker: Callable[..., Server], name: str, tmp_path: Path) -> None:
+    """A directory in use, and one of another broker or cluster: its records are there afterwards."""
+    server = start_broker()
+    raw_admin.create_topic(server, name, 1)
+    write(server, name, 100)
+    in_use = f"the log directory {server.data} is in use by another broker; stop that one, or choose another log.dirs"
+    for host in (RUN, TWISTD):
+        assert refused(host, *flags(server.data), directory=tmp_path) == in_use
+    assert server.running
+    server.kill()
+    meta = server.data / "meta.properties"
+    content = meta.read_text()
+    for host in (RUN, TWISTD):
+        other = refused(host, *flags(server.data), "--override", "broker.id=7", directory=tmp_path)
+        assert other == f"{meta} belongs to broker 1001, but broker.id is 7; correct broker.id or log.dirs"
+        meta.write_text(re.sub("cluster.id=.*", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA", content))
+        other = refused(host, *flags(server.data), directory=tmp_path)
+        assert other.startswith(f"{meta} belongs to cluster AAAAAAAAAAAAAAAAAAAAAA, but this broker is in cluster ")
+        meta.write_text(content)
+    server.start()
+    write(server, name, 1)
+    with raw.RawConnection(server.address) as connection:
+        fetched = raw_log.fetch(connection, name, 0)
+    assert [record.value for record in fetched.records][:100] == [sample.value for sample in numbered(100)]
+    assert len(fetched.records) == 101
+
+
+def write(server: Server, topic: str, count: int) -> None:
+    with raw.RawConnection(server.address) as connection:
+        for sample in numbered(count):
+            assert raw_log.produce(connection, topic, raw_log.batch([sample])).error_code == 0
+
+
+def test_a_broker_imports_no_more_than_it_needs() -> None:
+    """Start-up time is imports: codecs wait for the first batch that needs them, the commands' client library for a command."""
+    script = (
+        "import sys, txbroker.cli.main, txbroker.tap, txbroker.broker.service, txbroker.cluster.sqlite_tree, txbroker.log.disk\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.split()
+    assert not {"kafka", "numpy", "lz4", "snappy", "zstandard", "kazoo", "secrets", "multiprocessing"}.intersection(loaded)
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_python_m_txbroker(argument: str) -> None:
+    ended = subprocess.run([sys.executable, "-m", "txbroker", argument], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert "txbroker" in ended.stdout
+    ended = subprocess.run([*TWISTD, argument], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert "txbroker" in ended.stdout or "--override" in ended.stdout
