@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, ClassVar, TypeAlias
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger, LogLevel, STDLibLogObserver, globalLogBeginner
 from twisted.python import usage
@@ -121,18 +121,18 @@ class BrokerService(Service):
 
     def _start(self) -> None:
         StopSignals(lambda: self._reactor.callFromThread(self._end)).take()
-        _raise_file_limit()
+        self._starting = maybeDeferred(self._start_broker)
+        self._starting.addCallback(lambda _: self._started()).addErrback(self._not_started)
+
+    def _start_broker(self) -> Deferred[None]:
         from txbroker.broker.service import Broker
 
-        try:
-            self._remove_ready_file()
-            directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
-            self._broker = Broker(self._config, _world(self._reactor, self._config), directories, self._fail)
-        except StartError as error:
-            self._not_started(Failure(error))
-            return
-        self._starting = self._broker.start()
-        self._starting.addCallback(lambda _: self._started()).addErrback(self._not_started)
+        _raise_file_limit()
+        self._remove_ready_file()
+        directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
+        self._broker = Broker(self._config, _world(self._reactor, self._config), directories, self._fail)
+        started: Deferred[None] = self._broker.start()
+        return started
 
     def _started(self) -> None:
         if self._ending:
