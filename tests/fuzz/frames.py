@@ -49,6 +49,19 @@ class Served:
         return self.pairs[pick(len(self.pairs))]
 
 
+def pick_from(data: bytes) -> Pick:
+    """A `Pick` that is led by bytes, and gives 0 when they are used up: what finds and shrinks examples chooses the bytes."""
+    left = memoryview(data)
+
+    def pick(below: int) -> int:
+        nonlocal left
+        size = ((below - 1).bit_length() + 7) // 8
+        chosen, left = left[:size], left[size:]
+        return int.from_bytes(chosen, "big") % below
+
+    return pick
+
+
 def one_of(pick: Pick, options: Sequence[Any]) -> Any:
     return options[pick(len(options))]
 
