@@ -17,7 +17,7 @@ from txbroker.cluster.partition import (
     Leadership,
     Partition,
 )
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
 
 OWN, OTHER, THIRD = 1, 2, 3
@@ -29,6 +29,7 @@ class Moves:
     def __init__(self) -> None:
         self.count = 0
         self.flushes: list[Callable[[], None]] = []
+        self.failures: list[str] = []
 
     def flush(self, log: Log, now_ms: int, done: Callable[[], None]) -> None:
         plan = log.flush_plan()
@@ -42,6 +43,9 @@ class Moves:
 
     def moved(self, partition: Partition) -> None:
         self.count += 1
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+        self.failures.append(str(error))
 
 
 @pytest.fixture
@@ -253,3 +257,53 @@ def test_a_new_leader_syncs_what_is_due(tmp_path: Path, moves: Moves) -> None:
     assert partition.high_watermark == 0
     moves.flushes[0]()
     assert partition.high_watermark == 1
+
+
+USES: dict[str, tuple[str, Callable[[Partition], object]]] = {
+    "append": ("append", lambda partition: partition.append(batch(b"x"), NOW)),
+    "read": ("read", lambda partition: partition.read(0, PLENTY, 1, True)),
+    "aborted transactions": ("aborted_transactions", lambda partition: partition.aborted_transactions(0, 1)),
+    "a time": ("offset_for_timestamp", lambda partition: partition.list_offset(NOW, 0)),
+    "the largest time": ("offset_of_max_timestamp", lambda partition: partition.list_offset(MAX_TIMESTAMP, 0)),
+    "records deleted": ("advance_start", lambda partition: partition.delete_records(1)),
+    "a topic id": ("assign_topic_id", lambda partition: partition.assign_topic_id(bytes(16))),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_log_that_fails_is_told_whoever_used_it(tmp_path: Path, moves: Moves, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+    partition = leading(tmp_path, moves)
+    partition.append(batch(b"a"), NOW)
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the disk is gone")
+
+    method, call = USES[use]
+    monkeypatch.setattr(Log, method, fail)
+    with pytest.raises(StorageError):
+        call(partition)
+    assert moves.failures == ["the disk is gone"]
+
+
+def test_who_cannot_write_its_epoch_does_not_lead(tmp_path: Path, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = leading(tmp_path, moves)
+    partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))
+    before, epochs = partition.state, list(partition.log.leader_epochs)
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QuickDisk, "replace", fail)
+        with pytest.raises(StorageError):
+            partition.lead(Leadership(OWN, 2, (OWN,), (OWN, OTHER), 2))
+    assert moves.failures == ["the disk is gone"]
+    assert (partition.is_leader, partition.state, list(partition.log.leader_epochs)) == (False, before, epochs)
+
+
+def test_only_brokers_that_a_partition_is_assigned_to_replicate_it(tmp_path: Path, moves: Moves) -> None:
+    partition = leading(tmp_path, moves)
+    partition.check_replica(THIRD)
+    with pytest.raises(BrokerError) as error:
+        partition.check_replica(7)
+    assert code_of(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER

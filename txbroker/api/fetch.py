@@ -20,7 +20,7 @@ from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
@@ -103,7 +103,8 @@ class FetchHandler:
         partition = self._replicas.get(name, item.partition)
         if replica != CONSUMER:
             partition.check_leader(item.current_leader_epoch)
-            partition.follower_fetched(replica, item.fetch_offset)
+            if replica >= 0:  # below are Kafka's tools, which see everything too
+                partition.check_replica(replica)
         elif not partition.is_leader or item.current_leader_epoch != -1:
             partition.check_leader(item.current_leader_epoch)
         log = partition.log
@@ -119,18 +120,16 @@ class FetchHandler:
                     records=b"",
                 )
         offset_end = partition.end_for(isolation, replica)
-        try:
-            read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
-        except StorageError as error:
-            self._replicas.storage_failed(partition, error)
-            raise
+        read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
+        if replica >= 0:
+            partition.follower_fetched(replica, item.fetch_offset)
         aborted = None
         stable = partition.high_watermark
         if isolation == Isolation.READ_COMMITTED:
             stable = partition.last_stable_offset
             aborted = [
                 AbortedTransaction(producer_id=t.producer_id, first_offset=t.first_offset)
-                for t in log.aborted_transactions(item.fetch_offset, read.end_offset)
+                for t in partition.aborted_transactions(item.fetch_offset, read.end_offset)
             ]
         return PartitionData(
             partition_index=item.partition,

@@ -9,7 +9,7 @@ Version notes: v0 answers with a list of segment starts; v2 isolation level; v4 
 from __future__ import annotations
 
 from txbroker.api.context import RequestContext
-from txbroker.cluster.partition import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Partition
+from txbroker.cluster.partition import CONSUMER, Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.list_offsets import (
@@ -84,17 +84,8 @@ def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int |
 
 
 def _old_style(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None) -> ListOffsetsPartitionResponse:
-    """Segment starts from the wanted time backwards, at most max_num_offsets of them; the log's end is the newest."""
-    log = partition.log
-    end = log.log_end_offset if isolation is None else partition.high_watermark
-    starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
-    if wanted.timestamp == EARLIEST_TIMESTAMP:
-        offsets = starts[:1]
-    elif wanted.timestamp == LATEST_TIMESTAMP:
-        offsets = [*starts, end] if end > starts[-1] else starts
-    else:
-        offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp[0] <= wanted.timestamp]
-    newest_first = sorted({offset for offset in offsets if offset <= end}, reverse=True)
+    """At most max_num_offsets segment starts."""
+    newest_first = partition.segment_offsets(wanted.timestamp, isolation)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, error_code=0, old_style_offsets=newest_first[: max(wanted.max_num_offsets, 0)]
     )

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
+from txbroker.errors import StorageError
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.log import Log
 from txbroker.names import OFFSETS_TOPIC, TopicPartition
@@ -42,6 +43,10 @@ class Joints:
         key = partition.topic_partition
         self._fetch.check(key)
         self._produce.check(key)
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+        """Its directory goes offline, which comes back as `directory_failed`."""
+        self._replicas.storage_failed(partition, error)
 
     def leading(self, partition: Partition) -> None:
         """A partition of `__consumer_offsets` makes this broker a coordinator."""

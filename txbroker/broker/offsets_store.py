@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
 
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.groups.store import Pair
 from txbroker.log.values import Origin
 from txbroker.names import OFFSETS_TOPIC
@@ -58,13 +59,18 @@ class PartitionOffsetsStore:
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
         """A piece of the log, read in a worker."""
         try:
-            log = self._replicas.get(OFFSETS_TOPIC, partition_index).log
-            region = log.read(
-                max(offset, log.log_start_offset), self._load_bytes(), offset_end=log.log_end_offset, whole_first_batch=True
-            ).region
+            partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
+            log = partition.log
+            region = partition.read(max(offset, log.log_start_offset), self._load_bytes(), log.log_end_offset, True).region
         except BrokerError as error:
             return fail(error)
-        return self._in_worker(region.read)
+        return self._in_worker(region.read).addErrback(_report, partition)
+
+
+def _report(failure: Failure, partition: Partition) -> Failure:
+    if isinstance(failure.value, StorageError):
+        partition.storage_failed(failure.value)
+    return failure
 
 
 class _Replicated:

@@ -1,19 +1,20 @@
 """One partition on this broker: its log, its role, its in-sync replicas and its high watermark (Kafka's `Partition`).
 
 The high watermark is changed here and nowhere else. Whoever waits for a partition to move is not known here: `moved` is reported to
-one observer.
+one observer, and so is a log that cannot be read or written. Whoever uses the disk of a partition's log does it through here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from functools import wraps
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from txbroker.cluster.node_data import NO_LEADER
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.log.values import Appended, EpochEnd, Origin, Read, TimestampOffset
+from txbroker.log.values import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
 from txbroker.names import TopicPartition
 
 CONSUMER = -1  # the replica id of a reader that is no replica
@@ -50,15 +51,37 @@ NOBODY = Leadership(NO_LEADER, -1, (), (), -1)
 
 
 class Observer(Protocol):
-    """Who is told when a partition's end offset or high watermark has moved, or when its leadership changed."""
+    """Who is told what happens to a partition."""
 
-    def moved(self, partition: Partition) -> None: ...
+    def moved(self, partition: Partition) -> None:
+        """Its end offset, its high watermark or its leadership has changed."""
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+        """Its log cannot be read or written."""
 
 
 class Flush(Protocol):
     """Syncs a log up to its present end in a worker, then calls `done`; not when its disk failed, which is told otherwise."""
 
     def __call__(self, log: Log, now_ms: int, done: Callable[[], None], /) -> None: ...
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reporting(method: Callable[Concatenate[Partition, P], T]) -> Callable[Concatenate[Partition, P], T]:
+    """A StorageError of this method is told to the observer before the caller has it."""
+
+    @wraps(method)
+    def reporting(self: Partition, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except StorageError as error:
+            self.storage_failed(error)
+            raise
+
+    return reporting
 
 
 class Partition:
@@ -99,15 +122,26 @@ class Partition:
         """The epoch of the leadership that this replica last took over."""
         return self.state.leader_epoch
 
+    def storage_failed(self, error: StorageError) -> None:
+        """The log could not be read or written: its directory must not be used any longer."""
+        self.observer.storage_failed(self, error)
+
+    @_reporting
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """The log is that of the topic with this id; INCONSISTENT_TOPIC_ID when it has another."""
+        self.log.assign_topic_id(topic_id)
+
+    @_reporting
     def lead(self, state: Leadership) -> bool:
-        """Become leader, or take over a new ISR as leader. Whether the leadership is new."""
+        """Become leader, or take over a new ISR as leader. Whether the leadership is new. Nothing has changed when it fails."""
         new_epoch = not self.is_leader or state.leader_epoch != self.state.leader_epoch
+        if new_epoch:
+            self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
         self.state = state
         self.is_leader = True
         self._single = state.isr == (self.broker_id,)
         if new_epoch:
             self._follower_ends = {}
-            self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
         if self.log.flush_due:
             self._have_flushed(self.log.last_flush_ms)
         self._advance()
@@ -151,7 +185,11 @@ class Partition:
         if all_in_sync and len(self.state.isr) < wanted:
             message = f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {wanted}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
+        try:  # in place, as in `read`: these two are called for each request
+            appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
+        except StorageError as error:
+            self.storage_failed(error)
+            raise
         if log.flush_due:
             self._have_flushed(now_ms)
         if not appended.duplicate:
@@ -182,8 +220,13 @@ class Partition:
         self.log = log
         self._flushed()  # of a flush of the other copy nobody may hear any more
 
+    def check_replica(self, replica: int) -> None:
+        """NOT_LEADER_OR_FOLLOWER unless this broker is one of those that the partition is assigned to."""
+        if replica not in self.state.replicas:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is no replica of {self.topic_partition}")
+
     def follower_fetched(self, replica: int, offset: int) -> None:
-        """A follower asked for `offset`: it has everything below it."""
+        """A replica was given what the log has from `offset` on: it has everything below it."""
         self._follower_ends[replica] = offset
         if self._advance():
             self.observer.moved(self)
@@ -214,7 +257,16 @@ class Partition:
 
     def read(self, offset: int, bytes_max: int, offset_end: int, whole_first_batch: bool) -> Read:
         """A region from the batch with `offset` on; OFFSET_OUT_OF_RANGE outside of the log. The caller has checked role and epoch."""
-        return self.log.read(offset, bytes_max, offset_end=offset_end, whole_first_batch=whole_first_batch)
+        try:
+            return self.log.read(offset, bytes_max, offset_end=offset_end, whole_first_batch=whole_first_batch)
+        except StorageError as error:
+            self.storage_failed(error)
+            raise
+
+    @_reporting
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [start, end)."""
+        return self.log.aborted_transactions(start, end)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
         """Where a reader whose log ends with `last_fetched_epoch` at `fetch_offset` must cut it back to, if it diverges (KIP-595)."""
@@ -227,6 +279,7 @@ class Partition:
             return end
         return None
 
+    @_reporting
     def list_offset(self, timestamp: int, isolation: int | None) -> TimestampOffset | None:
         """Answer ListOffsets: a named offset, or the first record at `timestamp` or later. None when there is none to be seen.
 
@@ -243,6 +296,21 @@ class Partition:
         found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
         return found if found is not None and found.offset < end else None
 
+    @_reporting
+    def segment_offsets(self, timestamp: int, isolation: int | None) -> list[int]:
+        """Answer ListOffsets v0: segment starts from `timestamp` backwards, newest first; the log's end is the newest of all."""
+        log = self.log
+        end = log.log_end_offset if isolation is None else self.high_watermark
+        starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
+        if timestamp == EARLIEST_TIMESTAMP:
+            offsets = starts[:1]
+        elif timestamp == LATEST_TIMESTAMP:
+            offsets = [*starts, end] if end > starts[-1] else starts
+        else:
+            offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp[0] <= timestamp]
+        return sorted({offset for offset in offsets if offset <= end}, reverse=True)
+
+    @_reporting
     def delete_records(self, offset: int) -> int:
         """Move the log's start up to `offset` (-1: the high watermark). The new low watermark of this replica.
 

@@ -9,9 +9,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from txbroker.cluster.controller_requests import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import Leadership, Partition
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.cluster.partition import NOBODY, Leadership, Partition
+from txbroker.cluster.partition import Observer as PartitionObserver
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
@@ -26,16 +28,9 @@ from txbroker.wire.messages.stop_replica import StopReplicaPartitionError, StopR
 
 log = logging.getLogger("txbroker.cluster.replicas")
 
-# StopReplica's leader epochs that are no epochs (Kafka's LeaderAndIsr): the topic is being deleted; the sender knew none.
-EPOCH_DURING_DELETE = -2
-NO_EPOCH = -1
 
-
-class ReplicasObserver(Protocol):
+class ReplicasObserver(PartitionObserver, Protocol):
     """Who is told what becomes of the partitions here."""
-
-    def moved(self, partition: Partition) -> None:
-        """The end of the log, the high watermark or the role has changed."""
 
     def leading(self, partition: Partition) -> None:
         """This broker has become leader, or leader anew in another epoch."""
@@ -129,15 +124,24 @@ class Replicas:
         key = (topic, state.partition_index)
         if key in self._offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
-        partition = self._partitions.get(key)
-        if partition is None:
-            partition = self._partitions[key] = self._open(TopicPartition(*key), topic_id, state.is_new, now_ms)
-        elif topic_id not in (NULL_TOPIC_ID, partition.log.topic_id):
-            partition.log.assign_topic_id(topic_id)  # INCONSISTENT_TOPIC_ID when it has another
-        if state.leader_epoch < partition.leader_epoch:
-            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"leader epoch {state.leader_epoch} after {partition.leader_epoch}")
-        if state.leader_epoch == partition.leader_epoch and state.partition_epoch <= partition.state.partition_epoch:
+        known = self._partitions.get(key)
+        if known is not None and topic_id != NULL_TOPIC_ID:
+            known.assign_topic_id(topic_id)
+        before = NOBODY if known is None else known.state
+        if state.leader_epoch < before.leader_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"leader epoch {state.leader_epoch} after {before.leader_epoch}")
+        if state.leader_epoch == before.leader_epoch and state.partition_epoch <= before.partition_epoch:
             return  # told twice: controllers repeat themselves after their own start
+        partition = known or self._open(TopicPartition(*key), topic_id, state.is_new, now_ms)
+        self._partitions[key] = partition
+        try:
+            self._change_role(partition, state)
+        except BrokerError:
+            if known is None:
+                self._partitions.pop(key, None)  # without a role it is none; its log stays for the next time
+            raise
+
+    def _change_role(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         leadership = Leadership(state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas), state.partition_epoch)
         if state.leader == self.broker_id:
             if partition.lead(leadership):
@@ -152,10 +156,11 @@ class Replicas:
         found = self._directories.get(topic_partition)
         if found is None:
             found = self._directories.create(topic_partition, topic_id, is_new=is_new, now_ms=now_ms)
-        elif topic_id not in (NULL_TOPIC_ID, found.topic_id):
-            found.assign_topic_id(topic_id)
         high_watermark = self._directories.high_watermark(topic_partition)
-        return Partition(self.broker_id, found, self._observer, self._directories.flush, high_watermark=high_watermark)
+        partition = Partition(self.broker_id, found, self._observer, self._directories.flush, high_watermark=high_watermark)
+        if topic_id != NULL_TOPIC_ID:
+            partition.assign_topic_id(topic_id)
+        return partition
 
     def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
         key = topic_partition
@@ -176,7 +181,7 @@ class Replicas:
 
     # What else happens to partitions
 
-    def storage_failed(self, partition: Partition, error: Exception) -> None:
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """A read or write of the partition's log failed: its directory goes offline, which comes back as `directory_failed`."""
         self._directories.fail(partition.log, error)
 

@@ -11,6 +11,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from txbroker.errors import BrokerError
 from txbroker.log.checkpoints import MalformedCheckpoint, format_lines, number, parse_lines
 from txbroker.log.disk import Disk
 from txbroker.log.files import LEADER_EPOCHS
@@ -78,9 +79,14 @@ class LeaderEpochs:
         return self._epochs[at] if at >= 0 else NO_EPOCH
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that `epoch` begins at `start`; entries which that contradicts go."""
+        """Note that `epoch` begins at `start`; entries which that contradicts go. Nothing has changed when it cannot be written."""
+        before = self._epochs[:], self._starts[:]
         if self.note(epoch, start):
-            self.write()
+            try:
+                self.write()
+            except BrokerError:
+                self._epochs, self._starts = before
+                raise
 
     def note(self, epoch: int, start: int) -> bool:
         """As `assign`, but in memory: `write` follows. Whether anything changed."""

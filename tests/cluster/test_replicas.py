@@ -1,0 +1,243 @@
+"""The partitions of one broker: what the controller says of them, and directories that fail under them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+
+from tests.log.support import batch
+from tests.log_directories.support import NOW, TOPIC_ID, Broker
+from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import MAX_TIMESTAMP, Partition
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError
+from txbroker.log.log import Log
+from txbroker.names import NULL_TOPIC_ID, OFFSETS_TOPIC, TopicPartition
+from txbroker.purgatory import Purgatory
+from txbroker.wire.compression import Codec
+from txbroker.wire.messages.fetch import FetchPartition
+from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+
+OWN, OTHER = 1, 2
+
+
+class House:
+    """The replicas of broker 1 in two log directories, and the observer of both."""
+
+    def __init__(self, path: Path) -> None:
+        self.told: list[str] = []
+        self.broker = Broker(path, 2)
+        self.broker.start()
+        self.replicas = Replicas(OWN, self.broker.directories, ClusterImage(), self)
+        self.broker.directories.wire(self)
+
+    def roles(
+        self, topic: str, *, leader: int = OWN, epoch: int = 0, version: int = 0, topic_id: bytes = TOPIC_ID, in_sync: int = 0
+    ) -> ErrorCode:
+        state = LeaderAndIsrPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=[leader, in_sync] if in_sync else [leader],
+            partition_epoch=version,
+            replicas=[OWN, OTHER],
+            is_new=True,
+        )
+        topic_state = LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[topic_state], live_leaders=[])
+        (answered,) = self.replicas.leader_and_isr(request, NOW).topics
+        return ErrorCode(answered.partition_errors[0].error_code)
+
+    def moved(self, partition: Partition) -> None:
+        pass
+
+    def leading(self, partition: Partition) -> None:
+        self.told.append(f"leads {partition.topic_partition}")
+
+    def resigned(self, topic_partition: TopicPartition) -> None:
+        self.told.append(f"resigned {topic_partition}")
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None:
+        self.replicas.storage_failed(partition, error)
+
+    def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
+        self.replicas.directory_failed(directory, partitions)
+
+    def all_directories_failed(self) -> None:
+        self.told.append("all failed")
+
+    def log_moved(self, topic_partition: TopicPartition, log: Log) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def broken(house: House, topic: str) -> Partition:
+    """A partition that is led here, the disk of whose directory is gone."""
+    assert house.roles(topic) == ErrorCode.NONE
+    partition = house.replicas.get(topic, 0)
+    partition.append(batch(b"a"), NOW)
+    house.broker.disk.broken.add(partition.log.directory.rpartition("/")[0])
+    return partition
+
+
+def assert_offline(house: House, topic: str) -> None:
+    assert len(house.broker.directories.offline()) == 1
+    assert f"resigned {TopicPartition(topic, 0)}" in house.told
+    with pytest.raises(BrokerError) as error:
+        house.replicas.get(topic, 0)
+    assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_directory_whose_disk_fails_goes_offline_when_the_controller_speaks(house: House) -> None:
+    broken(house, "t")
+    assert house.roles("t", epoch=1, version=1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(house, "t")
+    assert house.roles("t", epoch=2, version=2) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_new_leader_that_cannot_write_its_epoch_is_no_replica(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(*_: object) -> None:
+        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "lead", no_descriptor)
+        assert house.roles("t") == ErrorCode.REQUEST_TIMED_OUT
+    assert len(house.replicas) == 0 and house.told == []
+    assert house.roles("t") == ErrorCode.NONE, "and it can lead the next time it is told to"
+
+
+def test_what_the_controller_said_before_is_refused_and_changes_nothing(house: House) -> None:
+    assert house.roles("t", epoch=5, version=3) == ErrorCode.NONE
+    assert house.roles("t", epoch=4, version=9) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert house.roles("t", leader=OTHER, epoch=5, version=3) == ErrorCode.NONE
+    assert house.replicas.get("t", 0).is_leader and house.told == [f"leads {TopicPartition('t', 0)}"]
+    assert house.roles("t", epoch=6, version=4, topic_id=bytes(15) + b"x") == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert house.roles("none", epoch=-2) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert house.replicas.find("none", 0) is None
+    assert house.broker.directories.get(TopicPartition("none", 0)) is None
+
+
+def test_a_directory_whose_disk_fails_goes_offline_when_records_are_deleted_or_looked_up(house: House) -> None:
+    partition = broken(house, "t")
+    with pytest.raises(StorageError):
+        partition.delete_records(1)
+    assert_offline(house, "t")
+
+
+def test_a_flush_that_cannot_begin_takes_only_its_directory_offline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert house.roles("t") == house.roles("u") == ErrorCode.NONE
+    for topic in ("t", "u"):
+        house.replicas.get(topic, 0).append(batch(b"a"), NOW)
+    plan = Log.flush_plan
+
+    def fail_for_t(log: Log) -> object:
+        if log.topic_partition.topic == "t":
+            raise StorageError("the disk is gone")
+        return plan(log)
+
+    monkeypatch.setattr(Log, "flush_plan", fail_for_t)
+    house.broker.directories.flush_due(2**64)
+    house.broker.worker.run()
+    assert_offline(house, "t")
+    assert house.replicas.get("u", 0).log.recovery_point == 1
+
+
+def store(house: House, read: Deferred[bytes | memoryview]) -> PartitionOffsetsStore:
+    """The coordinator's store on a partition of __consumer_offsets; `read` is what a worker reads."""
+    return PartitionOffsetsStore(
+        house.replicas,
+        Purgatory(Clock(), "produce"),
+        codec=Codec.NONE,
+        commit_timeout_ms=1000,
+        load_bytes=lambda: 1000,
+        in_worker=lambda job: read,
+    )
+
+
+def refusal(deferred: Deferred[Any]) -> ErrorCode:
+    outcomes: list[Any] = []
+    deferred.addBoth(outcomes.append)
+    error = outcomes[0].value
+    assert isinstance(error, BrokerError)
+    return error.code
+
+
+def test_a_commit_that_cannot_be_written_takes_the_directory_offline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(house, OFFSETS_TOPIC)
+
+    def gone(*_: object, **__: object) -> None:
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(Log, "append", gone)
+    assert refusal(store(house, succeed(b"")).append(0, [(b"k", b"v")], NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(house, OFFSETS_TOPIC)
+
+
+def test_offsets_that_cannot_be_read_take_the_directory_offline(house: House) -> None:
+    broken(house, OFFSETS_TOPIC)
+    assert refusal(store(house, fail(StorageError("the disk is gone"))).read(0, 0)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(house, OFFSETS_TOPIC)
+
+
+def test_the_largest_timestamp_is_one_of_what_is_left(house: House) -> None:
+    assert house.roles("t") == ErrorCode.NONE
+    partition = house.replicas.get("t", 0)
+    for timestamp in (NOW + 9, NOW + 1, NOW + 2):
+        partition.append(batch(b"a", timestamp=timestamp), NOW)
+    assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 9, 0, 0)
+    partition.delete_records(1)
+    assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 2, 2, 0)
+
+
+def test_a_flush_that_lacks_a_descriptor_is_begun_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert house.roles("t") == ErrorCode.NONE
+    partition = house.replicas.get("t", 0)
+    partition.append(batch(b"a"), NOW)
+
+    def none_left(_: Log) -> None:
+        raise OutOfResources("too many open files")
+
+    done: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "flush_plan", none_left)
+        house.broker.directories.flush(partition.log, NOW, lambda: done.append(True))
+    house.broker.worker.run()
+    assert house.broker.directories.offline() == [] and not done
+    house.broker.worker.wait(1000)
+    assert done and partition.log.recovery_point == 1
+
+
+def test_only_replicas_that_were_given_records_move_the_high_watermark(house: House) -> None:
+    assert house.roles("t", in_sync=OTHER) == ErrorCode.NONE
+    partition = house.replicas.get("t", 0)
+    partition.append(batch(b"a"), NOW)
+    purgatory = Purgatory(Clock(), "fetch")
+    handler = FetchHandler(house.replicas, ClusterImage(), FetchSessions(0, lambda: 1), purgatory, lambda: 0, fetch_max_bytes=1000)
+
+    def fetch(replica: int, offset: int) -> int:
+        item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))
+        try:
+            return len(handler.read_item(item, 1000, True, 0, replica).records or b"")
+        except BrokerError as error:
+            return -error.code
+
+    assert fetch(7, 1) == -ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch(OTHER, 99) == -ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.high_watermark == 0
+    assert fetch(-2, 0) > 0, "Kafka's debugging tools see everything"
+    assert fetch(-1, 0) == 0
+    assert fetch(OTHER, 0) > 0 and partition.high_watermark == 0
+    assert fetch(OTHER, 1) == 0 and partition.high_watermark == 1
