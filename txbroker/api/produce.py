@@ -4,6 +4,7 @@ Behaviour: acks=0 gets no answer (an error closes the connection, which is how K
 the records; acks=all once every in-sync replica has them, or REQUEST_TIMED_OUT. Both wait for the sync that flush.messages asks for.
 Each partition fails or succeeds alone.
 Version notes: v0-v2 carry the old message sets, which the log converts; from v3 on exactly one v2 batch for each partition.
+Transactions cannot be ended here, so none is begun: INVALID_TXN_STATE for a transactional id or batch.
 zstd needs v7 (KIP-110). v13 names topics by id (KIP-516).
 """
 
@@ -43,6 +44,8 @@ INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to
 _MAGIC_POSITION = 16
 _CODEC_POSITION = 22  # the low byte of a v2 batch's attributes
 _ZSTD = 4
+_TRANSACTIONAL = 0x10
+_NO_TRANSACTIONS = "transactions are not served"
 
 
 class ProduceHandler:
@@ -60,6 +63,8 @@ class ProduceHandler:
         acks = request.acks
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
+        if request.transactional_id is not None:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
         version = context.api_version
         now_ms = self._now_ms()
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
@@ -130,6 +135,8 @@ class ProduceHandler:
             raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
         if version < ZSTD_VERSION and records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & 7 == _ZSTD:
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
+        if records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & _TRANSACTIONAL:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
         return records
 
 
