@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from txbroker.log.values import Origin, RejectedRecords
 from txbroker.wire import legacy
 from txbroker.wire.batch import LOG_APPEND_TIME, read_header, seal
 from txbroker.wire.compression import Codec
-from txbroker.wire.records import Record, build
+from txbroker.wire.records import RECORDS_MAX, Record, build
 
 HOUR = 3_600_000
 
@@ -169,6 +171,25 @@ def test_an_old_message_set_is_checked_too(tmp_path: Path) -> None:
     refused(log, memoryview(bytearray(keyless)), ErrorCode.INVALID_RECORD)
     refused(log, memoryview(bytearray(legacy.build([Record(0, NOW, b"k", b"v" * 2000)], magic=0))), ErrorCode.MESSAGE_TOO_LARGE)
     refused(log, memoryview(bytearray(keyless[:20])), ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_batch_of_more_records_than_its_bytes_or_anybody_can_hold_is_refused(tmp_path: Path, codec: Codec) -> None:
+    log = open_log(tmp_path, max_message_bytes=1 << 20)
+
+    def claiming(count: int, size: int) -> memoryview:
+        records = changed(batch(random.Random(1).randbytes(size), codec=codec), 23, struct.pack(">i", count - 1))
+        return changed(records, 57, struct.pack(">i", count))
+
+    refused(log, claiming(RECORDS_MAX + 1, 200_000), ErrorCode.MESSAGE_TOO_LARGE)  # upon which Java's producer splits it
+    refused(log, claiming(2**31 - 1, 10), ErrorCode.MESSAGE_TOO_LARGE)
+    refused(log, claiming(2000, 100), ErrorCode.INVALID_RECORD)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_the_densest_batch_that_a_client_makes_is_taken(tmp_path: Path, codec: Codec) -> None:
+    log = open_log(tmp_path)
+    assert log.append(batch(*[b""] * 20_000, key=None, codec=codec), leader_epoch=0, now_ms=NOW).last_offset == 19_999
 
 
 def test_a_write_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, batch, open_log, rows
+from txbroker.log import lookup
 from txbroker.log.log import Log
+from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
+from txbroker.wire.entries import read_records
+from txbroker.wire.records import Record
 
 
 def check(log: Log, timestamps: set[int]) -> None:
@@ -43,6 +48,13 @@ def test_by_timestamp(tmp_path_factory: pytest.TempPathFactory, batches: list[li
     assert (answer and answer[:2]) == (expected if largest >= 0 else None)
     log.advance_start(min(start, log.log_end_offset))
     check(log, times)
+    left = [(row[1], row[0]) for row in rows(log)]
+    answer = log.offset_of_max_timestamp()
+    assert (answer and answer[:2]) == next((found for found in left if found[0] == max(left)[0] >= 0), None)
+    rest = [row for row in everything if row[0] >= log.log_start_offset and row[1] >= 0]
+    largest = max((row[1] for row in rest), default=-1)
+    answer = log.offset_of_max_timestamp()
+    assert (answer and answer[:2]) == next(((row[1], row[0]) for row in rest if row[1] == largest), None)
     log.close(NOW)
     check(open_log(path, log_start_offset=log.log_start_offset), times)
     check(open_log(path, log_start_offset=log.log_start_offset, clean=False), times)
@@ -60,3 +72,38 @@ def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert log.offset_for_timestamp(0) is None
     assert log.offset_of_max_timestamp() is None
+
+
+def test_the_largest_timestamp_is_one_that_can_be_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=150)
+    for timestamps in ((90, 50), (51, 20), (60, 10), (60, 61)):
+        append(log, b"a", b"b", timestamp=timestamps[0], step_ms=timestamps[1] - timestamps[0])
+    found = []
+    for start in range(9):
+        log.advance_start(start)
+        answer = log.offset_of_max_timestamp()
+        found.append(answer and answer[:2])
+    assert found == [(90, 0), *[(61, 7)] * 7, None]
+
+
+def test_a_lie_about_timestamps_is_believed_and_not_followed_through_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    append(log, b"honest", timestamp=NOW)
+    for _ in range(20):
+        lie = batch(b"a", b"b", timestamp=NOW, codec=Codec.GZIP)
+        lie[35:43] = (NOW + 60).to_bytes(8, "big")
+        batches_of.seal(lie, 0, len(lie))
+        log.append(lie, leader_epoch=0, now_ms=NOW)
+    append(log, b"late", timestamp=NOW + 70)
+    opened: list[int] = []
+
+    def counted(buffer: bytes, position: int, header: batches_of.BatchHeader, bytes_max: int) -> Iterator[Record]:
+        opened.append(header.base_offset)
+        return read_records(buffer, position, header, bytes_max)
+
+    monkeypatch.setattr(lookup, "read_records", counted)
+    assert log.offset_for_timestamp(NOW + 50) == (NOW + 60, 1, 0)
+    log.advance_start(2)
+    assert log.offset_for_timestamp(NOW + 50) == (NOW + 60, 3, 0)
+    assert opened == [1, 1, 3]
+    assert log.offset_for_timestamp(NOW + 65) == (NOW + 70, 41, 0)

@@ -345,8 +345,8 @@ class Log:
         return lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, unpacked_bytes_max(self.config))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp, the first of equals."""
-        return lookup.offset_of_max_timestamp(self.segments, unpacked_bytes_max(self.config))
+        """The record with the largest timestamp of those from the log's start on, the first of equals."""
+        return lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, unpacked_bytes_max(self.config))
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Where the largest epoch that is not above `epoch` ends (OffsetForLeaderEpoch)."""

@@ -15,10 +15,13 @@ from txbroker.log.values import Origin, RecordError, RejectedRecords
 from txbroker.wire.batch import CONTROL, LOG_APPEND_TIME, MAGIC_POSITION, BatchHeader, check_crc, read_header, stamp_append_time
 from txbroker.wire.conversion import to_v2
 from txbroker.wire.entries import size_of
-from txbroker.wire.records import Record, keys_present, read_records, recompress
+from txbroker.wire.records import RECORDS_MAX, Record, keys_present, read_records, recompress
 
 # Records that must be looked at may take this much memory, or four times max.message.bytes where that is more.
 _UNPACKED_BYTES_MIN = 64 << 20
+# Whoever reads the records must be able to trust their count, and a bomb must be as large as its work: every record has another offset
+# delta, so that no codec packs more than one or two of the smallest into a byte (zstd, the densest, comes to 1.9).
+_RECORDS_PER_BYTE_MAX = 4
 _RECORD_ERRORS_MAX = 1000  # as many are told of; a batch may hold a million records without a key
 
 
@@ -46,6 +49,8 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
         if (
             header.base_offset != 0
             or header.count != header.last_offset_delta + 1
+            or header.count > RECORDS_MAX
+            or header.count > size * _RECORDS_PER_BYTE_MAX
             or header.attributes & (CONTROL | LOG_APPEND_TIME)
             or (header.base_sequence < 0 <= header.producer_id)
         ):
@@ -92,6 +97,10 @@ def _not_a_clients(header: BatchHeader) -> BrokerError:
         problem = f"its base offset is {header.base_offset} and not 0"
     elif header.count != header.last_offset_delta + 1:
         problem = f"it counts {header.count} records and its last offset delta is {header.last_offset_delta}"
+    elif header.count > RECORDS_MAX:
+        code, problem = ErrorCode.MESSAGE_TOO_LARGE, f"it has {header.count} records, {RECORDS_MAX} are allowed"
+    elif header.count > header.size * _RECORDS_PER_BYTE_MAX:
+        problem = f"it counts {header.count} records in {header.size} bytes"
     elif header.attributes & CONTROL:
         problem = "clients may not write control batches"
     elif header.attributes & LOG_APPEND_TIME:
