@@ -172,6 +172,20 @@ def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str,
     assert values(open_log(tmp_path))[-1] == b"more"
 
 
+@pytest.mark.parametrize("damage", ["missing", "torn"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_what_can_be_seen_of_an_index_is_mended_while_loading(tmp_path: Path, damage: str, suffix: str) -> None:
+    log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
+    fill(log, 40)
+    log.close(NOW)
+    path = tmp_path / f"{log.segments[1].base_offset:020d}{suffix}"
+    content = path.read_bytes()
+    assert content
+    DAMAGE[damage](path)
+    open_log(tmp_path, index_interval_bytes=100)
+    assert path.read_bytes() == content
+
+
 def test_transaction_index(tmp_path: Path) -> None:
     path = tmp_path / "x.txnindex"
     index = TxnIndex(OsDisk(), str(path))

@@ -368,6 +368,9 @@ def test_a_control_batch_that_is_no_marker_does_no_harm(tmp_path: Path) -> None:
     assert log.last_stable_offset(2) == 0
     short = batch(b"", key=b"\0", producer_id=ID, producer_epoch=0, transactional=True, control=True, base_offset=2)
     log.append_replicated(short, now_ms=NOW)
+    nonsense = batch(bytes(6), key=b"\xff\xff\0\1", producer_id=ID, producer_epoch=0, transactional=True, control=True)
+    with pytest.raises(CorruptRecords):
+        log.append(nonsense, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log = open_log(tmp_path, clean=False)
     assert log.log_end_offset == 3
     assert log.last_stable_offset(3) == 0

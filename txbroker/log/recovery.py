@@ -97,6 +97,7 @@ class Loader:
         if self._producers_end < log_end_offset:
             replay_range(self._producers, self._segments, self._producers_end, log_end_offset)
         for segment in self._segments:
+            segment.check_indexes()  # here in a worker, since it may take a while
             segment.forget_file()
         recovery_point = log_end_offset if self._clean else min(self._recovery_point, log_end_offset)
         return Loaded(

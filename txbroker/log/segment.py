@@ -9,9 +9,11 @@ from txbroker.errors import CorruptRecords
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Buffer, Disk, File
 from txbroker.log.files import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.offset_index import ENTRY as OFFSET_ENTRY
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from txbroker.log.places import Places
 from txbroker.log.scan import FIND_CHUNK_BYTES, LOOK_CHUNK_BYTES, Entry, Place, Walk, find
+from txbroker.log.time_index import ENTRY as TIME_ENTRY
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
 
@@ -112,6 +114,14 @@ class Segment:
             self.rebuild_indexes("an index file is damaged")
         elif self._time_index.count == 0 and self.first_timestamp >= 0:
             self.rebuild_indexes("the time index is empty")
+
+    def check_indexes(self) -> None:
+        """Make the indexes anew now, and not at their first use, if their files are missing or of impossible sizes."""
+        if self._offset_index is not None or not self.size:
+            return
+        offset_bytes, time_bytes = self._disk.size(self.path(OFFSET_INDEX)), self._disk.size(self.path(TIME_INDEX))
+        if offset_bytes is None or not time_bytes or offset_bytes % OFFSET_ENTRY.size or time_bytes % TIME_ENTRY.size:
+            self._open_indexes()
 
     def begin_indexes(self) -> None:
         """Empty indexes, to be filled by `note` and completed by `seal`."""
