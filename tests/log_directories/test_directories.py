@@ -21,6 +21,7 @@ from tests.log_directories.support import (
 )
 from txbroker.errors import ErrorCode, StartError, StorageError
 from txbroker.log.directories import one_by_one
+from txbroker.log.flush import FlushPlan
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
 
@@ -434,6 +435,23 @@ def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> No
     broker.worker.run()
     assert broker.watcher.failed == [(broker.paths[0], [T0])]
     assert flushed == []
+
+
+def test_work_that_fails_in_a_way_nobody_foresaw_takes_the_directory_offline_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    log = broker.create(T0)
+    append(log, b"one")
+    broker.worker.run()
+    monkeypatch.setattr(FlushPlan, "sync", lambda plan: [][0])
+    flushed: list[bool] = []
+    directories.flush(log, NOW, lambda: flushed.append(True))
+    broker.worker.run()
+    assert broker.watcher.failed == [(broker.paths[0], [T0])]
+    assert flushed == []
+    assert "list index out of range" in caplog.text
 
 
 def test_work_for_a_directory_that_failed_meanwhile_is_not_done(tmp_path: Path) -> None:

@@ -248,8 +248,9 @@ def test_as_many_move_at_once_as_there_are_directories(tmp_path: Path) -> None:
         append(directories_of_new, b"one")
     broker.worker.run()
     for topic_partition in logs:
-        there = directories.directory_of(topic_partition)
-        directories.move(topic_partition, next(path for path in broker.paths if path != there), NOW)
+        log = directories.get(topic_partition)
+        assert log is not None
+        directories.move(topic_partition, next(path for path in broker.paths if not log.directory.startswith(f"{path}/")), NOW)
     # Each of the moves that have begun waits for one job of a worker; the others are about the names of directories.
     assert sum(move.started for move in directories._moves._moves.values()) == 2
     broker.worker.run()

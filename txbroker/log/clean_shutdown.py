@@ -6,8 +6,4 @@ Kafka 3.9 writes `{"version":0,"brokerEpoch":-1}` (KIP-966), older brokers an em
 from __future__ import annotations
 
 FILE_NAME = ".kafka_cleanshutdown"
-
-
-def content(broker_epoch: int) -> bytes:
-    """What the file holds; `broker_epoch` is -1 unless a KRaft controller gave one."""
-    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+CONTENT = b'{"version":0,"brokerEpoch":-1}'  # an epoch is known only where a KRaft controller gives one

@@ -176,7 +176,7 @@ class LogDirectories:
         """Begin nothing more; before `close`."""
         self._moves.stop()
 
-    def close(self, now_ms: int, run_all: RunAll, *, broker_epoch: int = -1) -> None:
+    def close(self, now_ms: int, run_all: RunAll) -> None:
         """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
 
         Before `load` has succeeded it only unlocks.
@@ -196,15 +196,15 @@ class LogDirectories:
             )
         for directory in self._online():
             if self._loaded:
-                self._finish(directory, errors.get(directory.path), broker_epoch)
+                self._finish(directory, errors.get(directory.path))
             directory.unlock()
 
-    def _finish(self, directory: LogDirectory, error: StorageError | None, broker_epoch: int) -> None:
+    def _finish(self, directory: LogDirectory, error: StorageError | None) -> None:
         try:
             if error is not None:
                 raise error
             directory.write_checkpoints()
-            directory.mark_clean(broker_epoch)
+            directory.mark_clean()
         except StorageError as problem:
             logger.error("%s is not closed cleanly and will be recovered at the next start: %s", directory.path, problem)
 
@@ -274,11 +274,6 @@ class LogDirectories:
     def logs(self) -> dict[TopicPartition, Log]:
         """All logs in use."""
         return {topic_partition: home.logs[topic_partition] for topic_partition, home in self._homes.items()}
-
-    def directory_of(self, topic_partition: TopicPartition) -> str | None:
-        """The log directory that a partition is in."""
-        home = self._homes.get(topic_partition)
-        return None if home is None else home.path
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, *, is_new: bool, now_ms: int) -> Log:
         """Make the log of a partition that has none, in the directory with the fewest.

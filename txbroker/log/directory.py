@@ -69,7 +69,10 @@ class LogDirectory:
     # --- work that waits for this disk ---
 
     def _guarded_later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        """A `Later` whose StorageErrors take this directory offline. What lacked resources is done again, until it has them."""
+        """A `Later` whose errors take this directory offline: also those that nobody foresaw, lest what waits for them waits for ever.
+
+        What lacked resources is done again, until it has them.
+        """
         failures: list[StorageError] = []
 
         def guarded() -> None:
@@ -78,6 +81,9 @@ class LogDirectory:
                     work()
             except StorageError as error:
                 failures.append(error)
+            except Exception as error:
+                logger.exception("work in %s failed", self.path)
+                failures.append(StorageError(f"work in {self.path} failed: {error!r}"))
 
         def finished() -> None:
             if failures and isinstance(failures[0], OutOfResources):
@@ -133,9 +139,9 @@ class LogDirectory:
         self.log_start_offsets.write()
         self.high_watermarks.write()
 
-    def mark_clean(self, broker_epoch: int) -> None:
+    def mark_clean(self) -> None:
         """Say that all logs are closed whole. After everything else."""
-        self._disk.replace(f"{self.path}/{clean_shutdown.FILE_NAME}", clean_shutdown.content(broker_epoch))
+        self._disk.replace(f"{self.path}/{clean_shutdown.FILE_NAME}", clean_shutdown.CONTENT)
 
     def unlock(self) -> None:
         """Let others use it."""
