@@ -1,0 +1,77 @@
+"""Many raw connections at once, from one thread: what is sent, what comes back, and which of them the broker has closed."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tests.support.server import Server
+
+
+@dataclass
+class Peer:
+    """One connection. `received`: bytes so far; `closed`: by the broker."""
+
+    socket: socket.socket
+    port: int
+    unsent: memoryview
+    received: bytearray = field(default_factory=bytearray)
+    closed: bool = False
+
+    def frames(self) -> int:
+        """How many whole frames came."""
+        count = position = 0
+        while position + 4 <= len(self.received):
+            position += 4 + int.from_bytes(self.received[position : position + 4], "big")
+            count += position <= len(self.received)
+        return count
+
+
+def connect(server: Server, *, timeout_s: float = 10.0) -> socket.socket:
+    host, _, port = server.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout_s)
+
+
+def send_all(server: Server, each: Sequence[bytes], *, quiet_s: float = 0.3, wait_s: float = 10.0) -> list[Peer]:
+    """A connection for each of these bytes, all at once: their ends after nothing came for `quiet_s`. They are closed here."""
+    peers = []
+    with selectors.DefaultSelector() as selector:
+        for data in each:
+            opened = connect(server)
+            opened.setblocking(False)
+            peer = Peer(opened, opened.getsockname()[1], memoryview(data))
+            peers.append(peer)
+            selector.register(opened, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
+        deadline = time.monotonic() + wait_s
+        while selector.get_map() and time.monotonic() < deadline:
+            ready = selector.select(quiet_s)
+            if not ready:
+                break
+            for key, events in ready:
+                _serve(key.data, events, selector)
+    for peer in peers:
+        peer.socket.close()
+    return peers
+
+
+def _serve(peer: Peer, events: int, selector: selectors.BaseSelector) -> None:
+    try:
+        if events & selectors.EVENT_WRITE:
+            peer.unsent = peer.unsent[peer.socket.send(peer.unsent[: 1 << 18]) :]
+            if not peer.unsent:
+                selector.modify(peer.socket, selectors.EVENT_READ, peer)
+        if events & selectors.EVENT_READ:
+            data = peer.socket.recv(1 << 18)
+            peer.received += data
+            peer.closed = not data
+    except BlockingIOError:
+        return
+    except OSError:
+        peer.closed = True
+    if peer.closed:
+        with suppress(KeyError):
+            selector.unregister(peer.socket)
