@@ -111,8 +111,6 @@ def test_typed_access() -> None:
     assert config.double("log.cleaner.min.cleanable.ratio") == 0.5
     assert config.text("broker.rack") == config.optional_text("broker.rack") == "r1"
     assert config.optional_text("inter.broker.listener.name") is None
-    assert config.optional_int("zookeeper.connection.timeout.ms") is None
-    assert config.optional_int("num.partitions") == 1
     assert config.list("log.cleanup.policy") == ("compact", "delete")
     assert config.list("sasl.oauthbearer.expected.audience") == ()
 

@@ -16,6 +16,8 @@ from tests.groups.test_records import golden_log
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.groups.config import GroupConfig
 from txbroker.groups.coordinator import TOMBSTONES_A_BATCH, GroupCoordinator
+from txbroker.groups.expiry import expired
+from txbroker.groups.group import Group
 from txbroker.groups.records import GroupEntry, OffsetEntry, read
 from txbroker.groups.values import FetchedOffset, JoinAnswer, JoinGroup, MemberIdentity, OffsetCommit, SyncAnswer, SyncGroup
 from txbroker.names import TopicPartition
@@ -853,3 +855,22 @@ def test_writes_that_end_after_the_partition_is_gone():
     assert now(deleting) == (E.NONE, {B0: E.NONE})
     world.loaded()
     assert world.offsets() == {A0: 1}
+
+
+def test_a_group_that_cannot_be_looked_at_keeps_no_other_from_expiring(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    world = expiring()
+    now(world.commit({A0: 1}, "broken"))
+    now(world.commit({A0: 1}, "g"))
+
+    def failing(group: Group, *arguments: Any) -> list[TopicPartition]:
+        if group.group_id == "broken":
+            raise RuntimeError("a bug")
+        return expired(group, *arguments)
+
+    monkeypatch.setattr("txbroker.groups.coordinator.expired", failing)
+    days(world, 7.1)
+    assert world.state() == "Dead"
+    assert "group broken: its offsets could not expire" in caplog.text
+    monkeypatch.undo()
+    days(world, 0.2)
+    assert world.state("broken") == "Dead"

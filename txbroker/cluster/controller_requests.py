@@ -9,6 +9,7 @@ from typing import NamedTuple
 from txbroker.cluster.controller_context import ControllerContext, LiveBroker
 from txbroker.cluster.image import LEADER_DURING_DELETE
 from txbroker.cluster.node_data import PartitionState
+from txbroker.config.listeners import PROTOCOLS
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -29,7 +30,7 @@ ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReq
 
 EPOCH_DURING_DELETE = -2  # Kafka's LeaderAndIsr.EpochDuringDelete: whatever epoch the replica has, it stops
 NO_EPOCH = -1
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_PROTOCOL_NUMBERS = {name: number for number, name in enumerate(PROTOCOLS)}
 
 
 class Controlling(NamedTuple):
@@ -195,7 +196,7 @@ class RequestBatch:
 def _broker(broker_id: int, broker: LiveBroker) -> UpdateMetadataBroker:
     endpoints = [
         UpdateMetadataEndpoint(
-            port=e.port, host=e.host, listener=e.listener, security_protocol=SECURITY_PROTOCOLS.get(e.security_protocol, 0)
+            port=e.port, host=e.host, listener=e.listener, security_protocol=_PROTOCOL_NUMBERS.get(e.security_protocol, 0)
         )
         for e in broker.registration.endpoints
     ]

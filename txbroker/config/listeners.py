@@ -14,6 +14,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
 
+# In the order of the numbers that requests between brokers have for them (Kafka's SecurityProtocol).
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 

@@ -115,10 +115,6 @@ class BrokerConfig:
             return value
         raise _wrong_type(name, value, "a whole number")
 
-    def optional_int(self, name: str) -> builtins.int | None:
-        """The value of an INT, SHORT or LONG key, None when it is not set."""
-        return None if self.value(name) is None else self.int(name)
-
     def double(self, name: str) -> float:
         """The value of a DOUBLE key."""
         value = self.value(name)

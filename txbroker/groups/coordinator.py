@@ -20,7 +20,7 @@ from txbroker.groups.records import fits, group_key
 from txbroker.groups.shards import Held, Shard, Shards
 from txbroker.groups.states import GroupState
 from txbroker.groups.store import OffsetsStore, Pair
-from txbroker.groups.timers import Clock, DelayedCall, wall_clock_ms
+from txbroker.groups.timers import DelayedCall, wall_clock_ms
 from txbroker.groups.values import (
     UNKNOWN_MEMBER,
     CommittedOffset,
@@ -37,6 +37,7 @@ from txbroker.groups.values import (
 )
 from txbroker.groups.writer import Writer
 from txbroker.names import TopicPartition
+from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 
@@ -336,14 +337,20 @@ class GroupCoordinator:
 
     def _expire(self) -> None:
         """Offsets that were kept long enough go, and groups of which nothing is left."""
+        self.start()
         now_ms = self._now_ms()
         for held in self._shards:
-            partitions = expired(held.group, held.offsets, now_ms, self._config.offsets_retention_ms)
-            if partitions:
-                log.info("group %s: %d offsets expire", held.group.group_id, len(partitions))
-            if partitions or held.is_unused:
-                self._clean(held, partitions)
-        self.start()
+            try:
+                self._expire_group(held, now_ms)
+            except Exception:
+                log.exception("group %s: its offsets could not expire", held.group.group_id)
+
+    def _expire_group(self, held: Held, now_ms: int) -> None:
+        partitions = expired(held.group, held.offsets, now_ms, self._config.offsets_retention_ms)
+        if partitions:
+            log.info("group %s: %d offsets expire", held.group.group_id, len(partitions))
+        if partitions or held.is_unused:
+            self._clean(held, partitions)
 
 
 def _join_refused(request: JoinGroup, error: ErrorCode) -> Deferred[JoinAnswer]:

@@ -16,8 +16,9 @@ from txbroker.groups.group import Group
 from txbroker.groups.loader import LoadedPartition, load
 from txbroker.groups.offsets import GroupOffsets
 from txbroker.groups.store import OffsetsStore
-from txbroker.groups.timers import Clock, wall_clock_ms
+from txbroker.groups.timers import wall_clock_ms
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
+from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 

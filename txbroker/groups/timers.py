@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 
@@ -19,18 +21,11 @@ class DelayedCall(Protocol):
     def cancel(self) -> None: ...
 
 
-class Clock(Protocol):
-    """What IReactorTime promises, in a form that type checkers understand: a reactor, `task.Clock`, a simulated clock.
-
-    `seconds()` is the wall clock, as a reactor's is. `callLater` returns a DelayedCall.
-    """
-
-    def seconds(self) -> float: ...
-    def callLater(self, delay_s: float, call: Callable[..., Any], /, *arguments: object) -> Any: ...
-
-
 def wall_clock_ms(clock: Clock) -> int:
-    """The clock in milliseconds. Rounded, so that a call for a certain millisecond never finds itself a fraction before it."""
+    """The clock, which is the wall clock here as a reactor's is, in milliseconds.
+
+    Rounded, so that a call for a certain millisecond never finds itself a fraction before it.
+    """
     return round(clock.seconds() * 1000)
 
 

@@ -15,9 +15,10 @@ from txbroker.groups.records import group_key, group_value, offset_key, offset_v
 from txbroker.groups.shards import Held
 from txbroker.groups.states import GroupState
 from txbroker.groups.store import OffsetsStore, Pair
-from txbroker.groups.timers import Clock, Timers, wall_clock_ms
+from txbroker.groups.timers import Timers, wall_clock_ms
 from txbroker.groups.values import CommittedOffset
 from txbroker.names import TopicPartition
+from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 
