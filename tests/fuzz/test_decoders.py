@@ -1,0 +1,40 @@
+"""No bytes make a decoder raise what its callers do not expect."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.decoders import MESSAGES, OTHERS, SEEDS, decode_message, decode_other, example
+from tests.fuzz.frames import mutated, pick_from
+
+choices = st.binary(max_size=60)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.sampled_from(MESSAGES), st.integers(0, 3), choices)
+def test_messages(which: tuple[type, int], seed: int, data: bytes) -> None:
+    cls, version = which
+    good = example(cls, version, seed)
+    assert decode_message(cls, version, good)
+    decode_message(cls, version, mutated(good, pick_from(data)) if good else data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(MESSAGES), st.binary(max_size=200))
+def test_messages_of_no_meaning(which: tuple[type, int], data: bytes) -> None:
+    decode_message(*which, data)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@settings(max_examples=120, deadline=None)
+@given(choices, st.binary(max_size=100))
+def test_files_nodes_and_names(name: str, data: bytes, tail: bytes) -> None:
+    decode_other(name, tail)
+    decode_other(name, mutated(SEEDS.get(name, b"\0\0\0\x05" + tail), pick_from(data)))
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_the_seeds_are_what_they_say(name: str) -> None:
+    OTHERS[name][0](SEEDS[name])
