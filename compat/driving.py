@@ -37,6 +37,11 @@ def until(condition: Callable[[], T], what: str) -> T:
         time.sleep(0.05)
 
 
+def in_flight(idempotent: bool) -> int:
+    """Requests that a producer may have under way: without idempotence, one that is sent again would come after the next."""
+    return 5 if idempotent else 1
+
+
 class Member(ABC):
     """A consumer of a group that lives on."""
 
@@ -75,6 +80,15 @@ class Client:
 
     def partitions_with_leaders(self, topic: str) -> int:
         raise Unsupported("topics are not described")
+
+    def leaders_answer(self, topic: str, partitions: int) -> bool:
+        """Whether every leader knows that it is one. Kafka tells clients who leads before it has told all leaders."""
+        try:
+            return all(self.first_and_last(topic, partition) == (0, 0) for partition in range(partitions))
+        except Unsupported:
+            raise
+        except Exception:  # not the leader, or no such partition, in the client's words
+            return False
 
     def delete_topic(self, topic: str) -> None:
         raise Unsupported("topics are not deleted")
@@ -133,6 +147,7 @@ def _ready_topic(client: Client, topic: str, partitions: int | None = None, **co
             raise
         return  # the broker creates it when it is asked for
     until(lambda: client.partitions_with_leaders(topic) == wanted, f"{wanted} partitions with leaders")
+    until(lambda: client.leaders_answer(topic, wanted), f"{wanted} partitions whose leaders answer")
 
 
 def _topics(client: Client, topic: str) -> None:
@@ -200,7 +215,10 @@ def _until_shared(*members: Member) -> None:
         owned = [member.assignment() for member in members]
         return all(owned) and sum(map(len, owned)) == 4 and set().union(*owned) == {0, 1, 2, 3}
 
-    until(shared, f"{len(members)} members share four partitions")
+    try:
+        until(shared, f"{len(members)} members share four partitions")
+    except AssertionError as problem:
+        raise AssertionError(f"{problem}; they have {[sorted(member.assignment()) for member in members]}") from None
 
 
 def _offsets(client: Client, topic: str) -> None:

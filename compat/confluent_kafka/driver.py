@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     ResourceType,
 )
 
-from compat.driving import Client, Member, drive, until
+from compat.driving import Client, Member, drive, in_flight, until
 from compat.samples import Record
 
 _TIMEOUT_S = 30
@@ -47,7 +47,7 @@ class ConfluentKafka(Client):
 
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
         producer = Producer({"bootstrap.servers": self.address, "compression.type": codec, "acks": acks, "enable.idempotence": idempotent,
-                             "linger.ms": 10, "batch.num.messages": 50})
+                             "linger.ms": 10, "batch.num.messages": 50, "max.in.flight": in_flight(idempotent)})
         problems: list[Any] = []
 
         def delivered(error: Any, message: Any) -> None:

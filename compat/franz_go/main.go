@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -204,7 +205,7 @@ func (c *client) FirstAndLast(ctx context.Context, topic string, partition int32
 	if err != nil {
 		return 0, 0, err
 	}
-	return starts[topic][partition].Offset, ends[topic][partition].Offset, nil
+	return starts[topic][partition].Offset, ends[topic][partition].Offset, errors.Join(starts.Error(), ends.Error())
 }
 
 func (c *client) OffsetAt(ctx context.Context, topic string, partition int32, timestamp int64) (int64, error) {

@@ -158,9 +158,21 @@ func (d driver) readyTopic(ctx context.Context, topic string, partitions int, co
 	if err := d.CreateTopic(ctx, topic, partitions, all); err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	return until(ctx, "partitions with leaders", func() (bool, error) {
+	err := until(ctx, "partitions with leaders", func() (bool, error) {
 		found, err := d.PartitionsWithLeaders(ctx, topic)
 		return found == partitions, err
+	})
+	if err != nil {
+		return err
+	}
+	// Kafka tells clients who leads before it has told all leaders.
+	return until(ctx, "every leader answers", func() (bool, error) {
+		for partition := range int32(partitions) {
+			if _, _, err := d.FirstAndLast(ctx, topic, partition); err != nil {
+				return false, nil
+			}
+		}
+		return true, nil
 	})
 }
 

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
 from kafka.errors import UnknownTopicOrPartitionError
 
-from compat.driving import Client, Member, drive, until
+from compat.driving import Client, Member, drive, in_flight, until
 from compat.samples import Record
 
 
@@ -44,7 +44,7 @@ class KafkaPython(Client):
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
         producer = KafkaProducer(
             bootstrap_servers=self.address, compression_type=None if codec == "none" else codec, acks=acks if acks == "all" else int(acks),
-            enable_idempotence=idempotent, batch_size=4000, linger_ms=10)
+            enable_idempotence=idempotent, max_in_flight_requests_per_connection=in_flight(idempotent), batch_size=4000, linger_ms=10)
         futures = [producer.send(topic, r.value, r.key, list(r.headers), r.partition, r.timestamp) for r in records]
         for future in futures if acks != "0" else ():
             future.get(timeout=30)

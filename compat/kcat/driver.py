@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from compat.driving import Client, Unsupported, drive
+from compat.driving import Client, Unsupported, drive, in_flight
 from compat.samples import ANY_TIME, Record, sample_records
 
 # Neither is in a sample record.
@@ -51,7 +51,8 @@ class Kcat(Client):
         text = b"".join((r.key or b"") + _KEY_END + (r.value or b"") + _RECORD_END for r in records)
         headers = [option for name, value in records[0].headers for option in ("-H", f"{name}={(value or b'').decode()}")]
         self._run("-P", "-t", topic, "-p", "0", "-z", codec, "-D", _RECORD_END.decode(), "-K", _KEY_END.decode(), "-Z", *headers,
-                  "-X", f"acks={acks}", "-X", f"enable.idempotence={str(idempotent).lower()}", "-X", "batch.num.messages=50", stdin=text)
+                  "-X", f"acks={acks}", "-X", f"enable.idempotence={str(idempotent).lower()}", "-X", "batch.num.messages=50",
+                  "-X", f"max.in.flight={in_flight(idempotent)}", stdin=text)
 
     def read(self, topic: str, count: int) -> list[Record]:
         return _records(self._run("-C", "-t", topic, "-o", "beginning", "-e", "-X", "check.crcs=true", "-f", _FORMAT))

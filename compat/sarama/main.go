@@ -39,6 +39,7 @@ func config() *sarama.Config {
 	made.Consumer.Offsets.AutoCommit.Enable = false
 	made.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
 	made.Producer.Return.Successes = true
+	made.Net.MaxOpenRequests = 1 // what is sent again must not come after the next
 	made.Producer.Partitioner = sarama.NewManualPartitioner
 	return made
 }
@@ -91,10 +92,7 @@ func (c *client) Produce(_ context.Context, topic string, records []driving.Reco
 	settings.Producer.RequiredAcks = acks[how.Acks]
 	settings.Producer.Flush.Messages = 50
 	settings.Producer.Flush.Frequency = 5 * time.Millisecond
-	if how.Idempotent {
-		settings.Producer.Idempotent = true
-		settings.Net.MaxOpenRequests = 1
-	}
+	settings.Producer.Idempotent = how.Idempotent
 	producer, err := sarama.NewSyncProducer(c.address, settings)
 	if err != nil {
 		return err
