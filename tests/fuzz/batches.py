@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.fuzz.frames import Pick, mutated, one_of
 from tests.fuzz.frames import batches as samples
+from tests.wire.record_samples import batches
 from txbroker.errors import BrokerError
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import File, OsDisk, OsFile
@@ -105,7 +106,7 @@ def _bounded(data: bytes) -> bytes:
 
 def _read_batches(view: memoryview) -> int:
     count = 0
-    for position, header in batch.iterate(view):
+    for position, header in batches(view):
         batch.check_crc(view, position, header)
         found = list(records.read_records(view, position, header, BYTES_MAX))
         assert len(found) == header.count

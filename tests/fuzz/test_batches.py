@@ -17,7 +17,7 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.config import LogConfig
 from txbroker.log.validate import validate
 from txbroker.log.values import Origin
-from txbroker.wire import batch, conversion, legacy, records
+from txbroker.wire import batch, conversion, entries, legacy, records
 from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.records import Record, build
 
@@ -148,4 +148,4 @@ def test_a_batch_longer_than_its_bytes() -> None:
     data = bytearray(build([Record(0, NOW_MS, b"k", b"v")]))
     struct.pack_into(">i", data, 8, 2**31 - 1)
     assert refused(lambda: batch.read_header(data)) is ErrorCode.CORRUPT_MESSAGE
-    assert list(batch.iterate(data)) == []
+    assert list(entries.Scan(data)) == []

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from tests.wire.record_samples import batches
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.store import Pair
 from txbroker.wire import batch
@@ -44,7 +45,7 @@ class MemoryStore:
         self.ends[partition_index] += len(records)
 
     def put_log(self, partition_index: int, log: bytes) -> None:
-        for position, header in batch.iterate(log):
+        for position, header in batches(log):
             self.logs[partition_index].append(log[position : position + header.size])
             self.ends[partition_index] = header.last_offset + 1
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.wire.record_samples import batches
 from txbroker.errors import ProtocolError
 from txbroker.groups.effects import GroupRecord, MemberRecord
 from txbroker.groups.loader import LoadedPartition
 from txbroker.groups.records import GroupEntry, OffsetEntry, fits, group_key, group_value, offset_key, offset_value, read
 from txbroker.groups.values import CommittedOffset
 from txbroker.names import TopicPartition
-from txbroker.wire import batch
 from txbroker.wire.records import Record, read_records
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "groups"
@@ -28,7 +28,7 @@ def golden_log(partition: int) -> bytes:
 
 def golden_records(partition: int) -> list[Record]:
     log = golden_log(partition)
-    return [r for at, h in batch.iterate(log) if not h.control for r in read_records(log, at, h, 1 << 20)]
+    return [r for at, h in batches(log) if not h.control for r in read_records(log, at, h, 1 << 20)]
 
 
 @pytest.mark.parametrize(("partition", "count"), [(0, 7), (1, 15)])

@@ -15,9 +15,10 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from txbroker.errors import BrokerError
+from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.wire import batch, legacy, records
 from txbroker.wire.compression import Codec, compress
+from txbroker.wire.entries import Scan
 from txbroker.wire.records import Record
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
@@ -118,10 +119,20 @@ def allocations_below(limit: int) -> Iterator[None]:
     assert peak < limit, peak
 
 
+def batches(data: batch.Buffer) -> Iterator[tuple[int, batch.BatchHeader]]:
+    """The whole batches in `data` as (position, header), which holds nothing older; CorruptRecords on nonsense."""
+    scan = Scan(data)
+    for position, header in scan:
+        if not isinstance(header, batch.BatchHeader):
+            raise CorruptRecords(f"magic {header.magic}")
+        yield position, header
+    scan.raise_if_corrupt()
+
+
 def read_batches(data: bytes, bytes_max: int = PLENTY) -> list[Record]:
     """All records of the batches in `data`, CRCs checked."""
     found: list[Record] = []
-    for position, header in batch.iterate(data):
+    for position, header in batches(data):
         batch.check_crc(data, position, header)
         found += records.read_records(data, position, header, bytes_max)
     return found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.record_samples import fuzz, golden, golden_bytes, golden_entries, mutations, value_or_error
+from tests.wire.record_samples import batches, fuzz, golden, golden_bytes, golden_entries, mutations, value_or_error
 from txbroker.errors import CorruptRecords, ErrorCode
 from txbroker.wire import batch
 from txbroker.wire.batch import HEADER_SIZE, BatchHeader
@@ -48,7 +48,7 @@ def with_field(valid: bytes, name: str, value: int) -> bytes:
 def test_headers_are_what_kafka_s_dump_tool_says(name: str) -> None:
     data = golden_bytes(name)
     said = golden_entries(name)
-    found = list(batch.iterate(data))
+    found = list(batches(data))
     assert len(found) == len(said)
     for (position, header), entry in zip(found, said, strict=True):
         batch.check_crc(data, position, header)
@@ -151,36 +151,16 @@ def test_append_time_replaces_the_largest_timestamp_and_makes_the_crc_anew() -> 
     assert buffer[3 + HEADER_SIZE :] == VALID[HEADER_SIZE:]
 
 
-def test_iterate_yields_whole_batches_and_ends_at_a_torn_tail() -> None:
-    other = build([Record(43, 1, None, None)])
-    for end in range(len(other)):
-        assert [position for position, _ in batch.iterate(VALID + other[:end])] == [0]
-    assert [(p, h.base_offset) for p, h in batch.iterate(VALID + other)] == [(0, 40), (len(VALID), 43)]
-    assert list(batch.iterate(b"")) == []
-
-
-def test_iterate_raises_on_nonsense_after_a_good_batch() -> None:
-    found = batch.iterate(VALID + with_field(VALID, "length", -5))
-    next(found)
-    with pytest.raises(CorruptRecords):
-        next(found)
-    for magic in (1, 3):
-        with pytest.raises(CorruptRecords):
-            list(batch.iterate(with_field(VALID, "magic", magic)))
-        with pytest.raises(CorruptRecords):
-            list(batch.iterate(with_field(VALID, "magic", magic)[:-1]))
-
-
 def test_a_memory_map_can_be_walked_and_closed_again() -> None:
     with mmap.mmap(-1, 2 * len(VALID)) as mapped:
         mapped[:] = VALID * 2
         with memoryview(mapped) as view:
-            for position, header in batch.iterate(view):
+            for position, header in batches(view):
                 batch.check_crc(view, position, header)
 
 
 def walk(data: bytes) -> None:
-    for position, header in batch.iterate(data):
+    for position, header in batches(data):
         batch.check_crc(data, position, header)
 
 

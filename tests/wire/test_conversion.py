@@ -8,6 +8,7 @@ from tests.wire.record_samples import (
     PLENTY,
     as_golden,
     as_kept,
+    batches,
     client_records,
     fuzz,
     golden,
@@ -46,7 +47,7 @@ def down(data: bytes, magic: int, first_offset: int = 0) -> bytes:
 def test_a_client_s_message_set_becomes_one_batch(name: str) -> None:
     data = golden_bytes(name)
     converted = to_v2(data, bytes_max=PLENTY, base_offset=500, leader_epoch=4)
-    ((_, header),) = batch.iterate(converted)
+    ((_, header),) = batches(converted)
     assert (header.base_offset, header.last_offset, header.count, header.leader_epoch) == (500, 519, 20, 4)
     assert header.codec is legacy.read_header(data).codec
     magic = legacy.read_header(data).magic

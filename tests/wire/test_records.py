@@ -12,6 +12,7 @@ from tests.wire.record_samples import (
     PLENTY,
     allocations_below,
     as_golden,
+    batches,
     client_records,
     fuzz,
     golden,
@@ -39,7 +40,7 @@ every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.n
 @pytest.mark.parametrize("name", golden("kafka-3.9.1_v2_*"))
 def test_records_are_what_kafka_s_consumer_read(name: str) -> None:
     data = golden_bytes(name)
-    for (position, header), entry in zip(batch.iterate(data), golden_entries(name), strict=True):
+    for (position, header), entry in zip(batches(data), golden_entries(name), strict=True):
         records = list(read_records(data, position, header, PLENTY))
         if header.control:
             markers = [read_marker(record) for record in records]
@@ -86,7 +87,7 @@ def test_aiokafka_reads_what_is_built(codec: Codec) -> None:
 @pytest.mark.parametrize("name", ["kafka-3.9.1_v2_none", "kafka-3.9.1_v2_transactions"])
 def test_a_batch_built_again_is_kafka_s_to_the_byte(name: str) -> None:
     data = golden_bytes(name)
-    for position, header in batch.iterate(data):
+    for position, header in batches(data):
         if header.codec is not Codec.NONE:
             continue
         again = build(
@@ -354,7 +355,7 @@ def test_a_marker_is_read_as_it_was_built(committed: bool) -> None:
 def test_a_marker_is_kafka_s_to_the_byte() -> None:
     data = golden_bytes("kafka-3.9.1_v2_transactions")
     markers = 0
-    for position, header in batch.iterate(data):
+    for position, header in batches(data):
         if not header.control:
             continue
         (record,) = read_records(data, position, header, PLENTY)

@@ -16,7 +16,7 @@ Buffers are `bytes`, `bytearray` or `memoryview` (of an mmap, too); only `stampâ
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords
@@ -167,17 +167,6 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + header.size])
     if crc != header.crc:
         raise CorruptRecords(f"a record batch at {position} has CRC {header.crc:#x} where its bytes give {crc:#x}")
-
-
-def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """The whole batches of a buffer as (position, header); a torn tail ends it, nonsense raises CorruptRecords."""
-    position, end = 0, len(buffer)
-    while end - position >= HEADER_SIZE:
-        size = _INT32.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
-        if size > end - position and buffer[position + MAGIC_POSITION] == 2:
-            return
-        yield position, read_header(buffer, position)
-        position += size
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
