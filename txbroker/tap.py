@@ -271,13 +271,12 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         else:
             run()
 
-    threads = config.int("num.recovery.threads.per.data.dir")
     return World(
         reactor=reactor,
         disk=OsDisk(),
         in_worker=partial(deferToThreadPool, reactor, reactor.getThreadPool()),
         later=later,
-        run_all=lambda jobs, *, at_once=None: _run_all(jobs, at_once or threads),
+        run_all=lambda jobs, *, at_once=None: _run_all(jobs, at_once or config.int("num.recovery.threads.per.data.dir")),
         open_tree=lambda path: open_sqlite_tree(path, worker=_workers(reactor, "tree", TREE_THREADS)),
         now_ms=lambda: time.time_ns() // 1_000_000,
         random=Random(os.urandom(16)),

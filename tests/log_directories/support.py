@@ -172,7 +172,15 @@ class Watcher:
 class Broker:
     """Log directories with all around them; `root` holds the directories a, b, …"""
 
-    def __init__(self, root: Path, count: int = 1, *, disk: FaultyDisk | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        count: int = 1,
+        *,
+        disk: FaultyDisk | None = None,
+        producer_id_expiration_ms: Callable[[], int] = lambda: 10**9,
+        **config: Any,
+    ) -> None:
         self.root = root
         self.paths = [f"{root}/{name}" for name in "abcd"[:count]]
         self.disk = disk or FaultyDisk()
@@ -182,7 +190,12 @@ class Broker:
         self.progress: list[tuple[str, int, int]] = []
         numbers = itertools.count(1)
         self.directories = LogDirectories(
-            self.disk, self.worker, lambda: f"{next(numbers):032x}", self.paths, config_for=lambda topic: self.config
+            self.disk,
+            self.worker,
+            lambda: f"{next(numbers):032x}",
+            self.paths,
+            config_for=lambda topic: self.config,
+            producer_id_expiration_ms=producer_id_expiration_ms,
         )
         self.directories.wire(self.watcher)
 

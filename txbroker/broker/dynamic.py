@@ -18,11 +18,18 @@ class DynamicConfigs:
         self._default: Mapping[str, str] = {}
         self._reconfigure: Callable[[str], None] = lambda topic: None
         self._topics: Callable[[], Iterable[str]] = tuple
+        self._broker_changed: Callable[[], None] = lambda: None
 
-    def wire(self, reconfigure: Callable[[str], None], topics: Callable[[], Iterable[str]]) -> None:
-        """From now on there are logs: `reconfigure` gives those of a topic its settings anew, `topics` names all that have logs."""
+    def wire(
+        self, reconfigure: Callable[[str], None], topics: Callable[[], Iterable[str]], broker_changed: Callable[[], None]
+    ) -> None:
+        """From now on there are logs: `reconfigure` gives those of a topic its settings anew, `topics` names all that have logs.
+
+        `broker_changed` takes over what else may change; whoever asks the configuration at each use need not be told.
+        """
         self._reconfigure = reconfigure
         self._topics = topics
+        self._broker_changed = broker_changed
 
     def __call__(self, entity: Entity, properties: Mapping[str, str]) -> None:
         """A configuration in the tree is another one now."""
@@ -34,5 +41,6 @@ class DynamicConfigs:
         else:
             self._broker = properties
         self._config.set_dynamic(self._broker, self._default)
+        self._broker_changed()
         for topic in self._topics():
             self._reconfigure(topic)

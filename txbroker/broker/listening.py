@@ -50,6 +50,11 @@ class Listening:
         for listener in self._ports.values():
             listener.startReading()  # type: ignore[no-untyped-call]
 
+    def reconfigure(self) -> None:
+        """Take over the limits of connections that are configured now."""
+        now = settings.limits(self._config)
+        self._hub.quotas.change(now.connections_max, now.connections_per_ip_max, now.connections_per_ip_overrides)
+
     async def close(self) -> None:
         """Close the ports, let connections take their last answers, and close them."""
         for listener in self._ports.values():

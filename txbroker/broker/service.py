@@ -102,7 +102,9 @@ class Broker:
 
         listening = Listening(config, world, self._listeners)
         rooms = Rooms(world, config, identity, tree, directories, configs, listening.reached(), self._fatal)
-        dynamic.wire(directories.reconfigure, lambda: {partition.topic_partition.topic for partition in rooms.replicas})
+        dynamic.wire(
+            directories.reconfigure, lambda: {partition.topic_partition.topic for partition in rooms.replicas}, listening.reconfigure
+        )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.bind(lambda: Connection(rooms.registry))
         self.bound = listening.bound
@@ -124,7 +126,7 @@ class Broker:
             self.directories,
             config_for=self._log_config,
             random_below=world.random.randrange,
-            producer_id_expiration_ms=self._config.int("producer.id.expiration.ms"),
+            producer_id_expiration_ms=lambda: self._config.int("producer.id.expiration.ms"),
         )
         # Whatever happens next, what was opened is closed whole, and unlocked.
         self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.now_ms(), world.run_all)))

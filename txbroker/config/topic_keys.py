@@ -61,7 +61,7 @@ TOPIC_KEYS: Mapping[str, Key] = by_name((
     Key("min.insync.replicas", Type.INT, 1, Importance.MEDIUM,
         "How many replicas must have a record before a produce with acks=all succeeds.", at_least(1)),
     Key("preallocate", Type.BOOLEAN, False, Importance.MEDIUM,
-        "Whether a new segment file gets its full size at once."),
+        "Whether a new segment file gets its full size at once; files grow as they are written here.", effective=False),
     Key("remote.log.copy.disable", Type.BOOLEAN, False, Importance.MEDIUM,
         "Whether copying to remote storage is off.", effective=False),
     Key("remote.log.delete.on.disable", Type.BOOLEAN, False, Importance.MEDIUM,

@@ -17,7 +17,7 @@ from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StartError, 
 from txbroker.log import copies, meta_properties
 from txbroker.log.config import LogConfig
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
-from txbroker.log.directory import Copy, LogDirectory
+from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
 from txbroker.log.directory_names import Fate, with_fate
 from txbroker.log.disk import Disk
 from txbroker.log.held_later import HeldLater
@@ -76,7 +76,7 @@ class LogDirectories:
         *,
         config_for: Callable[[str], LogConfig],
         random_below: Callable[[int], int] = no_jitter,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producer_id_expiration_ms: Callable[[], int] = lambda: PRODUCER_ID_EXPIRATION_MS,
     ) -> None:
         """`paths`: absolute. `config_for`: the settings of a topic. `unique_id`: 32 hexadecimal digits, new at each call.
 
@@ -128,7 +128,7 @@ class LogDirectories:
 
         StartError when a partition is in two directories, or when none is left to serve.
         """
-        settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms, now_ms)
+        settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms(), now_ms)
         loadings = [Loading(directory, self._disk, settings, progress) for directory in self._online()]
         for loading in loadings:
             loading.find()
@@ -305,7 +305,7 @@ class LogDirectories:
             now_ms=now_ms,
             later=later,
             random_below=self._random_below,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            producer_id_expiration_ms=self._producer_id_expiration_ms(),
         )
         if topic_id != NULL_TOPIC_ID:
             log.assign_topic_id(topic_id)
@@ -357,6 +357,7 @@ class LogDirectories:
             plan = log.flush_plan()
         except StorageError as error:
             self._fail(home, error)
+            home.later(AGAIN_MS, _nothing, partial(self.flush, log, now_ms, done))  # not if it is offline now
             return
         if plan is None:
             if done is not None:
@@ -444,7 +445,13 @@ class LogDirectories:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget silent idempotent producers; how many (producer.id.expiration.check.interval.ms)."""
-        return self._for_each_log(lambda _, log: log.expire_producers(now_ms))
+        expiration_ms = self._producer_id_expiration_ms()
+
+        def expire(_: TopicPartition, log: Log) -> int:
+            log.producers.expiration_ms = expiration_ms
+            return log.expire_producers(now_ms)
+
+        return self._for_each_log(expire)
 
     def flush_due(self, now_ms: int) -> None:
         """Flush, in workers, the logs whose flush.ms have passed (log.flush.scheduler.interval.ms)."""
@@ -500,3 +507,7 @@ class LogDirectories:
                 self._fail(directory, error)
                 described.append(describe_offline(directory))
         return described
+
+
+def _nothing() -> None:
+    """No work, only time."""

@@ -32,6 +32,13 @@ class ConnectionQuotas:
         self._waited = False  # since the last report
         self.count = 0
 
+    def change(self, connections_max: int, per_ip_max: int, overrides: Mapping[str, int]) -> None:
+        """Other limits from now on. Connections that are too many now stay."""
+        self._connections_max = connections_max
+        self._per_ip_max = per_ip_max
+        self._overrides = overrides
+        self.look_again()
+
     @property
     def room(self) -> int:
         """How many connections more may be accepted now."""

@@ -1,0 +1,38 @@
+"""Configurations that change while the broker runs reach those who use them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tests.config.configs import broker_config
+from txbroker.broker.dynamic import DynamicConfigs
+from txbroker.broker.listening import Listening
+from txbroker.cluster.paths import ALL_BROKERS, broker_entity, topic_entity
+from txbroker.config.listeners import parse_listeners
+
+
+def test_who_is_told_of_what() -> None:
+    config = broker_config()
+    dynamic = DynamicConfigs(config)
+    dynamic(ALL_BROKERS, {"max.connections": "5"})
+    told: list[str] = []
+    dynamic.wire(told.append, lambda: ["t", "u"], lambda: told.append(f"connections {config.int('max.connections')}"))
+    assert config.int("max.connections") == 5 and told == []
+    dynamic(broker_entity(1), {"max.connections": "7"})
+    assert told == ["connections 7", "t", "u"]
+    told.clear()
+    dynamic(topic_entity("u"), {})
+    assert told == ["u"]
+
+
+def test_limits_of_connections_are_those_of_now() -> None:
+    config = broker_config("max.connections=5\nmax.connections.per.ip=1")
+    world: Any = SimpleNamespace(reactor=None, in_worker=None)
+    listening = Listening(config, world, parse_listeners(config))
+    quotas = listening._hub.quotas
+    quotas.add("10.0.0.1")
+    config.set_dynamic({"max.connections": "3", "max.connections.per.ip.overrides": "10.0.0.1:2"}, {})
+    assert (quotas.room, quotas.allows("10.0.0.1")) == (4, False)
+    listening.reconfigure()
+    assert (quotas.room, quotas.allows("10.0.0.1")) == (2, True)
