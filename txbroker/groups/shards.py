@@ -134,7 +134,7 @@ class Shards:
         shard = self._shards.pop(index, None)
         if shard is None:
             return
-        log.info("%s-%d: no longer coordinator, %d groups go", OFFSETS_TOPIC, index, len(shard.groups))
+        log.log(_level(shard.groups), "%s-%d: no longer coordinator, %d groups go", OFFSETS_TOPIC, index, len(shard.groups))
         for held in list(shard.groups.values()):
             self._held.pop(held.group.group_id, None)
             held.group.die(ErrorCode.NOT_COORDINATOR)
@@ -154,7 +154,7 @@ class Shards:
         return held
 
     def _begin_loading(self, shard: Shard) -> None:
-        log.info("%s-%d: reading groups and offsets", OFFSETS_TOPIC, shard.index)
+        log.debug("%s-%d: reading groups and offsets", OFFSETS_TOPIC, shard.index)
         loading = Deferred.fromCoroutine(load(self._store, shard.index, self._pause))
         shard.loading = loading.addCallback(self._activate, shard).addErrback(self._load_failed, shard)
 
@@ -173,8 +173,8 @@ class Shards:
             offsets_here = loaded.offsets.get(group.group_id)
             self._hold(shard, group, GroupOffsets() if offsets_here is None else offsets_here)
         shard.state = ShardState.ACTIVE
-        log.info("%s-%d: coordinating %d groups (%d records read, %d passed over)",
-                 OFFSETS_TOPIC, shard.index, len(shard.groups), loaded.record_count, loaded.skipped_count)
+        log.log(_level(loaded.record_count), "%s-%d: coordinating %d groups (%d records read, %d passed over)",
+                OFFSETS_TOPIC, shard.index, len(shard.groups), loaded.record_count, loaded.skipped_count)
         self._loaded(shard)
         self._end_waiting(shard)
 
@@ -190,3 +190,8 @@ class Shards:
         waiting, shard.waiting = shard.waiting, []
         for done in waiting:
             done.callback(None)
+
+
+def _level(something: object) -> int:
+    """What is said of each of fifty partitions is worth a line only where there is something in it."""
+    return logging.INFO if something else logging.DEBUG
