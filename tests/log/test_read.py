@@ -9,7 +9,10 @@ import pytest
 from tests.log.support import NOW, Worker, append, batch, fill, open_log, values
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log import Log
+from txbroker.wire import legacy
 from txbroker.wire.batch import read_header
+from txbroker.wire.entries import SIZE_MIN
+from txbroker.wire.records import Record
 
 
 def layout(log: Log) -> list[tuple[int, int, int, int, int]]:
@@ -127,3 +130,14 @@ def test_places_that_are_remembered_are_forgotten_at_a_cut(tmp_path: Path) -> No
     append(log, b"y")
     assert read_header(log.read(401, 10, offset_end=402, whole_first_batch=True).region.read()).base_offset == 401
     assert values(log, 400) == [b"long" * 100, b"y"]
+
+
+def test_the_smallest_message_there_can_be_is_found_at_the_end_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for offset in range(3):
+        message = legacy.build([Record(offset, -1, None, None)], magic=0)
+        assert len(message) == SIZE_MIN
+        log.append_replicated(memoryview(bytearray(message)), now_ms=NOW)
+    log = open_log(tmp_path)
+    assert [log.read(offset, 1000, offset_end=3).region.position for offset in range(3)] == [0, 26, 52]
+    assert [place and place.position for place in map(log.segments[0].find, range(4))] == [0, 26, 52, None]

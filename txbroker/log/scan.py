@@ -43,8 +43,10 @@ def find(file: Source, position: int, end: int, offset: int) -> Place | None:
     CorruptRecords when what is found at a border is no entry.
     """
     unpack, start_bytes = _START.unpack_from, _START.size
-    while end - position >= start_bytes:
+    while end - position >= SIZE_MIN:
         chunk = file.pread(position, min(FIND_CHUNK_BYTES, end - position))
+        if position + len(chunk) == end:
+            chunk += b"\0"  # the smallest message, which may be the last, is a byte shorter than _START
         at, usable = 0, len(chunk) - start_bytes
         while at <= usable:
             base_offset, length, magic, delta = unpack(chunk, at)
