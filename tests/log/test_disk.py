@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from txbroker.errors import StorageError
+from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.disk import OsDisk
 from txbroker.log.region import EMPTY, Region
 
@@ -32,6 +32,22 @@ def test_a_file_grows_at_its_end(tmp_path: Path) -> None:
     del again
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
+
+
+def test_a_want_of_descriptors_says_nothing_of_the_disk(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    disk = OsDisk()
+    disk.write(f"{tmp_path}/f", b"here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        for opening in (disk.open, disk.read, disk.map, disk.names, disk.sync):
+            with pytest.raises(OutOfResources, match=f"{tmp_path}/f: Too many open files"):
+                opening(f"{tmp_path}/f")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with pytest.raises(StorageError) as error:
+        disk.open(f"{tmp_path}/missing/f")
+    assert not isinstance(error.value, OutOfResources)
 
 
 def test_a_short_write_is_undone(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from tests.log_directories.support import (
     TOPIC_ID,
     U0,
     Broker,
+    FaultyDisk,
     append,
     content,
     zero_watermark,
 )
-from txbroker.errors import ErrorCode, StartError, StorageError
+from txbroker.errors import ErrorCode, OutOfResources, StartError, StorageError
 from txbroker.log.directories import one_by_one
 from txbroker.log.flush import FlushPlan
 from txbroker.log.meta_properties import Identity
@@ -420,6 +421,38 @@ def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(tmp
     append(b, b"one")
     directories.fail(b, StorageError("gone too"))
     assert broker.watcher.all_failed == 1
+
+
+class ShortDisk(FaultyDisk):
+    """A disk for whose files there are no descriptors for a while."""
+
+    short = False
+
+    def _check(self, path: str) -> None:
+        if self.short:
+            raise OutOfResources(f"cannot open {path}: Too many open files")
+
+
+def test_a_want_of_descriptors_takes_no_directory_offline(tmp_path: Path) -> None:
+    disk = ShortDisk()
+    broker = Broker(tmp_path, disk=disk)
+    directories = broker.start()
+    log = broker.create(T0)
+    append(log, b"one")
+    broker.worker.run()
+    disk.short = True
+    with pytest.raises(StorageError):
+        broker.create(T1)
+    directories.fail(log, OutOfResources("cannot open a file: Too many open files"))
+    directories.checkpoint_recovery_points()
+    broker.worker.run()
+    assert broker.watcher.failed == []
+    disk.short = False
+    disk.replaced.clear()
+    broker.worker.wait(1000)
+    assert any("recovery-point" in path for path in disk.replaced), "what could not be done is done later"
+    append(broker.create(T1), b"two")
+    append(log, b"three")
 
 
 def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> None:

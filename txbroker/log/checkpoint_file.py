@@ -58,8 +58,8 @@ class CheckpointFile:
         return self._replace
 
     def _replace(self) -> None:
-        # When this fails the directory goes offline, and nobody writes the file again.
         with self._writing:
-            if self._written is not self._wanted:
-                self._written = self._wanted
-                self._disk.replace(self._path, self._written)
+            wanted = self._wanted
+            if self._written is not wanted:
+                self._disk.replace(self._path, wanted)
+                self._written = wanted
