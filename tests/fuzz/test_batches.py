@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.fuzz.batches import BYTES_MAX, NOW_MS, Logs, read_in_every_way, sealed, some_records
 from tests.fuzz.frames import pick_from
 from tests.fuzz.memory import peak_growth
+from tests.log.support import open_log
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.config import LogConfig
 from txbroker.log.validate import validate
@@ -142,6 +144,16 @@ def test_a_wrapper_of_millions_of_messages(magic: int) -> None:
     one = legacy.build([Record(0, NOW_MS, None, None)], magic=magic)
     wrapper = message(magic, Codec.GZIP, compress(Codec.GZIP, one * (48 * MIB // len(one))))
     assert refused(lambda: conversion.to_v2(wrapper, bytes_max=64 * MIB), growth_max=200 * MIB) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_marker_that_claims_millions_of_records(tmp_path: Path) -> None:
+    """A leader may send it, and a disk hold it: it is no marker, and the log can be opened."""
+    data = bytearray(build([Record(0, NOW_MS, b"\0\0\0\1", bytes(6))], producer_id=5, producer_epoch=0, transactional=True, control=True))
+    struct.pack_into(">i", data, 57, 2**31 - 1)
+    log = open_log(tmp_path)
+    log.append_replicated(memoryview(bytearray(sealed(bytes(data)))), now_ms=NOW_MS)
+    log.flush(NOW_MS)
+    assert open_log(tmp_path, clean=False).log_end_offset == 1
 
 
 def test_a_batch_longer_than_its_bytes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import BrokerError
 from txbroker.log.markers import read_marker
 from txbroker.log.producers import NO_PRODUCER_ID, ProducerStates
 from txbroker.log.segment import Segment
@@ -22,7 +22,7 @@ def replay_batch(producers: ProducerStates, buffer: Buffer, position: int, heade
         return None
     try:
         marker = read_marker(buffer, position, header)
-    except CorruptRecords:
+    except BrokerError:
         return None  # its CRC holds, so somebody wrote it like this: not ours to stop at
     return producers.end_transaction(marker, header.base_offset) if marker is not None else None
 

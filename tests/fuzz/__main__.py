@@ -1,0 +1,238 @@
+"""`python -m tests.fuzz`: guided fuzzing with atheris, for a bounded time.
+
+Each target runs in a process of its own, one after the other: frames through the real handlers of a whole broker, records through
+everything that reads them, and every decoder. libFuzzer looks for new ways through the code, and stops a target that hangs or that grows
+beyond its memory. What breaks one is kept in a file, and shown how to be run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.support.cache import CHECKOUT
+
+HANG_S = 20  # for one input; the largest takes a fraction of a second
+INPUT_BYTES_MAX = 16_384
+# What a target may have in memory, with libFuzzer's tables and corpus. A target that leaks gets there within a minute.
+MEMORY_MIB = {"frames": 700, "records": 500, "decoders": 600}
+SHARES = {"frames": 0.5, "records": 0.25, "decoders": 0.25}
+
+
+def main() -> int:
+    """Exit status 0 when nothing was found."""
+    assert __doc__
+    parser = argparse.ArgumentParser(prog="make fuzz ARGS=...", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seconds", type=int, default=90, help="for all targets together (%(default)s)")
+    parser.add_argument("--target", choices=SHARES, help="this one alone")
+    parser.add_argument("--seed", type=int, default=0, help="libFuzzer's; 0: another each time")
+    parser.add_argument("--input", type=Path, help="run a file that was kept through --target, and nothing else")
+    parser.add_argument("--corpus", type=Path, help="keep what was found interesting in this directory, for the next time")
+    arguments, rest = parser.parse_known_args()
+    if arguments.input is not None:
+        if arguments.target is None:
+            parser.error("--input needs --target")
+        _one_input(arguments.target)(arguments.input.read_bytes())
+        return 0
+    if rest[:1] == ["--inside"]:
+        _inside(arguments.target, rest[1:])
+    targets = [arguments.target] if arguments.target else list(SHARES)
+    total = sum(SHARES[target] for target in targets)
+    kept = Path(tempfile.mkdtemp(prefix="txbroker-fuzz-found-"))
+    failed = [target for target in targets if not _run(target, max(1, round(arguments.seconds * SHARES[target] / total)), arguments, kept)]
+    if not any(kept.iterdir()):
+        kept.rmdir()
+    return 1 if failed else 0
+
+
+def _run(target: str, seconds: int, arguments: argparse.Namespace, kept: Path) -> bool:
+    """Fuzz one target in a process of its own; whether nothing was found."""
+    print(f"== {target}, {seconds} s", flush=True)
+    corpus = Path(tempfile.mkdtemp(prefix=f"txbroker-fuzz-{target}-")) if arguments.corpus is None else arguments.corpus / target
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(_seeds(target)):
+        (corpus / f"seed-{number}").write_bytes(data)
+    command = [
+        sys.executable, "-m", "tests.fuzz", "--target", target, "--inside", str(corpus), f"-max_total_time={seconds}", f"-timeout={HANG_S}",
+        f"-rss_limit_mb={MEMORY_MIB[target]}", f"-max_len={INPUT_BYTES_MAX}", f"-seed={arguments.seed}", "-print_final_stats=1",
+        f"-artifact_prefix={kept}/{target}-", "-verbosity=1",
+    ]
+    started = time.monotonic()
+    ended = subprocess.run(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    if ended.returncode == 0:
+        print(f"   {_statistic(ended.stdout, 'number_of_executed_units')} inputs, at most "
+              f"{_statistic(ended.stdout, 'peak_rss_mb')} MiB in memory, nothing found ({time.monotonic() - started:.0f} s)", flush=True)
+        return True
+    print(ended.stdout[-6000:])
+    for path in kept.glob(f"{target}-*"):
+        print(f"FOUND: run it again with python -m tests.fuzz --target {target} --input {path}", flush=True)
+    return False
+
+
+def _statistic(output: str, name: str) -> str:
+    return next((line.split()[-1] for line in output.splitlines() if line.startswith(f"stat::{name}:")), "?")
+
+
+def _inside(target: str, arguments: list[str]) -> None:
+    """Never returns: libFuzzer ends the process."""
+    atheris: Any = importlib.import_module("atheris")  # of the extra "fuzz", and known to no type checker
+    with atheris.instrument_imports(include=["txbroker"]):
+        if target == "decoders":
+            _instrument_generated_code(atheris.instrument_func)
+        run = _one_input(target)
+    atheris.Setup([sys.argv[0], *arguments], run)
+    atheris.Fuzz()
+
+
+def _instrument_generated_code(instrument: Callable[[Any], Any]) -> None:
+    """Decoders are made on first use. It takes a while for each, so that only DECODERS of them are tried in one run."""
+    from txbroker.wire import decoders, source
+
+    vars(decoders)["compile_function"] = lambda *about: instrument(source.compile_function(*about))
+
+
+def _one_input(target: str) -> Callable[[bytes], None]:
+    """What is done with each input."""
+    return {"frames": _frames, "records": _records, "decoders": _decoders}[target]()
+
+
+# --- frames ---
+
+RAW, MADE, SPOILT = 0, 1, 2
+BROKER_LIFE = 3000  # inputs; then a new one, since topics and groups that inputs make add up
+
+
+def _frames() -> Callable[[bytes], None]:
+    """A few frames on one connection: bytes as they are, or requests that the bytes choose, whole or spoilt."""
+    from tests.fuzz import frames
+    from tests.fuzz.inprocess import InProcessBroker
+
+    broker = InProcessBroker()
+    count = 0
+
+    def run(data: bytes) -> None:
+        nonlocal broker, count
+        count += 1
+        if count % BROKER_LIFE == 0:
+            broker.close()
+            broker = InProcessBroker()
+        how = data[0] % 3 if data else RAW
+        if how == RAW:
+            broker.send([data[1 : 1 + 4096]])
+            return
+        pick = frames.pick_from(data[1:])
+        sent = []
+        for number in range(1 + pick(3)):
+            frame = frames.request_frame(*broker.served.choose(pick), number, pick)
+            sent.append(frames.mutated_frame(frame, pick) if how == SPOILT else frame)
+        broker.send(sent)
+
+    return run
+
+
+# --- records ---
+
+
+def _records() -> Callable[[bytes], None]:
+    """Records as they are, with a checksum that is right, or as the bytes choose; read in every way, and appended to logs."""
+    from tests.fuzz import batches, frames
+
+    logs = batches.Logs()
+    count = 0
+
+    def run(data: bytes) -> None:
+        nonlocal count
+        count += 1
+        how, rest = (data[0] % 3, data[1:]) if data else (RAW, b"")
+        made = batches.some_records(frames.pick_from(rest)) if how == SPOILT else batches.sealed(rest) if how == MADE else rest
+        batches.read_in_every_way(made)
+        logs.append(made)
+        if count % 1000 == 0:
+            logs.recover()
+
+    return run
+
+
+# --- decoders ---
+
+DECODERS = 50
+
+
+def _decoders() -> Callable[[bytes], None]:
+    """The first byte chooses a decoder, of messages one of some that the day of the year chooses, and the others are what it reads."""
+    from tests.fuzz.decoders import decode_message, decode_other
+
+    messages, names = _chosen_decoders()
+
+    def run(data: bytes) -> None:
+        which, rest = data[0] if data else 0, data[1:]
+        if which < len(messages):
+            cls, version = messages[which]
+            decode_message(cls, version, rest)
+        else:
+            decode_other(names[which % len(names)], rest)
+
+    return run
+
+
+def _chosen_decoders() -> tuple[list[Any], list[str]]:
+    from tests.fuzz.decoders import MESSAGES, OTHERS
+
+    return Random(time.localtime().tm_yday).sample(MESSAGES, DECODERS), list(OTHERS)
+
+
+# --- where to begin ---
+
+
+def _seeds(target: str) -> Iterator[bytes]:
+    random = Random(1)
+    makers: dict[str, Callable[[Random], Iterator[bytes]]] = {
+        "frames": _frame_seeds, "records": _record_seeds, "decoders": _decoder_seeds}
+    yield from makers[target](random)
+
+
+def _frame_seeds(random: Random) -> Iterator[bytes]:
+    from tests.fuzz import frames
+    from tests.fuzz.inprocess import InProcessBroker
+
+    broker = InProcessBroker()
+    for cls, version in broker.served.pairs:
+        yield bytes([RAW]) + frames.request_frame(cls, version, 1, random.randrange)
+    broker.close()
+    for how in (MADE, SPOILT):
+        for _ in range(100):
+            yield bytes([how]) + random.randbytes(random.randrange(20, 400))
+
+
+def _record_seeds(random: Random) -> Iterator[bytes]:
+    from tests.fuzz.frames import batches
+
+    for data in batches():
+        yield from (bytes([how]) + data for how in (RAW, MADE))
+    for _ in range(100):
+        yield bytes([SPOILT]) + random.randbytes(60)
+
+
+def _decoder_seeds(random: Random) -> Iterator[bytes]:
+    from tests.fuzz.decoders import SEEDS, example
+
+    messages, names = _chosen_decoders()
+    for which, (cls, version) in enumerate(messages):
+        for seed in range(3):
+            yield bytes([which]) + example(cls, version, seed)
+    first = -(-len(messages) // len(names)) * len(names)
+    for name, data in SEEDS.items():
+        yield bytes([first + names.index(name)]) + data
+
+
+if __name__ == "__main__":
+    sys.exit(main())
