@@ -137,10 +137,11 @@ def test_repeated_sigterm_is_no_error(start: Callable[..., Running]) -> None:
     assert (service.data / CLEAN).exists()
 
 
-def patched(text: str) -> tuple[str, ...]:
-    """`txbroker run` after some Python."""
-    script = f"import time, txbroker.log.directories as d\n{text}\nfrom txbroker.cli.main import main\nraise SystemExit(main())"
-    return (sys.executable, "-c", script, "run")
+def patched(text: str, host: Sequence[str] = RUN) -> tuple[str, ...]:
+    """A host after some Python."""
+    run = "from txbroker.cli.main import main; raise SystemExit(main())" if host is RUN else host[2]
+    script = f"import time, txbroker.log.directories as d, txbroker.tap as tap\n{text}\n{run}"
+    return (sys.executable, "-c", script, *host[3:])
 
 
 def test_a_second_ctrl_c_ends_it_at_once(start: Callable[..., Running]) -> None:
@@ -172,6 +173,15 @@ def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) ->
     sentence = "txbroker: the broker did not start, by a fault of its own (division by zero): the log says where\n"
     assert sentence in service.written
     assert "ZeroDivisionError" in service.written
+
+
+@HOSTS
+def test_a_broker_that_cannot_go_on(host: Sequence[str], start: Callable[..., Running]) -> None:
+    fails = "def started(self):\n  ready(self)\n  self._reactor.callLater(0.1, self._fail, 'no log directory is left')"
+    service = start(patched(f"ready = tap.BrokerService._started\n{fails}\ntap.BrokerService._started = started", host))
+    assert service.process.wait(20) == 1
+    assert re.search(r"(CRITICAL|critical\]) no log directory is left", service.written)
+    assert (service.data / CLEAN).exists(), "what can be closed is closed"
 
 
 def test_ignored_signals_stay_ignored(start: Callable[..., Running]) -> None:

@@ -59,6 +59,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Send all lines; CommandFailed at the first record that the broker does not take."""
+    if sys.stdin is None:
+        raise CommandFailed("standard input is closed; give lines to write, by a pipe or a file")
     lines = line_format(arguments.property)
     properties = {**clients.read_properties(arguments.config), **arguments.producer_property}
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
