@@ -40,7 +40,8 @@ def broker_with_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broke
 
 def try_to_start(server: BrokerProcess, **overrides: str) -> str:
     """What a start that must fail prints."""
-    settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(server.data), **{k.replace("_", "."): v for k, v in overrides.items()}}
+    keys = {name.replace("_", "."): value for name, value in overrides.items()}
+    settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(server.data), **keys}
     command = [sys.executable, "-m", "txbroker", "run"]
     for key, value in settings.items():
         command += ["--override", f"{key}={value}"]

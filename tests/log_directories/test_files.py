@@ -166,7 +166,7 @@ def test_two_files_together() -> None:
 
 
 def test_the_mark_of_a_clean_shutdown_is_kafkas() -> None:
-    assert clean_shutdown.CONTENT == (GOLDEN / ".kafka_cleanshutdown").read_bytes()
+    assert (GOLDEN / ".kafka_cleanshutdown").read_bytes() == clean_shutdown.CONTENT
 
 
 # Names of directories

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tracemalloc
 from random import Random
@@ -92,10 +93,8 @@ def test_a_changed_byte_gives_a_message_or_a_protocol_error(name: str) -> None:
         for _ in range(min(len(data), 25)):
             at = random.randrange(len(data))
             before, data[at] = data[at], random.choice([0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)])
-            try:
+            with contextlib.suppress(ProtocolError):
                 codec.decode(cls, version, data)
-            except ProtocolError:
-                pass
             data[at] = before
 
 

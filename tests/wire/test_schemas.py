@@ -71,7 +71,7 @@ def struct_of(kind: Kind) -> type[Struct] | None:
 def compare(cls: type[Struct], fields: list[dict[str, Any]], common: dict[str, Any], valid: VersionRange, flexible: VersionRange) -> int:
     ours = {f.name: f for f in resolve(cls)}
     checked = 0
-    order = [name for name in ours]
+    order = list(ours)
     last = -1
     for schema in fields:
         versions = overlap(parse_versions(schema["versions"]), valid)
