@@ -54,7 +54,7 @@ unit: $(VENV)/.installed-tests  ## the tests that need no process and no port
 
 lint: $(VENV)/.installed-tests  ## ruff, and mypy --strict
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy txbroker tests/support $(wildcard bench)
+	@$(BIN)/mypy txbroker tests/support $(wildcard bench compat)
 
 fuzz: $(VENV)/.installed-tests  ## mutated frames and batches, for a bounded time (ARGS=...)
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[fuzz]'

@@ -11,7 +11,7 @@ import kafka
 from compat.demo.failure import DemoFailed
 from compat.demo.source import Countdown, Source, Take
 
-_POLL_S = 0.5
+_POLL_S = 5.0  # a poll ends as soon as something comes
 _POLL_RECORDS = 2000
 
 

@@ -14,6 +14,9 @@ from kafka.errors import UnknownTopicOrPartitionError
 from compat.driving import Client, Member, drive, in_flight, until
 from compat.samples import Record
 
+# 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: few polls, and long ones.
+_POLL_MS = 2000
+
 
 class KafkaPython(Client):
     """kafka-python's own classes."""
@@ -72,7 +75,7 @@ class KafkaPython(Client):
         read: list[Record] = []
 
         def enough() -> bool:
-            read.extend(_records(consumer.poll(200, max_records=count - len(read))))
+            read.extend(_records(consumer.poll(_POLL_MS, max_records=count - len(read))))
             return len(read) >= count
 
         until(enough, f"{count} records")
@@ -146,7 +149,7 @@ class _Member(Member):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._read += _records(self._consumer.poll(100))
+            self._read += _records(self._consumer.poll(_POLL_MS))
             self._assigned = {tp.partition for tp in self._consumer.assignment()}
         self._consumer.close()
 

@@ -79,7 +79,8 @@ class GroupReader:
         self._consumer.partitions_for_topic(topic)
 
     def poll(self) -> list[Received]:
-        return [record for records in self._consumer.poll(timeout_ms=100).values() for record in received(records)]
+        # kafka-python 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: long polls.
+        return [record for records in self._consumer.poll(timeout_ms=1000).values() for record in received(records)]
 
     def assignment(self) -> set[int]:
         return {tp.partition for tp in self._consumer.assignment()}
