@@ -11,7 +11,8 @@ import kafka
 from compat.demo.failure import DemoFailed
 from compat.demo.source import Countdown, Source, Take
 
-_POLL_S = 5.0  # a poll ends as soon as something comes
+_POLL_S = 5.0  # these polls end as soon as something comes
+_CONSUME_S = 0.2  # this one waits for all that it was asked for
 _POLL_RECORDS = 2000
 
 
@@ -50,7 +51,7 @@ def read_with_confluent_kafka(source: Source, take: Take) -> None:
             consumer.assign([confluent_kafka.TopicPartition(source.topic, partition, 0) for partition in source.ends])
         countdown = Countdown(source, take)
         while countdown:
-            for message in consumer.consume(_POLL_RECORDS, _POLL_S):
+            for message in consumer.consume(_POLL_RECORDS, _CONSUME_S):
                 if message.error():
                     raise DemoFailed(f"confluent-kafka: {message.error()}")
                 partition, offset = message.partition(), message.offset()
