@@ -143,9 +143,10 @@ def _print(consumer: Any, texts: RecordFormat, max_messages: int | None, timeout
             count_max = POLL_RECORDS if max_messages is None else min(POLL_RECORDS, max_messages - printed)
             polled = [record for records in consumer.poll(wait_ms, max_records=count_max).values() for record in records]
             if polled:
+                # Counted first: who has read them may end this command at once.
+                printed += len(polled)
                 sys.stdout.buffer.write(b"".join(map(texts.text, polled)))
                 sys.stdout.buffer.flush()
-                printed += len(polled)
                 last_s = time.monotonic()
     finally:
         print(f"Processed a total of {printed} messages", file=sys.stderr)
