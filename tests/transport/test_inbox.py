@@ -131,16 +131,55 @@ def test_the_pool_keeps_no_giants_and_trims_what_nobody_takes() -> None:
     assert buffers.ready(1) is None
 
 
-def test_the_budget_is_served_in_order_and_never_deadlocks() -> None:
+def test_the_budget_is_served_in_order_and_somebody_always_goes_on() -> None:
     buffers = ReceiveBuffers(budget=100)
-    waiters = [Granted() for _ in range(4)]
-    assert buffers.reserve(99, waiters[0])
-    assert buffers.reserve(500, waiters[1]), "something was left"
-    assert not buffers.reserve(1, waiters[2])
-    assert not buffers.reserve(1, waiters[3])
-    buffers.release(99)
-    assert [waiter.times for waiter in waiters] == [0, 0, 0, 0]
-    buffers.forget(waiters[2])
-    buffers.release(500)
-    assert [waiter.times for waiter in waiters] == [0, 0, 0, 1]
-    assert buffers.reserved == 1
+    first, second, third, fourth = waiters = [Granted() for _ in range(4)]
+    assert buffers.reserve(60, first)
+    assert buffers.reserve(60, second), "something was left"
+    assert buffers.reserve(1, third), "nothing is left, but one goes on"
+    assert not buffers.reserve(1, first)
+    assert not buffers.reserve(1, fourth)
+    assert buffers.contended
+    assert buffers.reserve(500, third), "and on, until its frame is whole"
+    buffers.release(501, third)
+    assert [waiter.times for waiter in waiters] == [1, 0, 0, 0], "the next is the favourite"
+    assert buffers.reserve(70, first)
+    buffers.release(131, first)
+    assert [waiter.times for waiter in waiters] == [1, 0, 0, 1]
+    assert not buffers.contended
+    assert buffers.reserved == 61
+    assert buffers.reserve(100, second)
+    assert buffers.reserve(1, first)
+    assert not buffers.reserve(1, third)
+    buffers.forget(third)
+    buffers.release(160, second)
+    assert third.times == 0
+    assert buffers.reserved == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    frames=st.lists(st.integers(1, 3_000_000), min_size=1, max_size=6),
+    budget=st.integers(1, 2_000_000),
+    turns=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 700_000)), min_size=1, max_size=60),
+)
+def test_within_any_budget_every_frame_comes_to_its_end(frames: list[int], budget: int, turns: list[tuple[int, int]]) -> None:
+    buffers = ReceiveBuffers(budget)
+    inboxes = [Inbox(buffers, Granted()) for _ in frames]
+    streams = [memoryview(struct.pack(">i", size) + bytes([65 + n]) * size) for n, size in enumerate(frames)]
+    found: list[list[bytes]] = [[] for _ in frames]
+    chosen = iter(turns)
+    while any(map(len, streams)):
+        who, piece = next(chosen, (0, 1_000_000))
+        ready = [n for n, inbox in enumerate(inboxes) if len(streams[n]) and not inbox.starved]
+        assert ready, "all wait for each other"
+        n = ready[who % len(ready)]
+        count = inboxes[n].fill(feeding(streams[n], piece))
+        assert count
+        streams[n] = streams[n][count:]
+        found[n] += frames_of(inboxes[n])
+        growth = 4 * max(frames)
+        assert buffers.reserved <= budget + growth + max(frames) + 4
+    assert [[len(body) for body in bodies] for bodies in found] == [[size] for size in frames]
+    assert buffers.reserved == 0
+    assert not buffers.contended

@@ -15,6 +15,8 @@ from txbroker.wire.compression import Codec
 CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compression.codec is a number
 
+QUEUED_BYTES_MAX = 512 << 20  # where queued.max.request.bytes is not set
+
 _CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append"}
 _SAME = [field.name for field in dataclasses.fields(LogConfig) if field.name not in _CONVERTED]
 
@@ -46,7 +48,7 @@ def limits(config: BrokerConfig) -> Limits:
     """The transport's limits."""
     return Limits(
         request_bytes_max=config.int("socket.request.max.bytes"),
-        queued_request_bytes_max=config.int("queued.max.request.bytes"),
+        queued_request_bytes_max=_queued_bytes(config),
         connections_max=config.int("max.connections"),
         connections_per_ip_max=config.int("max.connections.per.ip"),
         connections_per_ip_overrides=connections_per_ip_overrides(config),
@@ -54,6 +56,14 @@ def limits(config: BrokerConfig) -> Limits:
         send_buffer_bytes=_socket_buffer(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_socket_buffer(config, "socket.receive.buffer.bytes"),
     )
+
+
+def _queued_bytes(config: BrokerConfig) -> int:
+    # Kafka's default is no limit, so that a few dozen clients which send large requests slowly, or stop within them, take all memory
+    # there is. A limit costs honest clients nothing: a thousand that send at once are served no slower within 512 MiB, or 64.
+    if "queued.max.request.bytes" not in config.static.values:
+        return max(QUEUED_BYTES_MAX, config.int("socket.request.max.bytes"))
+    return config.int("queued.max.request.bytes") if config.int("queued.max.request.bytes") > 0 else -1
 
 
 def _socket_buffer(config: BrokerConfig, name: str) -> int:

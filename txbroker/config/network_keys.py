@@ -52,7 +52,7 @@ KEYS = (
     Key("queued.max.requests", Type.INT, 500, Importance.HIGH,
         "How many requests may wait for a thread.", at_least(1), effective=False),
     Key("queued.max.request.bytes", Type.LONG, -1, Importance.MEDIUM,
-        "How many bytes of requests may wait, all connections together; -1 is no limit."),
+        "How many bytes of large requests may be in the making, all connections together; -1 is no limit. Unset, it is 512 MiB."),
     Key("request.timeout.ms", Type.INT, 30_000, Importance.HIGH,
         "How long to wait for another broker's answer.", at_least(1), effective=False),
     Key("max.request.partition.size.limit", Type.INT, 2000, Importance.MEDIUM,

@@ -22,9 +22,6 @@ RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
 SWEEPS_PER_IDLE_TIME = 8
 SWEEP_S_MAX = 5.0
 
-# While others wait for the receive budget, a large frame that makes no progress for this long is given up.
-STALLED_SWEEPS = 6
-
 # So many connections may have something to send when the one being served is done; beyond that, the first of them sends at
 # once: thousands that are woken together should not all wait for the last one's answer to be made.
 POSTPONED_MAX = 8
@@ -47,8 +44,8 @@ class Member(Protocol):
     def reap(self) -> None:
         """Nothing moved for connections.max.idle.ms."""
 
-    def give_up_stalled(self) -> None:
-        """Nothing moved for a while, and others wait for what a half-received frame may hold."""
+    def check_progress(self) -> None:
+        """Others wait for memory that a half-received frame may hold."""
 
     def loseConnection(self) -> None: ...
 
@@ -142,10 +139,9 @@ class Hub:
         idle_ticks = int(idle_ms / 1000 / self._sweep_s) if idle_ms > 0 else None
         contended = self.buffers.contended
         for member in tuple(self._members):
-            quiet = self.tick - member.active
-            if contended and quiet > STALLED_SWEEPS:
-                member.give_up_stalled()
-            elif idle_ticks is not None and quiet > idle_ticks:
+            if contended:
+                member.check_progress()
+            if idle_ticks is not None and self.tick - member.active > idle_ticks:
                 member.reap()
         self.quotas.look_again()
         self.quotas.report(log)

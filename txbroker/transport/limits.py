@@ -16,7 +16,7 @@ class Limits:
     """socket.request.max.bytes: a frame that announces more closes the connection."""
 
     queued_request_bytes_max: int = -1
-    """queued.max.request.bytes: large frames that are being received, all connections together."""
+    """queued.max.request.bytes: memory of large frames that are being received, all connections together."""
 
     connections_max: int = 2**31 - 1
     """max.connections: beyond it, accepting waits."""

@@ -66,14 +66,16 @@ class Waiter(Protocol):
 class ReceiveBuffers:
     """The shared buffer, the pool, and the budget for large frames of all connections of one reactor.
 
-    The budget counts what frames announce, so that a frame once begun can always be finished; it is granted while anything
-    is left of it, first come, first served (Kafka's SimpleMemoryPool does the same). Memory is only used as bytes arrive.
+    The budget counts the memory that frames in the making take up, not what they announce: whoever only announces holds up nobody. When it
+    is used up connections wait, first come, first served, but for one of them, the favourite: it gets whatever its frame needs, so that
+    somebody always comes to an end. All together hold no more than the budget, one step of growth, and the favourite's frame.
     """
 
     def __init__(self, budget: int = -1) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.reserved = 0
         self._budget = budget
+        self._favourite: Waiter | None = None
         self._waiting: deque[tuple[Waiter, int]] = deque()
         self._free: list[OwnedBuffer] = []
         self._free_bytes = 0
@@ -112,21 +114,35 @@ class ReceiveBuffers:
         return bool(self._waiting)
 
     def reserve(self, size: int, waiter: Waiter) -> bool:
-        """Count `size` bytes against the budget; False: wait for `granted`."""
-        if self._budget >= 0 and (self._waiting or self.reserved >= self._budget):
+        """Count `size` more bytes against the budget; False: wait for `granted`."""
+        if self.reserve_now(size, waiter):
+            return True
+        if self._favourite is not None:
             self._waiting.append((waiter, size))
+            return False
+        self._favourite = waiter
+        self.reserved += size
+        return True
+
+    def reserve_now(self, size: int, waiter: Waiter) -> bool:
+        """Count `size` more bytes if something of the budget is left; False: no, and nobody waits for it."""
+        if self._budget >= 0 and waiter is not self._favourite and (self._waiting or self.reserved >= self._budget):
             return False
         self.reserved += size
         return True
 
-    def release(self, size: int) -> None:
-        """Return a reservation; those that wait are served."""
+    def release(self, size: int, waiter: Waiter) -> None:
+        """Return what a connection has reserved, all of it; those that wait are served."""
         self.reserved -= size
-        while self._waiting and self.reserved < self._budget:
-            waiter, wanted = self._waiting.popleft()
+        if waiter is self._favourite:
+            self._favourite = None
+        while self._waiting and (self._favourite is None or self.reserved < self._budget):
+            first, wanted = self._waiting.popleft()
+            if self.reserved >= self._budget:
+                self._favourite = first
             self.reserved += wanted
-            waiter.granted()
+            first.granted()
 
     def forget(self, waiter: Waiter) -> None:
-        """A connection is gone; it does not wait any longer."""
+        """A connection does not wait any longer; what it has is still reserved."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not waiter)

@@ -24,6 +24,11 @@ FRAME_BYTES_MIN = 8
 # Replies up to this long, together, are joined and sent at once.
 SEND_JOINED_MAX = 64 * 1024
 
+# While others wait for the receive budget, a connection must get on with its large frame by this much between two sweeps; one that did not
+# for so many is given up.
+PROGRESS_BYTES_MIN = 64 * 1024
+STALLED_SWEEPS = 6
+
 _SIZE_BYTES = SIZE.size
 
 
@@ -48,6 +53,8 @@ class ServerTransport(tcp.Server):
         self._blocked = False
         self._warming = False
         self._dirty = False
+        self._held = 0  # of a large frame, when others last waited
+        self._stalled_sweeps = 0
         self.active = hub.tick
         self.session = _session(sock, client, server.name, sessionno)
         super().__init__(sock, protocol, client, server, sessionno, reactor)
@@ -178,7 +185,6 @@ class ServerTransport(tcp.Server):
 
     def granted(self) -> None:
         """The receive budget has room for the large frame that this connection is in."""
-        self._inbox.starved = False
         self._read_on()
 
     def _send(self) -> Exception | None:
@@ -255,9 +261,15 @@ class ServerTransport(tcp.Server):
             log.debug("closing the connection of %s: it is idle", self.session.connection_id)
             self.loseConnection()
 
-    def give_up_stalled(self) -> None:
-        """Close a connection that stopped in the middle of a large frame."""
-        if self._inbox.holds and not (self._blocked or self._inbox.starved):
+    def check_progress(self) -> None:
+        """Close a connection that has not gone on in the middle of a large frame for some sweeps."""
+        held, before = 0 if self._blocked else self._inbox.holding, self._held
+        self._held = held
+        if not held or not before <= held < before + PROGRESS_BYTES_MIN:
+            self._stalled_sweeps = 0
+            return
+        self._stalled_sweeps += 1
+        if self._stalled_sweeps > STALLED_SWEEPS:
             log.warning("closing the connection of %s: it stopped in the middle of a large request", self.session.connection_id)
             self.abortConnection()
 
