@@ -330,6 +330,7 @@ def test_aborted_transactions_and_foreign_records_are_passed_over(caplog):
         ({"session_timeout_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
         ({"protocols": ()}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"group_instance_id": "i" * 40_000}, E.INVALID_REQUEST),
+        ({"protocols": protocols("a", "b", "c", metadata=bytes(350_000))}, E.INVALID_REQUEST),
         ({"session_timeout_ms": 6_000}, E.MEMBER_ID_REQUIRED),
         ({"session_timeout_ms": 1_800_000}, E.MEMBER_ID_REQUIRED),
     ],

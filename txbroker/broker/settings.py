@@ -38,6 +38,7 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         session_timeout_max_ms=config.int("group.max.session.timeout.ms"),
         size_max=config.int("group.max.size"),
         initial_rebalance_delay_ms=config.int("group.initial.rebalance.delay.ms"),
+        member_metadata_max=config.int("message.max.bytes"),
         offset_metadata_max=config.int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.int("offsets.retention.minutes") * MINUTE_MS,
         offsets_retention_check_interval_ms=config.int("offsets.retention.check.interval.ms"),

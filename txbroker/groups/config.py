@@ -15,6 +15,7 @@ class GroupConfig:
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     size_max: int = 2_147_483_647  # group.max.size, in members
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
+    member_metadata_max: int = 1_048_588  # message.max.bytes; of one member, all protocols together: more could not be written in a record
     offset_metadata_max: int = 4_096  # offset.metadata.max.bytes, which Kafka counts in characters
     offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS  # offsets.retention.check.interval.ms

@@ -270,6 +270,8 @@ class GroupCoordinator:
         names = (request.client_id, request.client_host, request.group_instance_id, request.protocol_type)
         if not fits(*names, *(p.name for p in request.protocols)):
             return _join_refused(request, ErrorCode.INVALID_REQUEST)
+        if sum(len(p.metadata) for p in request.protocols) > self._config.member_metadata_max:
+            return _join_refused(request, ErrorCode.INVALID_REQUEST)
         answered: Deferred[JoinAnswer] = Deferred()
         held.group.join(request, answered.callback, self._now_ms())
         self._writer.perform(held)
