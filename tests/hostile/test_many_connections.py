@@ -32,7 +32,9 @@ class FewFiles(BrokerProcess):
 def few_files(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[FewFiles]:
     if request.config.getoption("--broker") != BrokerProcess.kind:
         pytest.skip("how many files Apache Kafka may have is not for this test to say")
-    server = FewFiles(server_directory / "few-files", {"connections.max.idle.ms": "8000"})  # it looks after its connections each second
+    # It looks after its connections each second; the whole flood fits into the backlog, so that none of it comes by and by.
+    overrides = {"connections.max.idle.ms": "8000", "socket.listen.backlog.size": str(2 * FLOOD)}
+    server = FewFiles(server_directory / "few-files", overrides)
     server.start()
     yield server
     server.close()
