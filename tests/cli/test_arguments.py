@@ -50,6 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["consume", *SERVER, "--topic", "a", "--partition", "0", "--group", "g"], "--group and --partition do not go together"),
         (["consume", *SERVER, "--topic", "a", "--partition", "0", "--offset", "3", "--from-beginning"], "do not go together"),
         (["consume", *SERVER, "--topic", "a", "--property", "print.key=yes"], "--property print.key is 'yes'; it must be true or false"),
+        (["consume", *SERVER, "--topic", "a", "--json", "--property", "print.key=true"], "--property and --json do not go together"),
         (["consume", *SERVER, "--topic", "a", "--isolation-level", "serializable"], "--isolation-level: invalid choice: 'serializable'"),
         (["dump-log"], "the following arguments are required: --files"),
         (["dump-log", "--files", "a.log,,b.log"], "--files names an empty path"),

@@ -123,10 +123,11 @@ class Future:
         self.is_done = False
         self.error: Exception | None = None
 
-    def get(self) -> None:
+    def get(self) -> object:
         self.is_done = True
         if self.error is not None:
             raise self.error
+        return self
 
 
 class Producer:
@@ -164,6 +165,17 @@ def test_sync_waits_for_each_record_even_an_empty_one() -> None:
     for i in range(3):
         sending.send(line(0), i)
         assert producer.futures[i].is_done
+
+
+def test_each_record_that_is_taken_is_told_of() -> None:
+    producer = Producer()
+    told: list[tuple[int, Any]] = []
+    sending = produce.Sending(producer, "a", 150, lambda number, record: told.append((number, record)))
+    for i in range(3):
+        sending.send(line(99), i)
+    assert told == [(0, producer.futures[0]), (1, producer.futures[1])]
+    sending.finish()
+    assert [number for number, _ in told] == [0, 1, 2]
 
 
 def test_the_first_line_that_is_not_taken_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +109,28 @@ def test_what_is_produced_is_consumed(broker: Server, name: str, tmp_path: Path)
     dumped, _ = run("dump-log", "--files", str(broker.partition_directory(name) / f"{0:020}.log"), "--print-data-log")
     assert "compresscodec: zstd" in dumped, "the flag goes before the file"
     assert dumped.count("\n| offset: ") == 4
+
+
+def test_json(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--json")
+
+    def objects(*argv: str, stdin: bytes = b"") -> list[dict[str, Any]]:
+        return [json.loads(line) for line in run(argv[0], *server, *argv[1:], stdin=stdin)[0].splitlines()]
+
+    assert objects("topics", "--create", "--topic", name) == [{"topic": name, "action": "created"}]
+    assert {"topic": name, "internal": False} in objects("topics", "--list")
+    written = objects("produce", "--topic", name, "--property", "parse.key=true", stdin=b"k\tv\n\xff\t\n")
+    assert [(row["line"], row["topic"], row["partition"], row["offset"]) for row in written] == [(1, name, 0, 0), (2, name, 0, 1)]
+    read = objects("consume", "--topic", name, "--from-beginning", "--max-messages", "2")
+    assert [row["timestamp"] for row in read] == [row["timestamp"] for row in written]
+    assert [(row["offset"], row["key"], row["value"]) for row in read] == [(0, "k", "v"), (1, {"base64": "/w=="}, "")]
+    altered = objects("topics", "--alter", "--topic", name, "--partitions", "2", "--config", "retention.ms=60000")
+    assert [row["action"] for row in altered] == ["altered", "altered"]
+    (described,) = objects("topics", "--describe", "--topic", name)
+    leader = described["partitions"][0]["leader"]
+    assert described["partitions"][1] == {"partition": 1, "leader": leader, "replicas": [leader], "isr": [leader]}
+    assert (described["partition_count"], described["configs"]) == (2, {"retention.ms": "60000"})
+    assert objects("topics", "--delete", "--topic", name) == [{"topic": name, "action": "deleted"}]
 
 
 def test_bytes_are_bytes(broker: Server, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.cli.printing import record_format
+from txbroker.cli.printing import json_line, record_format
 from txbroker.cli.progress import Progress, size_text
+from txbroker.cli.results import Column, Results
 from txbroker.cli.tables import table
-from txbroker.cli.topics import plain_description, terminal_description
+from txbroker.cli.topics import description, plain_description, terminal_description
 
 
 def record(**fields: Any) -> Any:
-    usual = {"timestamp_type": 0, "timestamp": 1700000000000, "partition": 2, "offset": 17, "headers": [], "key": b"k", "value": b"v"}
+    place = {"topic": "t", "partition": 2, "offset": 17}
+    usual = {**place, "timestamp_type": 0, "timestamp": 1700000000000, "headers": [], "key": b"k", "value": b"v"}
     return SimpleNamespace(**{**usual, **fields})
 
 
@@ -43,6 +46,42 @@ EVERYTHING = {f"print.{field}": "true" for field in ("timestamp", "partition", "
 )
 def test_records(properties: dict[str, str], fields: dict[str, Any], expected: bytes) -> None:
     assert record_format(properties).text(record(**fields)) == expected
+
+
+def test_records_as_json() -> None:
+    line = json_line(record(key=b"\xff\x00", value="line\nж".encode(), headers=[("a", b"1"), ("a", None), ("b", b"\x80")]))
+    assert line.endswith(b"}\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "topic": "t", "partition": 2, "offset": 17, "timestamp": 1700000000000, "timestamp_type": "CreateTime",
+        "headers": [{"key": "a", "value": "1"}, {"key": "a", "value": None}, {"key": "b", "value": {"base64": "gA=="}}],
+        "key": {"base64": "/wA="}, "value": "line\nж",
+    }  # fmt: skip
+    old = json.loads(json_line(record(timestamp_type=None, timestamp=-1, value=None, key=None)))
+    assert [old[key] for key in ("timestamp", "timestamp_type", "key", "value")] == [None] * 4
+
+
+COLUMNS = (Column("name", "NAME"), Column("brokers", "BROKERS"), Column("lag", "LAG"))
+ROWS = [{"name": "ж", "brokers": [1, 2], "lag": 0, "more": True}, {"name": "a longer one", "brokers": [], "lag": None, "more": False}]
+
+
+def test_rows_are_json_or_a_table_or_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    Results(True, 80).rows(COLUMNS, ROWS)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS, "all that is known, one object a line"
+    for width in (None, 80):
+        Results(False, width).rows(COLUMNS, ROWS)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split() for line in lines] == [["NAME", "BROKERS", "LAG"], ["ж", "1,2", "0"], ["a", "longer", "one", "-", "-"]]
+    Results(False, None).rows(COLUMNS, ROWS, lambda row: f"{row['name']}:{row['lag']}")
+    assert capsys.readouterr().out == "ж:0\na longer one:None\n"
+    Results(False, None).rows([Column("name", "NAME")], [{"name": "x" * 500}])
+    assert capsys.readouterr().out == f"NAME\n{'x' * 500}\n", "scripts get every row in one line"
+
+
+def test_what_was_done_is_a_sentence_or_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    Results(False, None).done("Created topic a.", topic="a", action="created")
+    Results(True, None).done("Created topic a.", topic="a", action="created")
+    assert capsys.readouterr().out == 'Created topic a.\n{"topic": "a", "action": "created"}\n'
 
 
 def test_a_table_that_fits() -> None:
@@ -74,7 +113,7 @@ CONFIGS = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
 
 
 def test_a_description_for_scripts_is_kafkas() -> None:
-    assert plain_description(TOPIC, CONFIGS) == [
+    assert plain_description(description(TOPIC, CONFIGS)) == [
         "Topic: orders\tTopicId: EpO3RpzYQYSrKRwyVfpQWQ\tPartitionCount: 2\tReplicationFactor: 2\t"
         "Configs: cleanup.policy=compact,delete,retention.ms=-1",
         "\tTopic: orders\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1,2",
@@ -84,7 +123,7 @@ def test_a_description_for_scripts_is_kafkas() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 120])
 def test_a_description_for_people_fits_the_terminal(width: int) -> None:
-    lines = terminal_description(TOPIC, CONFIGS, width)
+    lines = terminal_description(description(TOPIC, CONFIGS), width)
     assert all(len(line) <= width for line in lines)
     text = " ".join(lines)
     for part in ("Topic: orders", "PartitionCount: 2", "cleanup.policy=compact", "retention.ms=-1", "Leader", "none", "1,3"):

@@ -6,14 +6,14 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_bootstrap_server, add_properties, number
+from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
-from txbroker.cli.printing import RecordFormat, record_format
+from txbroker.cli.printing import json_line, record_format
 
 DESCRIPTION = """\
 Print the records of a topic as they come, from now on or --from-beginning. Ctrl-C ends it.
@@ -26,6 +26,9 @@ Properties of what is printed (--property), with their defaults:
   print.timestamp=false, print.partition=false, print.offset=false, print.headers=false, print.key=false, print.value=true
   key.separator (a tab) stands between these, line.separator (a line feed) after them, headers.separator (,) between headers
   null.literal=null     what stands for a key or value that is null
+
+With --json a line is an object: topic, partition, offset, timestamp, timestamp_type, headers, key, value. Keys and values are text where
+they are UTF-8, and otherwise {"base64": "…"}.
 """
 
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
@@ -36,7 +39,7 @@ POLL_RECORDS = 2000
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("consume", help="print the records of a topic", description=DESCRIPTION)
-    add_bootstrap_server(parser)
+    add_client(parser, "--consumer.config", client="consumer")
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
     parser.add_argument("--from-beginning", action="store_true", help="start at the oldest record, where --group has no offset yet")
     parser.add_argument("--partition", type=number(0), metavar="N", help="read this partition only, from the end or --offset")
@@ -49,7 +52,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--isolation-level", choices=ISOLATION_LEVELS, metavar="LEVEL", help=level_help)
     add_properties(parser, "--property", "what is printed, see above")
     add_properties(parser, "--consumer-property", "a setting of the consumer by its Java name, such as fetch.max.wait.ms=100")
-    parser.add_argument("--consumer.config", "--command-config", dest="config", metavar="FILE", help="a properties file for the consumer")
     parser.set_defaults(command=run)
 
 
@@ -71,13 +73,15 @@ def check(arguments: argparse.Namespace) -> None:
         raise BadUsage("--group and --partition do not go together: a group divides the partitions itself")
     if arguments.from_beginning and arguments.offset is not None:
         raise BadUsage("--from-beginning and --offset do not go together")
+    if arguments.json and arguments.property:
+        raise BadUsage("--property and --json do not go together: JSON has all of a record")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print records until told to end."""
     check(arguments)
-    texts = record_format(arguments.property)
-    properties = {**clients.read_properties(arguments.config), **arguments.consumer_property}
+    text = json_line if arguments.json else record_format(arguments.property).text
+    properties = {**clients.read_properties(arguments.command_config), **arguments.consumer_property}
     if arguments.group is not None:
         properties["group.id"] = arguments.group
     in_group = "group.id" in properties and arguments.partition is None
@@ -92,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     server = arguments.bootstrap_server
     with _sigterm_as_ctrl_c(), clients.connected("KafkaConsumer", server, properties, defaults=defaults, flags=flags) as consumer:
         _start(consumer, arguments)
-        _print(consumer, texts, arguments.max_messages, arguments.timeout_ms)
+        _print(consumer, text, arguments.max_messages, arguments.timeout_ms)
     return DONE
 
 
@@ -130,7 +134,7 @@ def _start(consumer: Any, arguments: argparse.Namespace) -> None:
         consumer.seek(wanted, start)
 
 
-def _print(consumer: Any, texts: RecordFormat, max_messages: int | None, timeout_ms: int | None) -> None:
+def _print(consumer: Any, text: Callable[[Any], bytes], max_messages: int | None, timeout_ms: int | None) -> None:
     """Print until there were `max_messages`, or none came for `timeout_ms`."""
     printed = 0
     last_s = time.monotonic()
@@ -145,7 +149,7 @@ def _print(consumer: Any, texts: RecordFormat, max_messages: int | None, timeout
             if polled:
                 # Counted first: who has read them may end this command at once.
                 printed += len(polled)
-                sys.stdout.buffer.write(b"".join(map(texts.text, polled)))
+                sys.stdout.buffer.write(b"".join(map(text, polled)))
                 sys.stdout.buffer.flush()
                 last_s = time.monotonic()
     finally:

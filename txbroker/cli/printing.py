@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from txbroker.cli.formats import from_properties
 
-_TIMESTAMP_TYPES = {0: b"CreateTime:%d", 1: b"LogAppendTime:%d"}
+_TYPE_NAMES = {0: "CreateTime", 1: "LogAppendTime"}
+_TIMESTAMPS = {number: f"{name}:%d".encode() for number, name in _TYPE_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class RecordFormat:
         """The text of a record of kafka-python, with its end."""
         parts = []
         if self.print_timestamp:
-            template = _TIMESTAMP_TYPES.get(record.timestamp_type)
+            template = _TIMESTAMPS.get(record.timestamp_type)
             parts.append(b"NO_TIMESTAMP" if template is None else template % record.timestamp)
         if self.print_partition:
             parts.append(b"Partition:%d" % record.partition)
@@ -47,6 +50,31 @@ class RecordFormat:
 
     def _or_null(self, data: bytes | None) -> bytes:
         return self.null_literal if data is None else data
+
+
+def json_line(record: Any) -> bytes:
+    """A record of kafka-python as a line with a JSON object, for --json. JSON is UTF-8, whatever the terminal has."""
+    row = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp if record.timestamp_type in _TYPE_NAMES else None,
+        "timestamp_type": _TYPE_NAMES.get(record.timestamp_type),
+        "headers": [{"key": key, "value": json_value(value)} for key, value in record.headers],
+        "key": json_value(record.key),
+        "value": json_value(record.value),
+    }
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def json_value(data: bytes | None) -> str | dict[str, str] | None:
+    """Bytes as JSON has them: text where they are UTF-8, otherwise an object with their base64."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def record_format(properties: Mapping[str, str]) -> RecordFormat:

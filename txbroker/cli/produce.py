@@ -8,14 +8,16 @@ import stat
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_bootstrap_server, add_properties, number
+from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, CommandFailed, no_topic
 from txbroker.cli.lines import Line, LineFormat, line_format
 from txbroker.cli.progress import Progress
+from txbroker.cli.results import Results, results
 
 DESCRIPTION = """\
 Write a record for each line of standard input. The topic is made if the broker makes topics by itself (auto.create.topics.enable).
@@ -28,6 +30,8 @@ Properties of lines (--property), with their defaults:
   parse.headers=false   headers come first, before headers.delimiter (a tab): a:1,b:2 with headers.separator , and headers.key.separator :
   null.marker           a key or value that is this text is null
   ignore.error=false    a line without a separator is a value
+
+With --json a line is printed for each record that was written: line, topic, partition, offset, timestamp.
 """
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -41,7 +45,7 @@ LINGER_MS = 20
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("produce", help="write records from standard input", description=DESCRIPTION)
-    add_bootstrap_server(parser)
+    add_client(parser, "--producer.config", client="producer")
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to write to")
     add_properties(parser, "--property", "how lines are divided, see above")
     codec_help = "compress batches: none, gzip (without a name), snappy, lz4 or zstd"
@@ -53,7 +57,6 @@ def add_parser(subparsers: Any) -> None:
     timeout_help = f"milliseconds that a batch waits for more records (default: {LINGER_MS})"
     parser.add_argument("--timeout", type=number(0), metavar="MS", help=timeout_help)
     add_properties(parser, "--producer-property", "a setting of the producer by its Java name, such as linger.ms=5")
-    parser.add_argument("--producer.config", "--command-config", dest="config", metavar="FILE", help="a properties file for the producer")
     parser.set_defaults(command=run)
 
 
@@ -62,12 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
     if sys.stdin is None:
         raise CommandFailed("standard input is closed; give lines to write, by a pipe or a file")
     lines = line_format(arguments.property)
-    properties = {**clients.read_properties(arguments.config), **arguments.producer_property}
+    properties = {**clients.read_properties(arguments.command_config), **arguments.producer_property}
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
     flags = chosen(arguments)
     with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, defaults=defaults, flags=flags) as producer:
         _wait_for_topic(producer, arguments.topic)
-        sending = Sending(producer, arguments.topic, 0 if arguments.sync else OUTSTANDING_BYTES_MAX)
+        written = partial(_show_written, results(arguments)) if arguments.json else None
+        sending = Sending(producer, arguments.topic, 0 if arguments.sync else OUTSTANDING_BYTES_MAX, written)
         progress = _progress()
         for number_, text in enumerate(_read_lines(sys.stdin.buffer), 1):
             sending.send(parse(lines, text, number_), number_)
@@ -75,6 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
         sending.finish()
         progress.finish()
     return DONE
+
+
+def _show_written(shown: Results, line: int, record: Any) -> None:
+    """Where a line is now; without acknowledgements nobody knows its offset, and the topic may decide about its timestamp."""
+    offset, timestamp = (value if value >= 0 else None for value in (record.offset, record.timestamp))
+    shown.json({"line": line, "topic": record.topic, "partition": record.partition, "offset": offset, "timestamp": timestamp})
 
 
 def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -134,11 +144,17 @@ class _Sent(NamedTuple):
 
 
 class Sending:
-    """Records on their way, in the order of their lines. At most `outstanding_bytes_max` are not acknowledged yet."""
+    """Records on their way, in the order of their lines. At most `outstanding_bytes_max` are not acknowledged yet.
 
-    def __init__(self, producer: Any, topic: str, outstanding_bytes_max: int) -> None:
+    `written` is told of each record that was taken: the line's number, and what kafka-python knows of the record.
+    """
+
+    def __init__(
+        self, producer: Any, topic: str, outstanding_bytes_max: int, written: Callable[[int, Any], None] | None = None
+    ) -> None:
         self._producer = producer
         self._topic = topic
+        self._written = written
         self._outstanding: deque[_Sent] = deque()
         self._outstanding_bytes = 0
         self._outstanding_bytes_max = outstanding_bytes_max
@@ -165,9 +181,11 @@ class Sending:
         sent = self._outstanding.popleft()
         self._outstanding_bytes -= sent.size
         try:
-            sent.future.get()
+            record = sent.future.get()
         except Exception as error:
             raise self._failed(sent.line, error) from error
+        if self._written is not None:
+            self._written(sent.line, record)
 
     def _failed(self, number_: int, error: Exception) -> CommandFailed:
         return clients.failure(f"line {number_} was not written to {self._topic}, and those after it may not be", error)

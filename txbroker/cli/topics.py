@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_bootstrap_server, add_properties, number
+from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
-from txbroker.cli.tables import paragraph, table, terminal_width
+from txbroker.cli.results import Row, results
+from txbroker.cli.tables import paragraph, table
 from txbroker.errors import ErrorCode
 from txbroker.names import id_to_text
 
@@ -35,8 +37,7 @@ Topic = Mapping[str, Any]
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("topics", help="create, list, describe, alter and delete topics", description=DESCRIPTION)
-    add_bootstrap_server(parser)
-    parser.add_argument("--command-config", metavar="FILE", help="a properties file for the admin client")
+    add_client(parser)
     actions = parser.add_mutually_exclusive_group(required=True)
     for action, text in ACTIONS.items():
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
@@ -117,12 +118,13 @@ def _create(admin: Any, arguments: argparse.Namespace) -> None:
         return
     if code != ErrorCode.NONE:
         raise broker_error(f"topic {arguments.topic} was not created", code, answer["error_message"])
-    print(f"Created topic {arguments.topic}.")
+    results(arguments).done(f"Created topic {arguments.topic}.", topic=arguments.topic, action="created")
 
 
 def _list(admin: Any, arguments: argparse.Namespace) -> None:
     for topic in _selected(admin, arguments):
-        print(topic["name"])
+        name = topic["name"]
+        results(arguments).done(name, topic=name, internal=bool(topic["is_internal"]))
 
 
 def _alter(admin: Any, arguments: argparse.Namespace) -> None:
@@ -132,19 +134,20 @@ def _alter(admin: Any, arguments: argparse.Namespace) -> None:
         for result in answer.results:
             if result.error_code != ErrorCode.NONE:
                 raise broker_error(f"topic {result.name} was not altered", result.error_code, result.error_message)
-            print(f"Topic {result.name} has {arguments.partitions} partitions now.")
+            done = f"Topic {result.name} has {arguments.partitions} partitions now."
+            results(arguments).done(done, topic=result.name, action="altered", partition_count=arguments.partitions)
     if arguments.config and names:
-        _alter_configs(admin, names, arguments.config)
+        _alter_configs(admin, names, arguments)
 
 
-def _alter_configs(admin: Any, names: Sequence[str], configs: Mapping[str, str]) -> None:
+def _alter_configs(admin: Any, names: Sequence[str], arguments: argparse.Namespace) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType
 
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, dict(configs)) for name in names]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, dict(arguments.config)) for name in names]
     for name, result in admin.alter_configs(resources, raise_on_unknown=False, incremental=True)["topic"].items():
         if result != "OK":
             raise CommandFailed(f"topic {name} was not altered: {result.partition('Error: ')[2] or result}; correct --config")
-        print(f"Altered the configuration of topic {name}.")
+        results(arguments).done(f"Altered the configuration of topic {name}.", topic=name, action="altered", configs=arguments.config)
 
 
 def _delete(admin: Any, arguments: argparse.Namespace) -> None:
@@ -154,7 +157,7 @@ def _delete(admin: Any, arguments: argparse.Namespace) -> None:
     for result in admin.delete_topics(names, raise_errors=False)["topics"]:
         if result["error_code"] != ErrorCode.NONE:
             raise broker_error(f"topic {result['name']} was not deleted", result["error_code"], result["error_message"])
-        print(f"Deleted topic {result['name']}.")
+        results(arguments).done(f"Deleted topic {result['name']}.", topic=result["name"], action="deleted")
 
 
 def _describe(admin: Any, arguments: argparse.Namespace) -> None:
@@ -164,48 +167,61 @@ def _describe(admin: Any, arguments: argparse.Namespace) -> None:
     configs: Mapping[str, Any] = {}
     if topics:
         configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic["name"]) for topic in topics])["topic"]
-    width = terminal_width()
+    shown = results(arguments)
     for topic in topics:
-        overrides = {key: entry["value"] for key, entry in sorted(configs.get(topic["name"], {}).items())}
-        for line in plain_description(topic, overrides) if width is None else terminal_description(topic, overrides, width):
-            print(line)
+        row = description(topic, {key: entry["value"] for key, entry in sorted(configs.get(topic["name"], {}).items())})
+        shown.either(row, partial(plain_description, row), partial(terminal_description, row))
 
 
-def _summary(topic: Topic, configs: Mapping[str, str]) -> list[str]:
-    partitions = topic["partitions"]
+def description(topic: Topic, configs: Mapping[str, str]) -> Row:
+    """What is shown of a topic, as --json prints it."""
+    partitions = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
     topic_id = bytes.fromhex((topic.get("topic_id") or "").replace("-", ""))
+    return {
+        "topic": topic["name"],
+        "topic_id": id_to_text(topic_id) or None,
+        "internal": bool(topic.get("is_internal")),
+        "partition_count": len(partitions),
+        "replication_factor": len(partitions[0]["replica_nodes"]) if partitions else 0,
+        "configs": configs,
+        "partitions": [_partition(partition) for partition in partitions],
+    }
+
+
+def _partition(partition: Mapping[str, Any]) -> Row:
+    leader = partition["leader_id"]
+    lists = {"replicas": partition["replica_nodes"], "isr": partition["isr_nodes"]}
+    return {"partition": partition["partition_index"], "leader": None if leader < 0 else leader, **lists}
+
+
+def _summary(row: Row) -> list[str]:
     return [
-        f"Topic: {topic['name']}",
-        f"TopicId: {id_to_text(topic_id) or 'none'}",
-        f"PartitionCount: {len(partitions)}",
-        f"ReplicationFactor: {len(partitions[0]['replica_nodes']) if partitions else 0}",
-        f"Configs: {','.join(f'{key}={value}' for key, value in configs.items())}",
+        f"Topic: {row['topic']}",
+        f"TopicId: {row['topic_id'] or 'none'}",
+        f"PartitionCount: {row['partition_count']}",
+        f"ReplicationFactor: {row['replication_factor']}",
+        f"Configs: {','.join(f'{key}={value}' for key, value in row['configs'].items())}",
     ]
 
 
-def _cells(partition: Mapping[str, Any]) -> list[str]:
-    leader = partition["leader_id"]
-    replicas, isr = (",".join(map(str, partition[key])) for key in ("replica_nodes", "isr_nodes"))
-    return [str(partition["partition_index"]), "none" if leader < 0 else str(leader), replicas, isr]
+def _cells(partition: Row) -> list[str]:
+    leader = "none" if partition["leader"] is None else str(partition["leader"])
+    return [str(partition["partition"]), leader, *(",".join(map(str, partition[key])) for key in ("replicas", "isr"))]
 
 
-def _partitions(topic: Topic) -> list[Mapping[str, Any]]:
-    return sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
-
-
-def plain_description(topic: Topic, configs: Mapping[str, str]) -> list[str]:
+def plain_description(row: Row) -> list[str]:
     """A topic as Kafka's tool prints it, for scripts that read that: fields divided by tabs."""
-    lines = ["\t".join(_summary(topic, configs))]
-    for partition in _partitions(topic):
+    lines = ["\t".join(_summary(row))]
+    for partition in row["partitions"]:
         index, leader, replicas, isr = _cells(partition)
-        lines.append(f"\tTopic: {topic['name']}\tPartition: {index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}")
+        lines.append(f"\tTopic: {row['topic']}\tPartition: {index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}")
     return lines
 
 
-def terminal_description(topic: Topic, configs: Mapping[str, str], width: int) -> list[str]:
+def terminal_description(row: Row, width: int) -> list[str]:
     """A topic for people: no line is wider than the terminal."""
-    rows = table(("Partition", "Leader", "Replicas", "Isr"), [_cells(partition) for partition in _partitions(topic)], width - 2)
-    return [*paragraph("  ".join(_summary(topic, configs)).replace(",", ", "), width), *(f"  {row}" for row in rows)]
+    rows = table(("Partition", "Leader", "Replicas", "Isr"), [_cells(partition) for partition in row["partitions"]], width - 2)
+    return [*paragraph("  ".join(_summary(row)).replace(",", ", "), width), *(f"  {line}" for line in rows)]
 
 
 _DO = {"create": _create, "list": _list, "describe": _describe, "alter": _alter, "delete": _delete}
