@@ -1,57 +1,67 @@
-"""`python -m compat`: every client in these folders against one broker, and the table client x feature."""
+"""`python -m compat`: every client in these folders against a broker, and the tables client x feature."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from compat.clients import CLIENTS, HERE, run_client
-from compat.matrix import FEATURES, NO, YES, Row, from_markdown, to_markdown, worse
-from compat.progress import step
+from compat.board import Board
+from compat.brokers import BROKERS, HALVES, Place, broker_for
+from compat.clients import CLIENTS, HERE
+from compat.matrix import CELLS, FEATURES, YES, Row, worse
+from compat.page import KAFKA, Page, from_markdown, replaced, to_markdown
+from compat.running import run_client
 from compat.tables import plain_table
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
-from tests.support.kafka import KafkaOldProcess, KafkaProcess
-from tests.support.server import Server, ServerFailed
+from tests.support.server import ServerFailed
 
-BROKERS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
 TABLE = HERE / "TABLE.md"
 
 
 def main() -> int:
-    """The exit status: 1 when a cell is worse than TABLE.md says, or there was no broker."""
+    """The exit status: 1 when a cell is worse than TABLE.md says, of this broker or of Apache Kafka, or a broker failed."""
     options = _options()
-    try:
-        with _broker(options) as address:
-            rows = [_run(name, address, options.features) for name in options.clients]
-    except (Missing, ServerFailed) as problem:
-        print(problem, file=sys.stderr)
+    board = Board(len(options.clients), sys.stdout)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        tried = list(pool.map(lambda name: _try(name, options, board), options.clients))
+    rows = {name: row for name, row in zip(options.clients, tried, strict=True) if row is not None}
+    _print(rows)
+    if len(rows) < len(options.clients):
+        print("\nNot every client could be tried.")
         return 1
-    _print(rows, options.features or FEATURES)
+    page = from_markdown(TABLE.read_text()) if TABLE.exists() else {}
     if options.write:
-        TABLE.write_text(to_markdown(rows, options.broker))
+        broker = HALVES[options.broker]
+        page[broker] = replaced(page.get(broker, {}), _by_kind(rows), [client.title for client in CLIENTS.values()])
+        TABLE.write_text(to_markdown(page))
         print(f"\n{TABLE} is written")
         return 0
-    return _judge(rows)
+    return _judge(rows, page, options.broker)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat", description=__doc__)
-    parser.add_argument("--broker", choices=sorted(BROKERS), default=BrokerProcess.kind, help="started on a temporary directory")
+    parser.add_argument("--broker", choices=sorted(BROKERS), default=BrokerProcess.kind, help="one a client, on a temporary directory")
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="a broker that runs already")
     parser.add_argument("--clients", metavar="NAME,...", type=_names, default=list(CLIENTS), help=f"of: {', '.join(CLIENTS)}")
-    parser.add_argument("--features", metavar="NAME,...", type=_names, default=[], help=f"of: {', '.join(FEATURES)}")
-    parser.add_argument("--write", action="store_true", help="write TABLE.md: all clients and features, txbroker only")
+    parser.add_argument("--features", metavar="NAME,...", type=_names, default=[],
+                        help="; ".join(f"of {kind}: {', '.join(features)}" for kind, features in FEATURES.items()))
+    parser.add_argument("--jobs", metavar="N", type=int, default=2, help="clients that run side by side (default 2)")
+    parser.add_argument("--write", action="store_true", help="write the rows of these clients into TABLE.md, for txbroker or kafka")
     options = parser.parse_args()
-    if unknown := (set(options.clients) - CLIENTS.keys()) | (set(options.features) - set(FEATURES)):
+    known = {feature for features in FEATURES.values() for feature in features}
+    if unknown := (set(options.clients) - CLIENTS.keys()) | (set(options.features) - known):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    whole = set(options.clients) == CLIENTS.keys() and not options.features
-    if options.write and not (whole and options.broker == BrokerProcess.kind and options.bootstrap_server is None):
-        parser.error("--write is for the whole table of txbroker")
+    if options.features:
+        options.clients = [name for name in options.clients if set(options.features) & set(CLIENTS[name].features)]
+    if options.write and (options.features or options.bootstrap_server is not None or options.broker not in HALVES):
+        parser.error(f"--write is for whole rows, on a broker that is started for them: {', '.join(HALVES)}")
+    if options.jobs < 1:
+        parser.error("--jobs must be at least 1")
     return options
 
 
@@ -59,59 +69,63 @@ def _names(text: str) -> list[str]:
     return text.split(",")
 
 
-@contextmanager
-def _broker(options: argparse.Namespace) -> Iterator[str]:
-    """The address of a broker."""
-    if options.bootstrap_server is not None:
-        yield options.bootstrap_server
-        return
-    with tempfile.TemporaryDirectory(prefix="txbroker-compat-") as directory:
-        server = BROKERS[options.broker](Path(directory))
-        with step(f"start {server.kind}") as progress:
-            server.start()
-            progress.finish(server.address)
-        try:
-            yield server.address
-            if not server.running:
-                raise ServerFailed(f"the broker ended while clients used it:\n{server.log_tail()}")
-            if server.kind == BrokerProcess.kind and "Traceback (most recent call last)" in server.log():
-                raise ServerFailed(f"the broker logged a traceback:\n{server.log_tail()}")
-            server.stop()
-        finally:
-            server.close()
+def _try(name: str, options: argparse.Namespace, board: Board) -> Row | None:
+    """A client's row; None when there was no broker for it, or the broker failed."""
+    client = CLIENTS[name]
+    features = [feature for feature in client.features if not options.features or feature in options.features]
+    done = 0
+
+    def heard(feature: str) -> None:
+        nonlocal done
+        done += 1
+        board.at(client.title, f"{done} of {len(features)}, {feature}")
+
+    board.at(client.title, "starts")
+    try:
+        given = options.bootstrap_server
+        with broker_for(name, options.broker) if given is None else contextlib.nullcontext(Place(given)) as place:
+            row = run_client(client, place.address, features, heard, place.restart)
+    except (Missing, ServerFailed, OSError) as problem:
+        board.finish(client.title, f"failed: {problem}")
+        return None
+    said = list(row.cells.values())
+    counted = ", ".join(f"{said.count(cell)} {cell}" for cell in CELLS if cell in said)
+    board.finish(client.title, f"{row.version}: {counted}")
+    return row
 
 
-def _run(name: str, address: str, features: Sequence[str]) -> Row:
-    with step(name, len(features or FEATURES)) as progress:
-
-        def heard(feature: str) -> None:
-            progress.advance()
-            progress.note(feature)
-
-        row = run_client(CLIENTS[name], address, features, heard)
-        said = list(row.cells.values())
-        progress.finish(f"{row.client} {row.version}: {said.count(YES)} yes, {said.count(NO)} no")
-        return row
+def _by_kind(rows: Mapping[str, Row]) -> dict[str, list[Row]]:
+    return {kind: [row for name, row in rows.items() if CLIENTS[name].kind == kind] for kind in FEATURES}
 
 
-def _print(rows: Sequence[Row], features: Sequence[str]) -> None:
-    print()
-    print(plain_table(["client", "version", *features], [[row.client, row.version, *(row.cells[f] for f in features)] for row in rows]))
-    for row in rows:
-        for feature, detail in row.details.items():
-            if row.cells[feature] == NO:
-                print(f"\n{row.client} {row.version}, {feature}: {detail}")
+def _print(rows: Mapping[str, Row]) -> None:
+    for kind, found in _by_kind(rows).items():
+        if not found:
+            continue
+        features = [feature for feature in FEATURES[kind] if any(feature in row.cells for row in found)]
+        print()
+        cells = [[row.client, row.version, *(row.cells[feature] for feature in features)] for row in found]
+        print(plain_table(["client", "version", *features], cells))
+        for row in found:
+            for feature, detail in row.details.items():
+                if row.cells[feature] != YES:
+                    print(f"{row.client}, {feature}: {row.cells[feature]}: {detail}")
 
 
-def _judge(rows: Sequence[Row]) -> int:
-    fallen = worse(rows, from_markdown(TABLE.read_text()) if TABLE.exists() else {})
+def _judge(rows: Mapping[str, Row], page: Page, broker: str) -> int:
+    halves = list(dict.fromkeys([HALVES[broker], KAFKA])) if broker in HALVES else []
+    fallen = _fallen(_by_kind(rows), page, halves)
     print()
     if not fallen:
-        print("No cell is worse than in TABLE.md.")
+        print("No cell is worse than TABLE.md says." if halves else "TABLE.md has no cells of this broker.")
         return 0
-    for row, feature in fallen:
-        print(f"worse than in TABLE.md: {row.client} {row.version}, {feature}: {row.cells[feature]}")
+    print("\n".join(fallen))
     return 1
+
+
+def _fallen(rows: Mapping[str, Sequence[Row]], page: Page, halves: Sequence[str]) -> list[str]:
+    return [f"worse than in TABLE.md ({half}: {other}): {row.client}, {feature}: {row.cells[feature]}"
+            for half in halves for kind, found in rows.items() for row, feature, other in worse(found, page.get(half, {}).get(kind, []))]
 
 
 if __name__ == "__main__":

@@ -1,70 +1,52 @@
-"""The clients' folders, and running one."""
+"""The clients' folders."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compat.matrix import FEATURES, Row
+from compat.matrix import CLIENTS as LIBRARIES
+from compat.matrix import FEATURES, TOOLS
 
 HERE = Path(__file__).parent
-_TIMEOUT_S = 900.0  # of one client, its installation included
-_COMPLAINT_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Client:
-    """A folder, and a version other than the one that its `run` names."""
+    """A folder with a driver, its name in the table, and a version other than the one that its `run` names."""
 
     folder: str
+    title: str
     version: str | None = None
+    kind: str = LIBRARIES
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What is tried with it, in the table's order."""
+        return FEATURES[self.kind]
+
+    @property
+    def program(self) -> Path:
+        """What runs its driver."""
+        return HERE / self.folder / "run"
 
 
-CLIENTS = {
-    "kafka_python": Client("kafka_python"),
-    "confluent_kafka": Client("confluent_kafka"),
-    "aiokafka": Client("aiokafka"),
-    "kcat": Client("kcat"),
-    "java_3_9_1": Client("java", "3.9.1"),
-    "java_4_3_1": Client("java", "4.3.1"),
-    "kafkajs": Client("kafkajs"),
-    "franz_go": Client("franz_go"),
-    "sarama": Client("sarama"),
+# Two releases of one client are two rows.
+CLIENTS: Mapping[str, Client] = {
+    "kafka_python": Client("kafka_python", "kafka-python"),
+    "confluent_kafka": Client("confluent_kafka", "confluent-kafka"),
+    "aiokafka": Client("aiokafka", "aiokafka"),
+    "kcat": Client("kcat", "kcat"),
+    "java_2_8_2": Client("java", "Java 2.8", "2.8.2"),
+    "java_3_9_1": Client("java", "Java 3.9", "3.9.1"),
+    "java_4_3_1": Client("java", "Java 4.3", "4.3.1"),
+    "kafkajs": Client("kafkajs", "kafkajs"),
+    "platformatic": Client("platformatic", "@platformatic/kafka"),
+    "franz_go": Client("franz_go", "franz-go"),
+    "sarama": Client("sarama", "sarama"),
+    "kafka_go": Client("kafka_go", "kafka-go"),
+    "spark": Client("spark", "Spark"),
+    "tools_3_9_1": Client("tools", "Kafka's tools 3.9", "3.9.1", TOOLS),
+    "tools_4_3_1": Client("tools", "Kafka's tools 4.3", "4.3.1", TOOLS),
 }
-
-
-def run_client(client: Client, address: str, features: Sequence[str], heard: Callable[[str], None]) -> Row:
-    """Run a client's driver; `heard` is told each feature that is done. What the driver did not come to is a no."""
-    environment = {**os.environ, "PYTHON": sys.executable}
-    environment.pop("CLIENT_VERSION", None)
-    if client.version is not None:
-        environment["CLIENT_VERSION"] = client.version
-    row = Row(client.folder)
-    with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen([HERE / client.folder / "run", address, *features], stdout=subprocess.PIPE, stderr=complaints, text=True,
-                                   env=environment, process_group=0)
-        watchdog = threading.Timer(_TIMEOUT_S, lambda: os.killpg(process.pid, 9))
-        watchdog.start()
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                feature = row.hear(line)
-                if feature is not None:
-                    heard(feature)
-            status = process.wait()
-        finally:
-            watchdog.cancel()
-            process.kill()
-            process.wait()
-        complaints.seek(0)
-        last = complaints.read().strip()[-_COMPLAINT_CHARACTERS:]
-    if status != 0:
-        row.lack(features or FEATURES, f"the driver ended with {status}: {last}")
-    row.lack(features or FEATURES, "the driver said nothing of it")
-    return row

@@ -265,7 +265,7 @@ def _groups(client: Client, topic: str) -> None:
 
 _FEATURES: dict[str, Callable[[Client, str], None]] = {
     "topics": _topics, **{codec: _codec(codec) for codec in CODECS}, "acks": _acks, "idempotence": _idempotence, "group": _group,
-    "rebalance": _rebalance, "offsets": _offsets, "delete_records": _delete_records, "configs": _configs, "groups": _groups,
+    "eager": _rebalance, "offsets": _offsets, "delete_records": _delete_records, "configs": _configs, "groups": _groups,
 }
 
 

@@ -8,11 +8,19 @@ if [ $# -lt 1 ]; then
   exit 2
 fi
 mkdir -p "$CACHE"
+# Standard input belongs to the driver: nothing that is installed may read from it.
+exec 8<&0 </dev/null
 # Two runs install one after the other.
 exec 9>"$CACHE/lock"
 flock 9
 
 say() { echo "$*" >&2; }
+
+# driver PROGRAM ARGUMENTS: become the driver.
+driver() {
+  exec 9>&-
+  exec "$@" <&8 8<&-
+}
 
 # need PROGRAM PACKAGE: install a Debian package when its program is missing.
 need() {
@@ -32,16 +40,15 @@ python_client() {
     say "== pip install $1==$2"
     rm -rf "$place"
     "${PYTHON:-python3}" -m venv "$place"
-    "$place/bin/pip" install --disable-pip-version-check -q "$1${3:-}==$2" >&2 </dev/null
+    "$place/bin/pip" install --disable-pip-version-check -q "$1${3:-}==$2" >&2
     touch "$place/.complete"
   fi
 }
 
 # python_driver MODULE ARGUMENTS: run a driver of this checkout.
 python_driver() {
-  exec 9>&-
   cd "$CHECKOUT"
-  exec "${PYTHON_WITH_CLIENT:-${PYTHON:-python3}}" -m "$@"
+  driver "${PYTHON_WITH_CLIENT:-${PYTHON:-python3}}" -m "$@"
 }
 
 # go_driver FOLDER MODULE ARGUMENTS: build the driver in that folder, with CLIENT_VERSION of the client's module if it is given, and run it.
@@ -62,6 +69,6 @@ go_driver() {
   program=$CACHE/$folder${CLIENT_VERSION:+-$CLIENT_VERSION}.bin
   # Go builds only what changed.
   (cd "$source" && go build -o "$program" .) >&2
-  exec 9>&-
-  COMPAT=$CHECKOUT/compat exec "$program" "$@"
+  export COMPAT=$CHECKOUT/compat
+  driver "$program" "$@"
 }

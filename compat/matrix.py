@@ -1,15 +1,26 @@
-"""The table client x feature: what drivers print, TABLE.md, and which cells became worse."""
+"""The tables client x feature: what drivers say, and which cells are worse than others."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-FEATURES = ("topics", "none", "gzip", "snappy", "lz4", "zstd", "acks", "idempotence", "group", "rebalance", "offsets", "delete_records",
-            "configs", "groups")
-YES, ABSENT, NO = "yes", "-", "no"
-_RANK = {YES: 2, ABSENT: 1, NO: 0}
+CLIENTS, TOOLS = "clients", "tools"  # the kinds: each is a table of its own
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    CLIENTS: (
+        "topics", "none", "gzip", "snappy", "lz4", "zstd", "acks", "idempotence", "group", "eager", "cooperative", "static", "offsets",
+        "delete_records", "configs", "groups", "reset", "topic_ids", "long_poll", "large", "reconnect",
+    ),
+    TOOLS: (
+        "topics", "configs", "consumer-groups", "console-producer", "console-consumer", "producer-perf-test", "consumer-perf-test",
+        "verifiable-producer", "verifiable-consumer", "get-offsets", "delete-records", "log-dirs", "dump-log", "broker-api-versions",
+    ),
+}  # fmt: skip
+YES, FAULT, ABSENT, NO = "yes", "client", "-", "no"
+CELLS = (YES, FAULT, ABSENT, NO)
+_RANK = {YES: 2, FAULT: 1, ABSENT: 1, NO: 0}
+_DETAIL_CHARACTERS = 400
 
 
 @dataclass
@@ -21,62 +32,39 @@ class Row:
     cells: dict[str, str] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)  # why a cell does not say yes
 
-    def hear(self, line: str) -> str | None:
-        """A line of a driver; the feature that it was about. ValueError for what is not of a driver's form."""
-        said = json.loads(line)
+    def hear(self, said: Mapping[str, Any]) -> str | None:
+        """A line of a driver; the feature that it was about. KeyError for what is not of a driver's form."""
         if "client" in said:
-            self.client, self.version = str(said["client"]), str(said["version"])
+            self.version = str(said["version"])
             return None
-        feature, ok = str(said["feature"]), said["ok"]
-        self.cells[feature] = ABSENT if ok is None else YES if ok else NO
-        if said.get("detail"):
-            self.details[feature] = str(said["detail"])
+        feature, ok, fault = str(said["feature"]), said["ok"], said.get("fault")
+        if fault and ok is None:
+            self.set(feature, FAULT, str(fault))
+        else:
+            self.set(feature, ABSENT if ok is None else YES if ok else NO, str(said.get("detail") or ""))
         return feature
 
     def lack(self, features: Sequence[str], reason: str) -> None:
         """Features that a driver should have said something about and did not."""
         for feature in features:
             if feature not in self.cells:
-                self.cells[feature] = NO
-                self.details[feature] = reason
+                self.set(feature, NO, reason)
+
+    def set(self, feature: str, cell: str, reason: str) -> None:
+        """One cell; the reason is cut and made one line."""
+        self.cells[feature] = cell
+        self.details.pop(feature, None)
+        if reason := " ".join(reason.split()):
+            self.details[feature] = reason if len(reason) <= _DETAIL_CHARACTERS else reason[:_DETAIL_CHARACTERS] + "..."
 
 
-def worse(rows: Sequence[Row], before: Mapping[str, Mapping[str, str]]) -> list[tuple[Row, str]]:
-    """The cells that are worse than they were; a client or feature that is new must not fail."""
+def worse(rows: Iterable[Row], than: Iterable[Row]) -> list[tuple[Row, str, str]]:
+    """The cells of `rows` that are worse than the same ones of the others, with the other's word. What is new there must not fail."""
+    others = {row.client: row.cells for row in than}
     found = []
     for row in rows:
         for feature, cell in row.cells.items():
-            if _RANK[cell] < _RANK.get(before.get(row.client, {}).get(feature, ABSENT), 1):
-                found.append((row, feature))
-    return found
-
-
-def to_markdown(rows: Sequence[Row], broker: str) -> str:
-    """TABLE.md."""
-    lines = [
-        "# Which client can what", "",
-        f"Made by `python -m compat --write` against {broker}. [README.md](README.md) says what each feature is.",
-        "A cell with `-`: the client, or the tool's command line, has no such thing.", "",
-        "| client | version | " + " | ".join(FEATURES) + " |",
-        "|---|---|" + "---|" * len(FEATURES),
-    ]
-    for row in rows:
-        lines.append(f"| {row.client} | {row.version} | " + " | ".join(row.cells.get(feature, NO) for feature in FEATURES) + " |")
-    reasons = [f"- {row.client}, {feature}: {row.details[feature]}" for row in rows for feature in FEATURES
-               if row.cells.get(feature) != YES and feature in row.details]
-    return "\n".join([*lines, "", *reasons]).rstrip() + "\n"
-
-
-def from_markdown(text: str) -> dict[str, dict[str, str]]:
-    """The cells of TABLE.md, by client and feature."""
-    found: dict[str, dict[str, str]] = {}
-    heading: list[str] = []
-    for line in text.splitlines():
-        if not line.startswith("| "):
-            continue
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not heading:
-            heading = cells
-        else:
-            found[cells[0]] = dict(zip(heading[2:], cells[2:], strict=True))
+            other = others.get(row.client, {}).get(feature, ABSENT)
+            if _RANK[cell] < _RANK[other]:
+                found.append((row, feature, other))
     return found

@@ -66,7 +66,7 @@ type driver struct{ Client }
 var features = []feature{
 	{"topics", driver.topics}, {"none", codec("none")}, {"gzip", codec("gzip")}, {"snappy", codec("snappy")}, {"lz4", codec("lz4")},
 	{"zstd", codec("zstd")}, {"acks", driver.acks}, {"idempotence", driver.idempotence}, {"group", driver.group},
-	{"rebalance", driver.rebalance}, {"offsets", driver.offsets}, {"delete_records", driver.deleteRecords}, {"configs", driver.configs},
+	{"eager", driver.rebalance}, {"offsets", driver.offsets}, {"delete_records", driver.deleteRecords}, {"configs", driver.configs},
 	{"groups", driver.groups},
 }
 

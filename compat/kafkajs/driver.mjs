@@ -217,7 +217,7 @@ const features = {
     const first = await readInGroup(topic, topic, 40)
     check([...first, ...await readInGroup(topic, topic, records.length - 40)], records)
   },
-  async rebalance(topic) {
+  async eager(topic) {
     await createTopic(topic, 4)
     const first = await member(topic, topic)
     await until(() => shared([first]), 'one member has four partitions')

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from compat.demo.packages import parse
 from compat.demo.tally import Tally
-from compat.matrix import ABSENT, FEATURES, NO, YES, Row, from_markdown, to_markdown, worse
+from compat.matrix import ABSENT, CLIENTS, FAULT, FEATURES, NO, TOOLS, YES, Row, worse
+from compat.page import KAFKA, OURS, from_markdown, replaced, to_markdown
 from compat.samples import ANY_TIME, Record, check_records, sample_records
 
 READING = [(0, 0, b"a", b"1"), (1, 0, b"b", b"2"), (0, 1, b"c", None), (1, 1, None, b"")]
@@ -60,27 +59,47 @@ def test_sample_records_are_checked_part_by_part() -> None:
     check_records([sent[0]._replace(timestamp=5), *sent[1:]], [sent[0]._replace(timestamp=ANY_TIME), *sent[1:]])
 
 
-def row(**cells: str) -> Row:
-    return Row("some client", "1.0", {**dict.fromkeys(FEATURES, YES), **cells})
+def row(client: str = "some client", **cells: str) -> Row:
+    return Row(client, "1.0", {**dict.fromkeys(FEATURES[CLIENTS], YES), **cells})
 
 
 def test_a_row_is_what_the_driver_said() -> None:
-    found = Row("folder")
-    assert found.hear('{"client": "name", "version": "1.2"}') is None
-    assert found.hear(json.dumps({"feature": "gzip", "ok": True, "detail": ""})) == "gzip"
-    found.hear(json.dumps({"feature": "zstd", "ok": None, "detail": "not there"}))
-    found.hear(json.dumps({"feature": "lz4", "ok": False, "detail": "broken"}))
+    found = Row("some client")
+    assert found.hear({"client": "what it calls itself", "version": "1.2"}) is None
+    assert found.hear({"feature": "gzip", "ok": True, "detail": ""}) == "gzip"
+    found.hear({"feature": "zstd", "ok": None, "detail": "not there"})
+    found.hear({"feature": "lz4", "ok": False, "detail": "broken\nin two lines"})
+    found.hear({"feature": "static", "ok": None, "fault": "it forgets"})
     found.lack(["gzip", "acks"], "it ended")
-    assert (found.client, found.version) == ("name", "1.2")
-    assert found.cells == {"gzip": YES, "zstd": ABSENT, "lz4": NO, "acks": NO}
-    assert found.details == {"zstd": "not there", "lz4": "broken", "acks": "it ended"}
+    assert (found.client, found.version) == ("some client", "1.2")
+    assert found.cells == {"gzip": YES, "zstd": ABSENT, "lz4": NO, "static": FAULT, "acks": NO}
+    assert found.details == {"zstd": "not there", "lz4": "broken in two lines", "static": "it forgets", "acks": "it ended"}
 
 
-def test_worse_cells_are_found_in_the_written_table() -> None:
-    before = from_markdown(to_markdown([row(zstd=ABSENT, lz4=NO)], "a broker"))
-    assert before["some client"] == {**dict.fromkeys(FEATURES, YES), "zstd": ABSENT, "lz4": NO}
+def test_worse_cells_are_found() -> None:
+    before = [row(zstd=ABSENT, lz4=NO, static=FAULT)]
     assert worse([row(zstd=YES, lz4=NO)], before) == []
-    now = row(zstd=NO, gzip=ABSENT, acks=NO, lz4=NO)
-    assert {feature for _, feature in worse([now], before)} == {"acks", "gzip", "zstd"}
+    now = row(zstd=NO, gzip=ABSENT, acks=NO, lz4=NO, static=ABSENT, none=FAULT)
+    fallen = {feature: other for _, feature, other in worse([now], before)}
+    assert fallen == {"acks": YES, "gzip": YES, "none": YES, "zstd": ABSENT}
     fresh = Row("new client", "1", {"gzip": NO, "zstd": YES, "lz4": ABSENT})
-    assert worse([fresh], before) == [(fresh, "gzip")], "a client that is not in the table yet"
+    assert worse([fresh], before) == [(fresh, "gzip", ABSENT)], "a client that is not in the table yet"
+
+
+def test_the_page_is_read_as_it_was_written() -> None:
+    client = row(zstd=ABSENT, lz4=FAULT, long_poll=NO)
+    client.details = {"zstd": "it has none", "lz4": "a, b: c", "long_poll": "late"}
+    tool = Row("a tool", "2", dict.fromkeys(FEATURES[TOOLS], YES))
+    page = {OURS: {CLIENTS: [client, row("other")], TOOLS: [tool]}, KAFKA: {CLIENTS: [row(long_poll=NO)]}}
+    written = to_markdown(page)
+    assert from_markdown(written) == page
+    assert "Worse on txbroker than on Kafka: some client lz4 (client, there yes), some client zstd (-, there yes)." in written
+    assert "No cell is worse on txbroker than on Kafka." in to_markdown({OURS: {CLIENTS: [row()]}, KAFKA: {CLIENTS: [row(lz4=NO)]}})
+    with pytest.raises(ValueError, match="a row of TABLE"):
+        from_markdown(written.replace("| client |", "| client | more |", 1).replace("| some client | 1.0 | yes", "| some client | 1.0"))
+
+
+def test_rows_are_replaced_in_their_place() -> None:
+    half = {CLIENTS: [row("a"), row("gone"), row("b", lz4=NO)]}
+    fresh = {CLIENTS: [row("b"), row("new")]}
+    assert replaced(half, fresh, ["new", "a", "b"]) == {CLIENTS: [row("new"), row("a"), row("b")], TOOLS: []}

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat.clients import CLIENTS, run_client
+from compat.clients import CLIENTS
 from compat.matrix import YES
+from compat.running import run_client
 from tests.compat.recording import Asked, RecordingProxy
 from tests.support.raw_admin import advertised
 from tests.support.server import Server, free_port
 
 FETCH, API_VERSIONS = 1, 18
-FEATURES = ["gzip", "zstd", "idempotence", "group", "rebalance", "delete_records"]
+FEATURES = ["gzip", "zstd", "idempotence", "group", "eager", "delete_records"]
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""What is shown while several clients run side by side: a line for each that is done, and what the others are at."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from typing import TextIO
+
+_TITLE_WIDTH = 24
+_PLAIN_S = 10.0
+
+
+class Board:
+    """Told by several threads. A terminal has one line below all others that is drawn anew; elsewhere there is a line every ten seconds."""
+
+    def __init__(self, total: int, out: TextIO) -> None:
+        self._total = total
+        self._out = out
+        self._live = out.isatty()
+        self._lock = threading.Lock()
+        self._begun: dict[str, float] = {}
+        self._now: dict[str, str] = {}
+        self._done = 0
+        self._next_line = time.monotonic() + _PLAIN_S
+
+    def at(self, title: str, what: str) -> None:
+        """What somebody is at now."""
+        with self._lock:
+            self._begun.setdefault(title, time.monotonic())
+            self._now[title] = what
+            self._draw()
+
+    def finish(self, title: str, text: str) -> None:
+        """Somebody's last line, which stays."""
+        with self._lock:
+            self._done += 1
+            self._now.pop(title, None)
+            seconds = time.monotonic() - self._begun.pop(title, time.monotonic())
+            erase = "\r\x1b[K" if self._live else ""
+            self._say(f"{erase}{title:<{_TITLE_WIDTH}} {text}  ({seconds:.0f} s)\n")
+            self._draw()
+
+    def _draw(self) -> None:
+        line = f"{self._done} of {self._total} done; " + "; ".join(f"{title}: {what}" for title, what in self._now.items())
+        if self._live:
+            self._say("\r\x1b[K" + (line[:shutil.get_terminal_size().columns - 1] if self._now else ""))
+        elif self._now and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _PLAIN_S
+            self._say(line + "\n")
+
+    def _say(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

@@ -1,0 +1,124 @@
+"""A driver as a process: what it says is heard, the broker is restarted when it asks for it, and it is ended when it hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import IO
+
+from compat.clients import Client
+from compat.matrix import Row
+
+INSTALLING_S = 900.0  # until a driver says its first line: its client may have to be installed
+SILENCE_S = 150.0  # of a driver, from one line to the next
+_COMPLAINT_CHARACTERS = 300
+
+Restart = Callable[[], None]
+
+
+def run_client(client: Client, address: str, features: Sequence[str], heard: Callable[[str], None], restart: Restart | None = None, *,
+               silence_s: float = SILENCE_S) -> Row:
+    """Run a client's driver; `heard` is told each feature that is done. What the driver did not come to is a no.
+
+    `restart` stops and starts the broker; without it the driver's standard input is at its end, and says that nobody does.
+    """
+    wanted = list(features or client.features)
+    row = Row(client.title)
+    with tempfile.TemporaryFile("w+") as complaints:
+        stdin = subprocess.DEVNULL if restart is None else subprocess.PIPE
+        process = subprocess.Popen([client.program, address, *features], env=_environment(client), text=True, process_group=0,
+                                   stdin=stdin, stdout=subprocess.PIPE, stderr=complaints)
+        with _Watch(process, INSTALLING_S) as watch:
+            trouble = _listen(process, row, heard, restart, lambda: watch.again(silence_s))
+            status = 0 if trouble else process.wait()
+        complaints.seek(0)
+        last = complaints.read().strip()[-_COMPLAINT_CHARACTERS:]
+    if watch.bit:
+        trouble = f"the driver hung and was ended; it said last: {last or 'nothing'}"
+    elif not trouble and status != 0:
+        trouble = f"the driver ended with {status}: {last}"
+    row.lack(wanted, trouble or "the driver said nothing of it")
+    return row
+
+
+def _environment(client: Client) -> dict[str, str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    environment.pop("CLIENT_VERSION", None)
+    if client.version is not None:
+        environment["CLIENT_VERSION"] = client.version
+    return environment
+
+
+def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], None], restart: Restart | None,
+            alive: Callable[[], None]) -> str:
+    """Hear the driver until it ends; what was wrong with what it said."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        try:
+            said = json.loads(line)
+            if restart is not None and said.get("restart"):
+                _restart(restart, process.stdin, alive)
+                continue
+            feature = row.hear(said)
+        except (ValueError, KeyError, AttributeError):
+            return f"the driver said what no driver says: {line.strip()}"
+        alive()
+        if feature is not None:
+            heard(feature)
+    return ""
+
+
+def _restart(restart: Restart, answers: IO[str] | None, alive: Callable[[], None]) -> None:
+    assert answers is not None
+    restart()
+    alive()
+    with contextlib.suppress(BrokenPipeError):  # a driver that has ended meanwhile is seen at its output
+        answers.write("restarted\n")
+        answers.flush()
+
+
+class _Watch:
+    """Ends a process, and all that it started, when nothing was heard for too long, and in any case at the end."""
+
+    def __init__(self, process: subprocess.Popen[str], seconds: float) -> None:
+        self._process = process
+        self.bit = False
+        self._timer = self._started(seconds)
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._timer.cancel()
+        self._kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def again(self, seconds: float) -> None:
+        """Something was heard: wait that long for the next."""
+        self._timer.cancel()
+        self._timer = self._started(seconds)
+
+    def _started(self, seconds: float) -> threading.Timer:
+        timer = threading.Timer(seconds, self._bite)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _bite(self) -> None:
+        self.bit = True
+        self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, 9)
