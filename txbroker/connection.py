@@ -130,7 +130,8 @@ class Connection:
         return output
 
     def bad_size(self, size: int, size_max: int) -> None:
-        self._close(f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
+        reason = "request_too_large" if size > size_max else "request_too_small"
+        self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
 
     def frame_received(self, frame: memoryview) -> None:
         if self._closing:
@@ -138,6 +139,8 @@ class Connection:
         try:
             key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
+            route.until_timed = left = route.until_timed - 1
+            begun = 0.0 if left else route.begin_timed()
             request = route.decode(frame[self._read_header(frame, route.request_header) :])
         except ProtocolError as error:
             self._refuse(frame, error)
@@ -151,6 +154,21 @@ class Connection:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
             self._wait(response, len(frame), route, request, context)
+        if begun:
+            self._time(begun, route, response)
+
+    def _time(self, begun: float, route: Route, response: Any) -> None:
+        """Note how long this request took, from when it was whole until its answer was made; nothing of one that nobody waits for."""
+        if not isinstance(response, Deferred):
+            route.times.end(begun)
+            return
+
+        def answered(result: object) -> object:
+            if not self._closing:
+                route.times.end(begun)
+            return result
+
+        response.addBoth(answered)
 
     def _read_header(self, frame: memoryview, version: int) -> int:
         """Where the body starts; keeps the client id."""
@@ -237,13 +255,13 @@ class Connection:
                 return _reply(response, route, context)
             except Exception:
                 log.exception("the answer to a failed %s of %s cannot be encoded: a bug", route.name, self._who())
-                self._close(f"{route.name} failed")
+                self._close("failed_without_answer", f"{route.name} failed")
         return [], 0
 
     def _failed(self, error: BaseException, route: Route, request: Any, context: RequestContext) -> Any:
         """The answer to a request that failed as a whole; None when there can be none, and the connection is closed."""
         if isinstance(error, ProtocolError):
-            self._close(f"{route.name}: {error}")
+            self._close("unparsable_request", f"{route.name}: {error}")
             return None
         if not isinstance(error, BrokerError):
             log.error("%s of %s failed: a bug", route.name, self._who(), exc_info=error)
@@ -255,7 +273,7 @@ class Connection:
             except Exception:
                 log.exception("the answer to a failed %s of %s cannot be made: a bug", route.name, self._who())
         if response is None:
-            self._close(f"{route.name} failed with {error.code.name}, which no answer can tell")
+            self._close("failed_without_answer", f"{route.name} failed with {error.code.name}, which no answer can tell")
         return response
 
     def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
@@ -263,7 +281,8 @@ class Connection:
         key, correlation_id = _START.unpack_from(frame)
         if not (isinstance(error, UnsupportedVersion) and key >> 16 == API_VERSIONS_KEY):
             route = self._routes.get(key)
-            self._close(f"{route.name}: {error}" if route else str(error))
+            unserved = "unsupported_version" if isinstance(error, UnsupportedVersion) else "unknown_api"
+            self._close("unparsable_request" if route else unserved, f"{route.name}: {error}" if route else str(error))
             return
         low, high = self._registry.ranges()[API_VERSIONS_KEY]
         served = ApiVersion(api_key=API_VERSIONS_KEY, min_version=low, max_version=high)
@@ -271,9 +290,10 @@ class Connection:
         prefix = response_prefix(0, len(body), correlation_id)
         self._put([prefix, body], len(prefix) + len(body))
 
-    def _close(self, why: str) -> None:
-        """End the connection: what is due is still sent."""
+    def _close(self, reason: str, why: str) -> None:
+        """End the connection: what is due is still sent. `reason` is what is counted, `why` what is logged."""
         if not self._closing:
+            self._registry.closed[reason] += 1
             self._closing = self.full = True
             log.warning("closing the connection of %s: %s", self._who(), why)
             self._transport.loseConnection()

@@ -31,6 +31,9 @@ class Leader:
     def get(self, topic: str, partition: int) -> Leader:
         return self
 
+    def find(self, topic: str, partition: int) -> None:
+        return None
+
     def append(self, records: memoryview, *_: object, **__: object) -> Appended:
         self.appended.append(bytes(records))
         return Appended(0, 0, -1, 0)

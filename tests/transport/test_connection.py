@@ -80,9 +80,9 @@ class Transport:
 class Peer:
     """A connection and its peer."""
 
-    def __init__(self, *handlers: Any, **limits: int) -> None:
+    def __init__(self, *handlers: Any, clock: Callable[[], float] | None = None, **limits: int) -> None:
         self.transport = Transport()
-        self.connection = Connection(Registry(handlers), **limits)
+        self.connection = Connection(Registry(handlers, clock=clock), **limits)
         self.connection.makeConnection(self.transport)
 
     def send_raw(self, frame: bytes) -> None:

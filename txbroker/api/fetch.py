@@ -10,11 +10,13 @@ not implemented: preferred_read_replica is always -1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
+from txbroker.api.counts import Errors
 from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSessions, named_by_id
 from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
@@ -43,6 +45,18 @@ ZSTD_VERSION = 10
 CURRENT_LEADER_VERSION = 12
 TOPIC_ID_VERSION = 13
 _MAGIC_0_VERSION_MAX = 1
+# Errors that Kafka (ReplicaManager.readFromLog) does not count as failures of the broker.
+_NO_FAILURES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+}
 DOWN_CONVERTED_BYTES_MAX = 128 << 20  # what one partition's answer may decompress to while it is converted
 
 
@@ -67,6 +81,7 @@ class FetchHandler:
         self._purgatory = purgatory
         self._now_ms = now_ms
         self._fetch_max_bytes = fetch_max_bytes
+        self.errors: Errors = Counter()
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred[FetchResponse]:
         replica = request.replica_id if request.replica_id != CONSUMER else request.replica_state.replica_id
@@ -74,6 +89,7 @@ class FetchHandler:
         try:
             plan = self._sessions.plan(request, uses_ids, replica != CONSUMER, self._now_ms())
         except BrokerError as error:
+            self.errors[error.code] += 1
             return FetchResponse(error_code=error.code, responses=[])
         reader = Reader(self, plan, request, replica, context.api_version)
         reader.read()
@@ -84,6 +100,7 @@ class FetchHandler:
 
     def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
         """The error for the whole request, and from before v7 for each partition."""
+        self.errors[error.code] += 1
         failures = [
             FetchableTopicResponse(
                 topic=topic.topic, topic_id=topic.topic_id, partitions=[_failure(p.partition, error) for p in topic.partitions]
@@ -101,6 +118,8 @@ class FetchHandler:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = known.name
         partition = self._replicas.get(name, item.partition)
+        item.counts = counts = partition.counts
+        counts.fetch_requests += 1
         if replica != CONSUMER:
             partition.check_leader(item.current_leader_epoch)
             if replica >= 0:  # below are Kafka's tools, which see everything too
@@ -149,6 +168,9 @@ class FetchHandler:
     def failed_item(self, item: FetchItem, error: BrokerError, version: int) -> PartitionData:
         """A partition's error; for a client at the wrong broker or epoch, with the leader that it should ask (KIP-951)."""
         data = _failure(item.partition, error)
+        self.errors[error.code] += 1
+        if item.counts is not None and error.code not in _NO_FAILURES:
+            item.counts.failed_fetch_requests += 1
         wrong_leader = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if wrong_leader and version >= CURRENT_LEADER_VERSION:
             topic = self._image.topic_by_id(item.topic_id) if named_by_id(item) else self._image.topic(item.topic)
@@ -265,7 +287,8 @@ class Reader:
                 results = changed
         if self._version < V2_BATCH_VERSION:
             for item, data in results:
-                _down_convert(data, 0 if self._version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset)
+                if not _down_convert(data, 0 if self._version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset):
+                    self._handler.errors[data.error_code] += 1
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for item, data in results:
             key = (item.topic, item.topic_id)
@@ -273,6 +296,8 @@ class Reader:
             if answer is None:
                 answer = topics[key] = FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[])
             answer.partitions.append(data)
+            if data.records and item.counts is not None:
+                item.counts.bytes_out += len(data.records)
         return FetchResponse(session_id=plan.session_id, responses=list(topics.values()))
 
 
@@ -309,12 +334,17 @@ def _failure(partition: int, error: BrokerError) -> PartitionData:
     return PartitionData(partition_index=partition, error_code=error.code, high_watermark=-1, records=b"")
 
 
-def _down_convert(data: PartitionData, magic: int, first_offset: int) -> None:
-    """Records for a client that knows no v2 batches. The one place where a fetch looks into records; nobody new comes here."""
+def _down_convert(data: PartitionData, magic: int, first_offset: int) -> bool:
+    """Records for a client that knows no v2 batches; False: an error in their place.
+
+    The one place where a fetch looks into records; nobody new comes here.
+    """
     if not isinstance(data.records, Region):
-        return
+        return True
     try:
         data.records = from_v2(data.records.read(), magic, first_offset=first_offset, bytes_max=DOWN_CONVERTED_BYTES_MAX)
     except BrokerError as error:
         data.error_code = error.code
         data.records = b""
+        return False
+    return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from txbroker.cluster.counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
@@ -28,6 +29,7 @@ class FetchItem:
     """One partition that a client fetches, and what the client was last told of it."""
 
     __slots__ = (
+        "counts",
         "current_leader_epoch",
         "fetch_offset",
         "high_watermark",
@@ -40,6 +42,7 @@ class FetchItem:
     )
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
+        self.counts: TopicCounts | None = None  # those of its topic, once it was found
         self.topic = topic
         self.topic_id = topic_id
         self.partition = wanted.partition

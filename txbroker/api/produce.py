@@ -10,12 +10,14 @@ zstd needs v7 (KIP-110). v13 names topics by id (KIP-516).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
+from txbroker.api.counts import Errors
 from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
@@ -46,6 +48,15 @@ _CODEC_POSITION = 22  # the low byte of a v2 batch's attributes
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
 _NO_TRANSACTIONS = "transactions are not served"
+# Errors that Kafka (ReplicaManager.appendToLocalLog) does not count as failures of the broker, beside those of size.
+_NO_FAILURES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
 
 
 class ProduceHandler:
@@ -58,6 +69,7 @@ class ProduceHandler:
         self._image = image
         self._purgatory = purgatory
         self._now_ms = now_ms
+        self.errors: Errors = Counter()
 
     def __call__(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred[ProduceResponse] | None:
         acks = request.acks
@@ -97,6 +109,7 @@ class ProduceHandler:
                         waiting.append((partition, appended.last_offset, answer))
                 except BrokerError as error:
                     failed = True
+                    self._count_failure(name, data, error)
                     answer = _failure(data.index, error, RECORD_ERRORS_MAX - told)
                     told += len(answer.record_errors)
                 answers.append(answer)
@@ -109,13 +122,25 @@ class ProduceHandler:
         if not waiting:
             return response
         keys = [partition.topic_partition for partition, _, _ in waiting]
-        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done), tried=True)
+        errors = self.errors
+        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True)
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
         """Every partition with the same error; None (the connection is closed) for acks=0."""
         return None if request.acks == 0 else self._refused(request, error)
 
+    def _count_failure(self, topic: str, data: PartitionProduceData, error: BrokerError) -> None:
+        self.errors[error.code] += 1
+        partition = self._replicas.find(topic, data.index)
+        if partition is None:
+            return
+        if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+            partition.counts.bytes_rejected += len(data.records or b"")
+        elif error.code not in _NO_FAILURES:
+            partition.counts.failed_produce_requests += 1
+
     def _refused(self, request: ProduceRequest, error: BrokerError) -> ProduceResponse:
+        self.errors[error.code] += sum(len(topic.partition_data) for topic in request.topic_data)
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(
@@ -163,11 +188,13 @@ class _Replicated:
         waiting: list[tuple[Partition, int, PartitionProduceResponse]],
         acks: int,
         done: Deferred[ProduceResponse],
+        errors: Errors,
     ) -> None:
         self._response = response
         self._waiting = waiting
         self._all_in_sync = acks == ACKS_ALL
         self._done = done
+        self._errors = errors
 
     def try_complete(self) -> bool:
         """Whether every partition is done; answers then."""
@@ -175,6 +202,7 @@ class _Replicated:
         for partition, last_offset, answer in self._waiting:
             if not partition.is_leader:
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                self._errors[answer.error_code] += 1
             elif not partition.acknowledged(last_offset, all_in_sync=self._all_in_sync):
                 still.append((partition, last_offset, answer))
         self._waiting = still
@@ -187,4 +215,5 @@ class _Replicated:
         """timeout.ms of the request is over."""
         for _, _, answer in self._waiting:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            self._errors[answer.error_code] += 1
         self._done.callback(self._response)

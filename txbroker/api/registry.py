@@ -6,6 +6,7 @@ A handler is an object with
     versions: VersionRange          optional: a range narrower than the schema's
     __call__(request, context)      -> Response | KeptAnswer | Deferred[Response | None] | None
     failed(request, context, error) -> Response | None         optional
+    errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
 
 `__call__` answers with a response (or a `kept.KeptAnswer` of one), with None (no answer is wanted, as for acks=0) or with a Deferred of
 a response or None. Record views in the request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with,
@@ -16,10 +17,12 @@ acks=0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from txbroker.api.context import RequestContext
+from txbroker.api.counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
@@ -44,6 +47,7 @@ class Route:
     """All that requests of one API key and version need, resolved once."""
 
     __slots__ = (
+        "_rounds",
         "api_key",
         "api_version",
         "call",
@@ -55,9 +59,11 @@ class Route:
         "request_header",
         "response",
         "response_header",
+        "times",
+        "until_timed",
     )
 
-    def __init__(self, handler: Handler, version: int) -> None:
+    def __init__(self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None) -> None:
         request = handler.request
         self.api_key = request.api_key
         self.api_version = version
@@ -66,18 +72,53 @@ class Route:
         self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
         self.decode: Callable[[memoryview], Any] = decoder(request, version, exact=False)
         self.response = response_class(request)
-        self.encode: Callable[[Any], list[Any]] = encoder(self.response, version)
+        self.encode: Callable[[Any], list[Any]] = _tallying(encoder(self.response, version), tally)
         self.joins = True
         """Whether the parts of its answers are best joined at once: they are until one was a file region."""
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
+        self.times = times
+        self.until_timed = 1
+        """Whoever takes a request counts this down; at 0 the request is one to be timed: `begin_timed`."""
+        self._rounds = 0
+
+    def begin_timed(self) -> float:
+        """The time now, for `times.end`; 0.0 when nothing is timed."""
+        self.until_timed = SAMPLED_ONE_IN
+        self._rounds += 1
+        return self.times.begin()
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return self._rounds * SAMPLED_ONE_IN - self.until_timed + 1
+
+
+def _tallying(encode: Callable[[Any], list[Any]], tally: Callable[[Any], None] | None) -> Callable[[Any], list[Any]]:
+    if tally is None:
+        return encode
+
+    def encode_and_tally(response: Any) -> list[Any]:
+        tally(response)
+        return encode(response)
+
+    return encode_and_tally
 
 
 class Registry:
-    """The handlers of a broker, by API key."""
+    """The handlers of a broker, by API key; and what came of their requests.
 
-    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+    `errors`: by API key, which errors answers told how often. `closed`: how often a connection was closed, by the reason.
+    """
+
+    def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None) -> None:
+        """`clock` tells monotonic seconds, to time some requests; without it none is timed."""
+        self._clock = clock
         self._handlers: dict[int, tuple[Handler, VersionRange]] = {}
+        self._times: dict[int, RequestTimes] = {}
+        self._tallies: dict[int, Callable[[Any], None] | None] = {}
+        self.errors: dict[int, Errors] = {}
+        self.closed: Counter[str] = Counter()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
         for handler in handlers:
@@ -91,7 +132,20 @@ class Registry:
             raise ValueError(f"{api_name(request)} has a handler already")
         if served.low > served.high or served.low not in request.versions or served.high not in request.versions:
             raise ValueError(f"{api_name(request)} has versions {request.versions}, and its handler asks for {served}")
-        self._handlers[request.api_key] = handler, served
+        key = request.api_key
+        self._handlers[key] = handler, served
+        self._times[key] = RequestTimes(self._clock)
+        counted: Errors | None = getattr(handler, "errors", None)
+        self.errors[key] = Counter() if counted is None else counted
+
+    @property
+    def times(self) -> Mapping[int, RequestTimes]:
+        """How long requests took, by API key."""
+        return self._times
+
+    def name(self, api_key: int) -> str:
+        """The name of an API that is served."""
+        return api_name(self._handlers[api_key][0].request)
 
     def ranges(self) -> dict[int, VersionRange]:
         """What ApiVersions advertises: API key to versions, by ascending key."""
@@ -103,7 +157,15 @@ class Registry:
         handler, served = self._handlers[api_key]
         if api_version not in served:
             raise UnsupportedVersion(f"{api_name(handler.request)} v{api_version} is not served, only versions {served}")
-        return Route(handler, api_version)
+        return Route(handler, api_version, self._times[api_key], self._tally(handler))
+
+    def _tally(self, handler: Handler) -> Callable[[Any], None] | None:
+        """What counts the errors of a handler that does not do so itself; one for all versions, made on first use."""
+        key = handler.request.api_key
+        if key not in self._tallies:
+            own = hasattr(handler, "errors")
+            self._tallies[key] = None if own else ErrorTally(response_class(handler.request), self.errors[key])
+        return self._tallies[key]
 
 
 class _Routes(dict[int, Route]):

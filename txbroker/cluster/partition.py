@@ -11,6 +11,7 @@ from enum import IntEnum
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from txbroker.cluster.counts import TopicCounts
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
@@ -88,12 +89,14 @@ class Partition:
     """A replica of one partition, leader or follower, over one log. All offsets are of records."""
 
     __slots__ = (
+        "_counted_end",
         "_flush",
         "_flush_wanted_ms",
         "_flushing",
         "_follower_ends",
         "_single",
         "broker_id",
+        "counts",
         "high_watermark",
         "is_leader",
         "log",
@@ -102,8 +105,13 @@ class Partition:
         "topic_partition",
     )
 
-    def __init__(self, broker_id: int, log: Log, observer: Observer, flush: Flush, *, high_watermark: int = 0) -> None:
+    def __init__(
+        self, broker_id: int, log: Log, observer: Observer, flush: Flush, *, high_watermark: int = 0, counts: TopicCounts | None = None
+    ) -> None:
+        """`counts` are those of the topic; its own if None."""
         self.broker_id = broker_id
+        self.counts = counts or TopicCounts()
+        self._counted_end = log.log_end_offset
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.observer = observer
@@ -135,6 +143,8 @@ class Partition:
     def lead(self, state: Leadership) -> bool:
         """Become leader, or take over a new ISR as leader. Whether the leadership is new. Nothing has changed when it fails."""
         new_epoch = not self.is_leader or state.leader_epoch != self.state.leader_epoch
+        if not self.is_leader:
+            self._counted_end = self.log.log_end_offset
         if new_epoch:
             self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
         self.state = state
@@ -151,6 +161,7 @@ class Partition:
     def follow(self, state: Leadership) -> bool:
         """Become a follower of another broker. Whether anything changed."""
         changed = self.is_leader or state.leader_epoch != self.state.leader_epoch or state.leader != self.state.leader
+        self.count_messages()
         self.state = state
         self.is_leader = False
         self._single = False
@@ -158,6 +169,12 @@ class Partition:
         if changed:
             self.observer.moved(self)
         return changed
+
+    def count_messages(self) -> None:
+        """Count what was appended since the last call; whoever reads the counts calls it first. Offsets tell how many there were."""
+        if self.is_leader:
+            self.counts.messages_in += self.log.log_end_offset - self._counted_end
+            self._counted_end = self.log.log_end_offset
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320) unless a client of that epoch is right here."""
@@ -178,6 +195,8 @@ class Partition:
 
         Whether it may be answered is for `acknowledged` to say.
         """
+        counts = self.counts
+        counts.produce_requests += 1
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
         log = self.log
@@ -193,6 +212,7 @@ class Partition:
         if log.flush_due:
             self._have_flushed(now_ms)
         if not appended.duplicate:
+            counts.bytes_in += len(records)
             if self._single and not self._flushing:
                 self.high_watermark = log.log_end_offset
             else:

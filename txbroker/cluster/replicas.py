@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from txbroker.cluster.controller_requests import NO_EPOCH
+from txbroker.cluster.counts import TopicCounts
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import NOBODY, Leadership, Partition
 from txbroker.cluster.partition import Observer as PartitionObserver
@@ -56,12 +57,32 @@ class Replicas:
         self._observer = observer
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
+        self._counts: dict[str, TopicCounts] = {}
+        self._counted: dict[str, set[int]] = {}  # the partitions of each topic that was counted
+        self._counts_of_gone = TopicCounts()
+        self.isr_shrinks = 0
+        self.isr_expands = 0
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    @property
+    def offline_count(self) -> int:
+        """How many replicas are in directories that failed."""
+        return len(self._offline)
+
+    def counts(self) -> tuple[dict[str, TopicCounts], TopicCounts]:
+        """What went through each topic here, and through all together, those that are gone among them."""
+        for partition in self._partitions.values():
+            partition.count_messages()
+        together = TopicCounts()
+        together.add(self._counts_of_gone)
+        for counts in self._counts.values():
+            together.add(counts)
+        return dict(self._counts), together
 
     def find(self, topic: str, partition: int) -> Partition | None:
         """The partition, if it is here and its directory is online."""
@@ -144,6 +165,9 @@ class Replicas:
     def _change_role(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         leadership = Leadership(state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas), state.partition_epoch)
         if state.leader == self.broker_id:
+            if partition.is_leader:
+                self.isr_shrinks += len(state.isr) < len(partition.state.isr)
+                self.isr_expands += len(state.isr) > len(partition.state.isr)
             if partition.lead(leadership):
                 self._observer.leading(partition)
         else:
@@ -157,7 +181,11 @@ class Replicas:
         if found is None:
             found = self._directories.create(topic_partition, topic_id, is_new=is_new, now_ms=now_ms)
         high_watermark = self._directories.high_watermark(topic_partition)
-        partition = Partition(self.broker_id, found, self._observer, self._directories.flush, high_watermark=high_watermark)
+        counts = self._counts.setdefault(topic_partition.topic, TopicCounts())
+        self._counted.setdefault(topic_partition.topic, set()).add(topic_partition.partition)
+        partition = Partition(
+            self.broker_id, found, self._observer, self._directories.flush, high_watermark=high_watermark, counts=counts
+        )
         if topic_id != NULL_TOPIC_ID:
             partition.assign_topic_id(topic_id)
         return partition
@@ -175,9 +203,19 @@ class Replicas:
         if delete:
             self._partitions.pop(key, None)
             self._offline.discard(key)
+            self._forget_counts(*topic_partition)
             if partition is not None:
                 self._observer.moved(partition)
             self._directories.delete(topic_partition)
+
+    def _forget_counts(self, topic: str, partition: int) -> None:
+        """A partition was deleted: with the last one of its topic go the topic's counts, which stay in those of all."""
+        counted = self._counted.get(topic)
+        if counted is not None:
+            counted.discard(partition)
+            if not counted:
+                del self._counted[topic]
+                self._counts_of_gone.add(self._counts.pop(topic))
 
     # What else happens to partitions
 
@@ -194,6 +232,7 @@ class Replicas:
             if partition is None:
                 continue
             led = partition.is_leader
+            partition.count_messages()
             partition.is_leader = False
             if led:
                 self._observer.resigned(topic_partition)

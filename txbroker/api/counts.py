@@ -1,0 +1,88 @@
+"""What requests came to: how many of each kind, how long some of them took, which errors answers told. Plain numbers, for whoever reads.
+
+Counting is part of serving, so it is kept to an addition here and there; times are taken of every 16th request only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from txbroker.wire.schema import Struct, field_types
+
+# One in so many requests of each kind is timed, the first one always, and the times of so many are remembered.
+SAMPLED_ONE_IN = 16
+SAMPLES_KEPT = 1024
+
+Clock = Callable[[], float]
+Errors = Counter[int]  # by error code
+
+
+class RequestTimes:
+    """How long requests of one API took, in seconds: the last ones that were timed."""
+
+    __slots__ = ("clock", "latest")
+
+    def __init__(self, clock: Clock | None) -> None:
+        """`clock` tells monotonic seconds; without one nothing is timed."""
+        self.clock = clock
+        self.latest: deque[float] = deque(maxlen=SAMPLES_KEPT)
+
+    def begin(self) -> float:
+        """The time now; 0.0 when nothing is timed."""
+        return self.clock() if self.clock is not None else 0.0
+
+    def end(self, begun: float) -> None:
+        """A request that began at `begun` is answered."""
+        if self.clock is not None:
+            self.latest.append(self.clock() - begun)
+
+
+class ErrorTally:
+    """Counts the errors in responses of one class, wherever its schema has a field `error_code`."""
+
+    def __init__(self, response: type[Struct], errors: Errors) -> None:
+        self._errors = errors
+        self._tally = _tally_of(response)
+
+    def __call__(self, response: Any) -> None:
+        """Count what this response tells."""
+        self._tally(response, self._errors)
+
+
+_Tally = Callable[[Any, Errors], None]
+
+
+def _tally_of(cls: type[Struct]) -> _Tally:
+    has_code = "error_code" in cls.__fields__
+    nested = [(name, _tally_of(inner)) for name, kind in field_types(cls).items() if (inner := _struct_in_list(kind)) and _has_code(inner)]
+
+    def tally(struct: Any, errors: Errors) -> None:
+        if has_code and struct.error_code:
+            errors[struct.error_code] += 1
+        for name, tally_inner in nested:
+            for inner in getattr(struct, name) or ():
+                tally_inner(inner, errors)
+
+    return tally
+
+
+def _has_code(cls: type[Struct]) -> bool:
+    if "error_code" in cls.__fields__:
+        return True
+    return any((inner := _struct_in_list(kind)) is not None and _has_code(inner) for kind in field_types(cls).values())
+
+
+def _struct_in_list(kind: Any) -> type[Struct] | None:
+    """The struct that a field of this type is a list of."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _struct_in_list(get_args(kind)[0])
+    if origin in (Union, UnionType):
+        return next((found for part in get_args(kind) if (found := _struct_in_list(part)) is not None), None)
+    if origin is list:
+        (inner,) = get_args(kind)
+        return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
+    return None

@@ -1,0 +1,40 @@
+"""What went through the partitions of a topic here, counted since the broker's start. Plain numbers, for whoever reads."""
+
+from __future__ import annotations
+
+
+class TopicCounts:
+    """One topic's counts, which all of its partitions on this broker share. Bytes are those of record batches.
+
+    `fetch_requests` counts the partitions that were read for a fetch, one that waits once more each time it is tried. The failed ones
+    are those that failed for reasons other than who asked for what where, as Kafka has it.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    bytes_in: int
+    bytes_out: int
+    bytes_rejected: int
+    failed_fetch_requests: int
+    failed_produce_requests: int
+    fetch_requests: int
+    messages_in: int
+    produce_requests: int
+
+    def add(self, other: TopicCounts) -> None:
+        """Count what `other` has counted, too."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
