@@ -72,10 +72,17 @@ class Purgatory:
         self._to_check: dict[Hashable, None] = {}
         self._checking = False
         self.checked: Hashable = None
+        self.refused = 0
+        """How many could not wait because as many waited as may."""
 
     def __len__(self) -> int:
         """How many operations are parked."""
         return self._parked
+
+    @property
+    def name(self) -> str:
+        """What it is called in the log."""
+        return self._name
 
     def park(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int, *, tried: bool = False) -> Parked | None:
         """Try the operation, unless it was `tried` just now, and park it if it cannot complete yet; None when it has ended already.
@@ -85,7 +92,9 @@ class Purgatory:
         if not tried and self._try(operation):
             return None
         parked = Parked(operation, tuple(dict.fromkeys(keys)))
-        if timeout_ms <= 0 or self._parked >= self._parked_max or self._watches + len(parked.keys) > self._watches_max:
+        full = self._parked >= self._parked_max or self._watches + len(parked.keys) > self._watches_max
+        if timeout_ms <= 0 or full:
+            self.refused += full and timeout_ms > 0
             self._expire(operation)
             return None
         self._parked += 1

@@ -130,7 +130,8 @@ class FetchPlan:
 class FetchSessions:
     """The cache of sessions, at most `slots` of them (max.incremental.fetch.session.cache.slots), `items_max` partitions in all.
 
-    Kafka bounds the slots only; some 250 bytes a partition are kept here.
+    Kafka bounds the slots only; some 250 bytes a partition are kept here. `evicted` counts those that made room for others, `refused_...`
+    the requests that went without a session for want of a slot, or because it would have held too much.
     """
 
     def __init__(self, slots: int, random_id: Callable[[], int], *, items_max: int = 500_000) -> None:
@@ -139,9 +140,17 @@ class FetchSessions:
         self._items = 0
         self._random_id = random_id  # a positive 31-bit number
         self._sessions: dict[int, FetchSession] = {}  # the least recently used first
+        self.evicted = 0
+        self.refused_slots = 0
+        self.refused_size = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions all sessions hold."""
+        return self._items
 
     def plan(self, request: FetchRequest, uses_ids: bool, privileged: bool, now_ms: int) -> FetchPlan:
         """Find or make the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
@@ -180,10 +189,11 @@ class FetchSessions:
 
     def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
         """Whether a session may have `own` partitions, `more` of them new to the cache, and what the request names."""
-        if own > SESSION_ITEMS_MAX or self._items + more > self._items_max:
-            return False
+        fits = own <= SESSION_ITEMS_MAX and self._items + more <= self._items_max
         # No topic has such a name, so that keeping it serves nobody.
-        return all(len(topic.topic) <= TOPIC_NAME_LENGTH_MAX for topic in request.topics)
+        fits = fits and all(len(topic.topic) <= TOPIC_NAME_LENGTH_MAX for topic in request.topics)
+        self.refused_size += not fits
+        return fits
 
     def _make_room(self, privileged: bool, now_ms: int) -> bool:
         """Evict the least recently used session if it may go; a follower's session counts for more than a consumer's."""
@@ -192,7 +202,9 @@ class FetchSessions:
         for session in self._sessions.values():
             if now_ms - session.used_ms > EVICTION_MIN_MS or (privileged and not session.privileged):
                 self._remove(session.session_id)
+                self.evicted += 1
                 return True
+        self.refused_slots += 1
         return False
 
     def _remove(self, session_id: int) -> None:

@@ -96,6 +96,8 @@ class LogDirectories:
         self._doomed: list[tuple[LogDirectory, str]] = []
         self._observer: Observer | None = None
         self._loaded = False
+        self.lacks = 0
+        """How often the system had no descriptor or memory left for a log's file."""
 
     def wire(self, observer: Observer) -> None:
         """Tell `observer` from `start` on."""
@@ -245,6 +247,7 @@ class LogDirectories:
 
     def _fail(self, directory: LogDirectory, error: Exception) -> None:
         if self._loaded and isinstance(error, OutOfResources):
+            self.lacks += 1
             logger.error("%s; the log directory %s stays online", error, directory.path)
         else:
             self._take_offline(directory, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -57,6 +57,9 @@ class Hub:
 
     `busy` is set while some connection is being served. What becomes due on other connections meanwhile is sent when
     that one is done, so that many answers to one connection leave together.
+
+    `closed_for` counts the connections that the transport ended itself, by the reason; `pauses` how often one was not read any further
+    because enough of it was in flight.
     """
 
     def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker) -> None:
@@ -69,6 +72,8 @@ class Hub:
             limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides, descriptors.room
         )
         self.busy = False
+        self.closed_for: Counter[str] = Counter()
+        self.pauses = 0
         self._postponed: deque[Member] = deque()
         self.tick = 0
         self._members: set[Member] = set()
@@ -98,6 +103,7 @@ class Hub:
         return self._emptied.addCallback(lambda _: cut.cancel() if cut.active() else None)
 
     def _abort_all(self) -> None:
+        self.closed_for["stopping"] += len(self._members)
         for member in tuple(self._members):
             member.abortConnection()
 

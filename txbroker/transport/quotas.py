@@ -12,6 +12,7 @@ class ConnectionQuotas:
     """Counts connections against max.connections, and max.connections.per.ip with its overrides by address.
 
     As in Kafka, accepting waits while there are too many in all, and what is too many from one address is closed at once.
+    `accepted` and `refused` count connections since the start; `waits_for_...` how often accepting had to wait, and for what.
     """
 
     def __init__(
@@ -31,6 +32,10 @@ class ConnectionQuotas:
         self._waiting: list[Callable[[], None]] = []
         self._waited = False  # since the last report
         self.count = 0
+        self.accepted = 0
+        self.refused = 0
+        self.waits_for_connections = 0
+        self.waits_for_descriptors = 0
 
     def change(self, connections_max: int, per_ip_max: int, overrides: Mapping[str, int]) -> None:
         """Other limits from now on. Connections that are too many now stay."""
@@ -46,6 +51,10 @@ class ConnectionQuotas:
 
     def when_room(self, call: Callable[[], None]) -> None:
         """Call it once, as soon as there is room again."""
+        if self.count >= self._connections_max:
+            self.waits_for_connections += 1
+        else:
+            self.waits_for_descriptors += 1
         self._waiting.append(call)
         self._waited = True
 
@@ -54,11 +63,13 @@ class ConnectionQuotas:
         if self._by_ip[ip] < self._overrides.get(ip, self._per_ip_max):
             return True
         self._refused[ip] += 1
+        self.refused += 1
         return False
 
     def add(self, ip: str) -> None:
         """A connection from this address was made."""
         self.count += 1
+        self.accepted += 1
         self._by_ip[ip] += 1
 
     def remove(self, ip: str) -> None:

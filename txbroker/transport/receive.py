@@ -74,6 +74,8 @@ class ReceiveBuffers:
     def __init__(self, budget: int = -1) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.reserved = 0
+        self.waits = 0
+        """How often a connection had to wait for the budget."""
         self._budget = budget
         self._favourite: Waiter | None = None
         self._waiting: deque[tuple[Waiter, int]] = deque()
@@ -119,6 +121,7 @@ class ReceiveBuffers:
             return True
         if self._favourite is not None:
             self._waiting.append((waiter, size))
+            self.waits += 1
             return False
         self._favourite = waiter
         self.reserved += size

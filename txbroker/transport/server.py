@@ -177,6 +177,7 @@ class ServerTransport(tcp.Server):
 
     def _block(self) -> None:
         self._blocked = True
+        self._hub.pauses += 1
         self.stopReading()
 
     def _read_on(self) -> None:
@@ -228,6 +229,7 @@ class ServerTransport(tcp.Server):
         except (ConnectionError, TimeoutError):
             return main.CONNECTION_LOST
         except (RegionGone, OSError) as error:
+            self._hub.closed_for["file_gone"] += 1
             log.error("closing the connection of %s: %s", self.session.connection_id, error)
             return main.CONNECTION_LOST
         if queue.size != before:
@@ -255,9 +257,11 @@ class ServerTransport(tcp.Server):
     def reap(self) -> None:
         """Close a connection on which nothing moved for connections.max.idle.ms, unless it waits for an answer."""
         if self._queue.size:
+            self._hub.closed_for["replies_not_taken"] += 1
             log.info("closing the connection of %s: it does not take its replies", self.session.connection_id)
             self.abortConnection()
         elif not self.protocol.in_flight:
+            self._hub.closed_for["idle"] += 1
             log.debug("closing the connection of %s: it is idle", self.session.connection_id)
             self.loseConnection()
 
@@ -270,6 +274,7 @@ class ServerTransport(tcp.Server):
             return
         self._stalled_sweeps += 1
         if self._stalled_sweeps > STALLED_SWEEPS:
+            self._hub.closed_for["stalled_request"] += 1
             log.warning("closing the connection of %s: it stopped in the middle of a large request", self.session.connection_id)
             self.abortConnection()
 
