@@ -9,6 +9,7 @@ from txbroker.cli.failures import BadUsage
 from txbroker.cli.main import build_parser, main
 
 SERVER = ("--bootstrap-server", "127.0.0.1:9092")
+COMMANDS: list[str] = list(build_parser()._subparsers._group_actions[0].choices)  # type: ignore[union-attr, arg-type]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -52,6 +53,15 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["consume", *SERVER, "--topic", "a", "--property", "print.key=yes"], "--property print.key is 'yes'; it must be true or false"),
         (["consume", *SERVER, "--topic", "a", "--json", "--property", "print.key=true"], "--property and --json do not go together"),
         (["consume", *SERVER, "--topic", "a", "--isolation-level", "serializable"], "--isolation-level: invalid choice: 'serializable'"),
+        (["get-offsets", *SERVER, "--time", "soon"], "wants latest, earliest, max-timestamp, earliest-local, latest-tiered or"),
+        (["get-offsets", *SERVER, "--partitions", "0,x"], "--partitions: wants numbers divided by commas, not '0,x'"),
+        (["get-offsets", *SERVER, "--topic", "*"], "--topic '*' is neither a topic nor a regular expression"),
+        (["get-offsets", *SERVER, "--topic-partitions", "a:x"], "--topic-partitions is 'a:x'; it must be like topic:1,topic:0-3,"),
+        (["get-offsets", *SERVER, "--topic-partitions", "a:1", "--topic", "a"], "does not go together with --topic and --partitions"),
+        (["delete-records", *SERVER], "the following arguments are required: --offset-json-file"),
+        (["log-dirs", *SERVER], "the following arguments are required: --describe"),
+        (["log-dirs", *SERVER, "--describe", "--broker-list", "1,-2"], "--broker-list: wants ids divided by commas, not '1,-2'"),
+        (["log-dirs", *SERVER, "--describe", "--topic-list", "a,"], "--topic-list: wants names divided by commas, not 'a,'"),
         (["dump-log"], "the following arguments are required: --files"),
         (["dump-log", "--files", "a.log,,b.log"], "--files names an empty path"),
         (["dump-log", "--files", "a.log", "--offsets-decoder", "--transaction-log-decoder"], "not allowed with argument"),
@@ -62,7 +72,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_wrong_usage_is_one_sentence(argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, *argv)
     assert complaint in line
-    command = argv[0] if argv[0] in ("topics", "produce", "consume", "dump-log", "run") else ""
+    command = argv[0] if argv[0] in COMMANDS else ""
     assert line.endswith(f"see {' '.join(['txbroker', *([command] if command else [])])} --help\n")
 
 
@@ -70,11 +80,11 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
     assert main([]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    for word in ("run", "topics", "produce", "consume", "dump-log", "--override log.dirs=", "Exit status"):
+    for word in (*COMMANDS, "--override log.dirs=", "Exit status"):
         assert word in captured.err
 
 
-@pytest.mark.parametrize("command", ["", "run", "topics", "produce", "consume", "dump-log"])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_and_explains_every_flag(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as left:

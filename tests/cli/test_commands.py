@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cache import CHECKOUT
+from tests.cli.commands import ENVIRONMENT, command, on_terminal, run
 from tests.support.server import Server
-from tests.support.waiting import until
-from txbroker.cli.main import main
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-
 
 pytestmark = pytest.mark.process
-
-
-def command(*argv: str) -> list[str]:
-    return [sys.executable, "-m", "txbroker", *argv]
-
-
-def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str]:
-    """Standard output and error of a command that ends with `status`. It runs in this process, which has kafka-python loaded already."""
-    given = stdin.encode() if isinstance(stdin, str) else stdin
-    output, complaint = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
-    with (
-        tempfile.TemporaryFile() as file,
-        io.TextIOWrapper(file) as source,
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(complaint),
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        file.write(given)
-        file.seek(0)
-        patch.setattr(sys, "stdin", source)
-        ended = main(argv)
-    assert ended == status, complaint.getvalue()
-    output.seek(0)
-    return output.buffer.read().decode(errors="surrogateescape"), complaint.getvalue()
 
 
 def test_topics(broker: Server, name: str) -> None:
@@ -261,22 +227,3 @@ def test_on_a_terminal(broker: Server, name: str, tmp_path: Path) -> None:
     described = on_terminal("topics", "--describe", *server)
     assert [line.split() for line in described.splitlines() if "Partition " in line] == [["Partition", "Leader", "Replicas", "Isr"]]
     assert all(len(line) <= 80 for line in described.splitlines())
-
-
-def on_terminal(*argv: str, stdin: Path | None = None) -> str:
-    """What a command shows on a terminal of 80 columns; it must end with 0."""
-    ours, theirs = pty.openpty()
-    environment = {**ENVIRONMENT, "COLUMNS": "80"}
-    with open(stdin or os.devnull, "rb") as given, subprocess.Popen(command(*argv), stdin=given, stdout=theirs, stderr=theirs,
-                                                                    env=environment) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while data := os.read(ours, 65536):
-                shown += data
-        except OSError:  # Linux's way to say that nobody has the other end any more
-            pass
-        until(lambda: process.poll() is not None, "the command ends")
-    os.close(ours)
-    assert process.returncode == 0, shown
-    return shown.decode()

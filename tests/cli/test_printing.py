@@ -101,6 +101,20 @@ def test_no_table_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[tupl
     assert sorted("".join(lines).replace(" ", "")) == letters
 
 
+@settings(deadline=None)
+@given(st.lists(st.lists(words, min_size=9, max_size=9), max_size=3), st.integers(20, 60))
+def test_a_table_of_many_columns_fits_a_narrow_terminal(rows: list[list[str]], width: int) -> None:
+    header = [f"COLUMN-{i}" for i in range(9)]
+    lines = table(header, rows, width)
+    assert all(len(line) <= width for line in lines)
+    text = "".join(lines).replace(" ", "")
+    assert all(cell.replace(" ", "") in text for row in rows for cell in row)
+
+
+def test_names_that_others_chose_give_the_terminal_no_orders() -> None:
+    assert table(["NAME"], [["a\x1b[2Jb\r\nc"], ["żó字"]], 80) == ["NAME", r"a\x1b[2Jb\r\nc", "żó字"]
+
+
 TOPIC = {
     "name": "orders",
     "topic_id": "1293b746-9cd8-4184-ab29-1c3255fa5059",

@@ -5,22 +5,27 @@ kafka-python is imported when a client is made: `txbroker run` does without it.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
 from txbroker.config.properties import parse_properties
 from txbroker.errors import ConfigError
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 10_000
 DEFAULT_PORT = 9092
 NOTICE_EVERY_S = 15.0
+RETRY_S = 0.1
 NOTHING: Mapping[str, Any] = {}
 
 _TRUTH = {"true": True, "false": False}
@@ -145,6 +150,36 @@ def connected(
             connections.removeHandler(notices)
     except kafka.errors.KafkaError as error:
         raise failure("the request failed", error) from error
+
+
+@contextmanager
+def administering(arguments: argparse.Namespace) -> Iterator[Any]:
+    """A `KafkaAdminClient` by the flags of `arguments.add_client`."""
+    properties = read_properties(arguments.command_config)
+    with connected("KafkaAdminClient", arguments.bootstrap_server, properties) as admin:
+        yield admin
+
+
+def ask(admin: Any, request: Any, node_id: int | None = None) -> Any:
+    """The response to a request in kafka-python's messages, from one broker, or from any.
+
+    For what `KafkaAdminClient` has no method, or one that hides errors of single partitions; the library has no public way to send.
+    """
+    return admin._manager.run(admin._manager.send, request, node_id)
+
+
+def patiently(call: Callable[[], T], timeout_ms: int) -> T:
+    """Call again while the broker asks for patience: a coordinator or a leader that is still to come. KafkaError when it takes longer."""
+    from kafka.errors import KafkaError
+
+    deadline_s = time.monotonic() + timeout_ms / 1000
+    while True:
+        try:
+            return call()
+        except KafkaError as error:
+            if not error.retriable or time.monotonic() > deadline_s:
+                raise
+        time.sleep(RETRY_S)
 
 
 class _Notices(logging.Handler):

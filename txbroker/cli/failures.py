@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from txbroker.errors import ErrorCode
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -36,6 +38,12 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
     text = (message or known.name.lower().replace("_", " ")).rstrip(".")
     advice = _ADVICE.get(known)
     return CommandFailed(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""))
+
+
+def warn(sentence: str) -> None:
+    """Something that the person should know, and that does not end the command."""
+    sys.stdout.flush()  # each complaint stands below what it is about, if both go to the same place
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def no_topic(name: str) -> CommandFailed:

@@ -14,10 +14,11 @@ Row = Mapping[str, Any]
 
 
 class Column(NamedTuple):
-    """A column of a table: the key of a row's values, and the heading, which is that of Kafka's tool."""
+    """A column of a table: the key of a row's values, and the heading and the least width of Kafka's tool."""
 
     key: str
     heading: str
+    width: int = 0
 
 
 class Results:
@@ -43,7 +44,8 @@ class Results:
             return
         headings = [column.heading for column in columns]
         cells = [[cell(row.get(column.key)) for column in columns] for row in rows]
-        for line in aligned(headings, cells) if self.width is None else table(headings, cells, self.width):
+        least = [column.width for column in columns]
+        for line in aligned(headings, cells, least) if self.width is None else table(headings, cells, self.width):
             self.line(line)
 
     def either(self, row: Row, plain: Callable[[], Iterable[str]], terminal: Callable[[int], Iterable[str]] | None = None) -> None:
@@ -82,7 +84,7 @@ def cell(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[int]) -> list[str]:
     """Columns as wide as their widest cell, each cell in one line however long: what awk and cut read."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    widths = [max(width, *map(len, column)) for width, *column in zip(least, headings, *rows, strict=True)]
     return [" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in [headings, *rows]]

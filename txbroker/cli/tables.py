@@ -18,11 +18,26 @@ def terminal_width() -> int | None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The lines of a table. Where it would be wider than `width`, the widest columns are narrowed and their cells continued below."""
+    """The lines of a table. Where it would be wider than `width`, the widest columns are narrowed and their cells continued below.
+
+    A terminal that is too narrow even for that gets a paragraph for each row, with a line for each cell.
+    """
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     while sum(widths) + GAP * (len(widths) - 1) > width and max(widths) > NARROWEST:
         widths[widths.index(max(widths))] -= 1
+    if sum(widths) + GAP * (len(widths) - 1) > width:
+        return [line for row in rows for line in _paragraphs(header, row, width)]
     return [line for row in [header, *rows] for line in _lines(row, widths)]
+
+
+def visible(text: str) -> str:
+    """Text whose control characters and the like are written out: names come from others, and a terminal obeys them."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _paragraphs(header: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    return [*(line for name, cell in zip(header, row, strict=True) for line in paragraph(f"{name}: {cell}", width)), ""]
 
 
 def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
@@ -36,4 +51,4 @@ def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def paragraph(text: str, width: int) -> list[str]:
     """Lines of at most `width`, the later ones indented."""
-    return textwrap.wrap(text, max(width, NARROWEST), subsequent_indent="    ", break_on_hyphens=False)
+    return textwrap.wrap(visible(text), max(width, NARROWEST), subsequent_indent="    ", break_on_hyphens=False)

@@ -56,8 +56,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do the one action; BadUsage, CommandFailed."""
     check(arguments)
-    properties = clients.read_properties(arguments.command_config)
-    with clients.connected("KafkaAdminClient", arguments.bootstrap_server, properties) as admin:
+    with clients.administering(arguments) as admin:
         _DO[arguments.action](admin, arguments)
     return DONE
 

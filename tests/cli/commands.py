@@ -1,0 +1,63 @@
+"""The commands as people call them: standard input and output, exit statuses, terminals."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.cache import CHECKOUT
+from tests.support.waiting import until
+from txbroker.cli.main import main
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+
+
+def command(*argv: str) -> list[str]:
+    return [sys.executable, "-m", "txbroker", *argv]
+
+
+def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str]:
+    """Standard output and error of a command that ends with `status`. It runs in this process, which has kafka-python loaded already."""
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    output, complaint = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+    with (
+        tempfile.TemporaryFile() as file,
+        io.TextIOWrapper(file) as source,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(complaint),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        file.write(given)
+        file.seek(0)
+        patch.setattr(sys, "stdin", source)
+        ended = main(argv)
+    assert ended == status, complaint.getvalue()
+    output.seek(0)
+    return output.buffer.read().decode(errors="surrogateescape"), complaint.getvalue()
+
+
+def on_terminal(*argv: str, stdin: Path | None = None, columns: int = 80) -> str:
+    """What a command shows on a terminal of `columns`; it must end with 0."""
+    ours, theirs = pty.openpty()
+    environment = {**ENVIRONMENT, "COLUMNS": str(columns)}
+    with open(stdin or os.devnull, "rb") as given, subprocess.Popen(command(*argv), stdin=given, stdout=theirs, stderr=theirs,
+                                                                    env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while data := os.read(ours, 65536):
+                shown += data
+        except OSError:  # Linux's way to say that nobody has the other end any more
+            pass
+        until(lambda: process.poll() is not None, "the command ends")
+    os.close(ours)
+    assert process.returncode == 0, shown
+    return shown.decode()

@@ -1,0 +1,114 @@
+"""The administrative commands on a real broker, as people call them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import on_terminal, run
+from tests.support.raw_admin import advertised, create_topic
+from tests.support.server import Server
+
+pytestmark = pytest.mark.process
+
+
+def objects(*argv: str, status: int = 0) -> list[dict[str, Any]]:
+    """What a command prints with --json."""
+    return [json.loads(line) for line in run(*argv, "--json", status=status)[0].splitlines()]
+
+
+def fill(broker: Server, topic: str, counts: dict[int, int]) -> None:
+    """So many records for each partition; each is as long as the other."""
+    from kafka import KafkaProducer
+
+    with KafkaProducer(bootstrap_servers=broker.address) as producer:
+        for partition, count in counts.items():
+            for i in range(count):
+                producer.send(topic, b"%05d" % i, partition=partition, timestamp_ms=1_700_000_000_000 + i)
+        producer.flush()
+
+
+def test_offsets(broker: Server, name: str) -> None:
+    create_topic(broker, name, 3)
+    fill(broker, name, {0: 5, 1: 7})
+    server = ("get-offsets", "--bootstrap-server", broker.address)
+
+    def offsets(*flags: str) -> list[str]:
+        return run(*server, *flags)[0].splitlines()
+
+    assert offsets("--topic", name) == [f"{name}:0:5", f"{name}:1:7", f"{name}:2:0"]
+    assert offsets("--topic", f"{name[:-1]}.", "--partitions", "1,2", "--time", "earliest") == [f"{name}:1:0", f"{name}:2:0"]
+    assert offsets("--topic-partitions", f"{name}:-1,{name}:2-") == [f"{name}:0:5", f"{name}:2:0"]
+    assert offsets("--topic", name, "--time", "1700000000003") == [f"{name}:0:3", f"{name}:1:3"], "partition 2 has no such record"
+    assert offsets("--topic", name, "--time", "max-timestamp") == [f"{name}:0:4", f"{name}:1:6"]
+    (row,) = objects(*server, "--topic", name, "--partitions", "1", "--time", "1700000000003")
+    assert row == {"topic": name, "partition": 1, "offset": 3, "timestamp": 1700000000003}
+    everything = offsets("--exclude-internal-topics")
+    assert f"{name}:1:7" in everything
+    assert not any(line.startswith("__") for line in everything)
+    _, complaint = run(*server, "--topic", f"no-{name}", status=1)
+    assert complaint == "txbroker get-offsets: no partition matches these flags; see `txbroker topics --list`\n"
+
+
+def test_deleting_records(broker: Server, name: str, tmp_path: Path) -> None:
+    create_topic(broker, name, 2)
+    fill(broker, name, {0: 50, 1: 20})
+    path = tmp_path / "offsets.json"
+
+    def delete(offsets: dict[int, int], *flags: str, status: int = 0) -> tuple[str, str]:
+        entries = [{"topic": name, "partition": partition, "offset": offset} for partition, offset in offsets.items()]
+        path.write_text(json.dumps({"partitions": entries, "version": 1}))
+        return run("delete-records", "--bootstrap-server", broker.address, "--offset-json-file", str(path), *flags, status=status)
+
+    output, complaint = delete({0: 40, 1: -1})
+    assert output.splitlines()[-2:] == [f"partition: {name}-0\tlow_watermark: 40", f"partition: {name}-1\tlow_watermark: 20"]
+    assert complaint == ""
+    output, complaint = delete({0: 45, 1: 21, 2: 0}, "--json", status=1)
+    assert [json.loads(line) for line in output.splitlines()] == [
+        {"topic": name, "partition": 0, "low_watermark": 45, "error": None},
+        {"topic": name, "partition": 1, "low_watermark": None, "error": "OFFSET_OUT_OF_RANGE"},
+        {"topic": name, "partition": 2, "low_watermark": None, "error": "UNKNOWN_TOPIC_OR_PARTITION"},
+    ]
+    assert complaint.splitlines()[0].startswith(f"nothing was deleted from {name}-1: ")
+    found, _ = run("get-offsets", "--bootstrap-server", broker.address, "--topic", name, "--time", "earliest")
+    assert found == f"{name}:0:45\n{name}:1:20\n", "the others were deleted all the same"
+
+
+def test_log_directories(broker: Server, name: str) -> None:
+    create_topic(broker, name, 2)
+    fill(broker, name, {0: 50})
+    describe = ("log-dirs", "--bootstrap-server", broker.address, "--describe", "--topic-list", name)
+    (row,) = objects(*describe)
+    assert (row["log_dir"], row["error"]) == (str(broker.data), None)
+    assert [(each["topic"], each["partition"], each["future"]) for each in row["partitions"]] == [(name, 0, False), (name, 1, False)]
+    sizes = [(broker.partition_directory(name, i) / f"{0:020}.log").stat().st_size for i in range(2)]
+    assert [each["size"] for each in row["partitions"]] == sizes
+    document = json.loads(run(*describe)[0].splitlines()[-1])
+    (directory,) = document["brokers"][0]["logDirs"]
+    assert directory["partitions"][0] == {"partition": f"{name}-0", "size": sizes[0], "offsetLag": 0, "isFuture": False}
+    assert (directory["logDir"], directory["error"], document["version"]) == (str(broker.data), None, 1)
+    assert f"{name}-1" in on_terminal(*describe, columns=200)
+    assert all(len(line) <= 40 for line in on_terminal(*describe, columns=40).splitlines())
+    (same,) = objects(*describe, "--broker-list", str(row["broker"]))
+    assert same["partitions"] == row["partitions"]
+    _, complaint = run(*describe, "--broker-list", "777", status=1)
+    assert complaint == f"txbroker log-dirs: there is no broker 777, only {row['broker']}; correct --broker-list\n"
+    assert "does not exist" in run(*describe[:-1], f"no-{name}", status=1)[1]
+
+
+def test_versions(broker: Server) -> None:
+    command = ("broker-api-versions", "--bootstrap-server", broker.address)
+    offered = advertised(broker)
+    output, _ = run(*command)
+    assert re.match(rf"{broker.address} \(id: \d+ rack: null isFenced: false\) -> \(\n", output)
+    low, high = offered[0]
+    assert re.search(rf"\n\tProduce\(0\): {low} to {high} \[usable: \d+\],\n", output)
+    assert output.endswith("\n)\n")
+    (row,) = objects(*command)
+    assert {each["api_key"]: (each["min_version"], each["max_version"]) for each in row["api_versions"]} == offered
+    assert not {each["api_key"] for each in row["unsupported"]} & offered.keys()
+    assert all(len(line) <= 80 for line in on_terminal(*command).splitlines())

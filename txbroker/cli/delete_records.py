@@ -1,0 +1,123 @@
+"""`txbroker delete-records`: delete the records of partitions up to an offset (Kafka's kafka-delete-records)."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client
+from txbroker.cli.failures import DONE, FAILED, CommandFailed, broker_error, warn
+from txbroker.cli.files import read_json
+from txbroker.cli.partitions import Partition, partitions_of
+from txbroker.cli.results import Column, Row, results
+from txbroker.errors import ErrorCode
+
+DESCRIPTION = """\
+Delete the records of partitions before an offset: they are gone for every consumer. -1 means all that are there now.
+
+  txbroker delete-records --bootstrap-server 127.0.0.1:9092 --offset-json-file offsets.json
+
+The file: {"partitions": [{"topic": "hello", "partition": 0, "offset": 42}], "version": 1}
+"""
+
+TIMEOUT_MS = 30_000
+SHAPE = '{"partitions": [{"topic": "hello", "partition": 0, "offset": 42}], "version": 1}'
+COLUMNS = (Column("topic", "TOPIC"), Column("partition", "PARTITION"), Column("low_watermark", "LOW-WATERMARK"), Column("error", "ERROR"))
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("delete-records", help="delete records up to an offset", description=DESCRIPTION)
+    add_client(parser)
+    parser.add_argument("--offset-json-file", required=True, metavar="FILE", help="partitions and offsets, see above")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Delete; 1 when one of the partitions was refused."""
+    wanted = read_offsets(arguments.offset_json_file)
+    shown = results(arguments)
+    if not shown.as_json:
+        shown.line("Executing records delete operation")
+    with clients.administering(arguments) as admin:
+        rows = sorted(_delete(admin, wanted), key=lambda row: (row["topic"], row["partition"]))
+    if not shown.as_json:
+        shown.line("Records delete operation completed:")
+    refused = [row for row in rows if row["error"] is not None]
+    shown.rows(COLUMNS if refused else COLUMNS[:-1], rows, _plain)
+    for row in refused:
+        code = ErrorCode[row["error"]] if row["error"] in ErrorCode.__members__ else ErrorCode.UNKNOWN_SERVER_ERROR
+        warn(str(broker_error(f"nothing was deleted from {row['topic']}-{row['partition']}", code, None)))
+    return FAILED if refused else DONE
+
+
+def _plain(row: Row) -> str:
+    what = f"low_watermark: {row['low_watermark']}" if row["error"] is None else f"error: {row['error']}"
+    return f"partition: {row['topic']}-{row['partition']}\t{what}"
+
+
+def read_offsets(path: str) -> dict[Partition, int]:
+    """The partitions of an offset file; CommandFailed."""
+    content = read_json(path)
+    entries = content.get("partitions") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not entries or content.get("version", 1) != 1:
+        raise CommandFailed(f"{path} is not of version 1 with partitions; it must be like {SHAPE}")
+    offsets: dict[Partition, int] = {}
+    for entry in entries:
+        partition, offset = _entry(entry, path)
+        if partition in offsets:
+            raise CommandFailed(f"{path} has partition {partition} twice; leave one of them out")
+        offsets[partition] = offset
+    return offsets
+
+
+def _entry(entry: Any, path: str) -> tuple[Partition, int]:
+    topic, index, offset = (entry.get(key) if isinstance(entry, dict) else None for key in ("topic", "partition", "offset"))
+    whole = [number for number in (index, offset) if isinstance(number, int) and not isinstance(number, bool)]
+    if not isinstance(topic, str) or len(whole) != 2 or not 0 <= whole[0] < 2**31 or not -1 <= whole[1] < 2**63:
+        raise CommandFailed(f"{path} has a bad entry {str(entry)[:100]}; it must be like {SHAPE}")
+    return Partition(topic, whole[0]), whole[1]
+
+
+def _delete(admin: Any, wanted: Mapping[Partition, int]) -> list[Row]:
+    leaders = partitions_of(admin.describe_topics(sorted({partition.topic for partition in wanted})))
+    rows: list[Row] = []
+    by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for partition, offset in wanted.items():
+        leader = leaders.get(partition)
+        if leader is None or leader < 0:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if leader is None else ErrorCode.LEADER_NOT_AVAILABLE
+            rows.append(_row(partition, None, error.name))
+        else:
+            by_leader[leader][partition.topic].append((partition.number, offset))
+    for leader, topics in by_leader.items():
+        rows += _delete_at(admin, leader, topics)
+    return rows
+
+
+def _delete_at(admin: Any, leader: int, topics: Mapping[str, list[tuple[int, int]]]) -> list[Row]:
+    from kafka.protocol.admin import DeleteRecordsRequest
+
+    response = clients.ask(admin, DeleteRecordsRequest(topics=list(topics.items()), timeout_ms=TIMEOUT_MS), leader)
+    return [
+        _row(Partition(topic.name, answer.partition_index), answer.low_watermark, _name(answer.error_code))
+        for topic in response.topics
+        for answer in topic.partitions
+    ]
+
+
+def _row(partition: Partition, low_watermark: int | None, error: str | None) -> Row:
+    found = None if error else low_watermark
+    return {"topic": partition.topic, "partition": partition.number, "low_watermark": found, "error": error}
+
+
+def _name(code: int) -> str | None:
+    if code == ErrorCode.NONE:
+        return None
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

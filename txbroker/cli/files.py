@@ -1,0 +1,38 @@
+"""Files that flags name: read whole, up to a limit, with errors of one sentence."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from txbroker.cli.failures import CommandFailed
+
+BYTES_MAX = 16 * 1024 * 1024
+
+
+def read_bytes(path: str) -> bytes:
+    """A file's bytes; CommandFailed when it cannot be read or is larger than `BYTES_MAX`."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}; correct the path") from error
+    if len(data) > BYTES_MAX:
+        raise CommandFailed(f"{path} is larger than {BYTES_MAX} bytes; divide it")
+    return data
+
+
+def read_text(path: str) -> str:
+    """A file of UTF-8; CommandFailed."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{path} is not UTF-8 at byte {error.start}; correct the file") from None
+
+
+def read_json(path: str) -> Any:
+    """What a JSON file says; CommandFailed."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise CommandFailed(f"{path} is no JSON ({error}); correct the file") from None

@@ -1,0 +1,94 @@
+"""`txbroker get-offsets`: the first, last or timely offsets of partitions (Kafka's kafka-get-offsets)."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client
+from txbroker.cli.failures import DONE, BadUsage, CommandFailed
+from txbroker.cli.partitions import Partition, Rule, list_offsets, partitions_of, rules, topic_pattern, with_leaders
+from txbroker.cli.results import Column, Row, results
+
+DESCRIPTION = """\
+Print offsets of partitions: where the next record will be written (latest), the first record, or the first one since a time.
+
+  txbroker get-offsets --bootstrap-server 127.0.0.1:9092 --topic hello
+  txbroker get-offsets --bootstrap-server 127.0.0.1:9092 --topic 'orders-.*' --partitions 0,1 --time earliest
+  txbroker get-offsets --bootstrap-server 127.0.0.1:9092 --topic-partitions hello:0-2,orders:5 --time 1700000000000
+
+A partition that has no such offset, say no record since that time, is left out.
+"""
+
+# The negative timestamps of ListOffsets (KIP-79, KIP-734, KIP-405, KIP-1005).
+TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5}
+COLUMNS = (Column("topic", "TOPIC"), Column("partition", "PARTITION"), Column("offset", "OFFSET"))
+UNKNOWN_OFFSET = -1
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("get-offsets", help="print offsets of partitions", description=DESCRIPTION)
+    add_client(parser)
+    parser.add_argument("--topic", metavar="NAME", help="the topic, or a regular expression (default: all topics)")
+    parser.add_argument("--partitions", type=indexes, metavar="N,N…", help="of these topics only some partitions")
+    rules_help = "topics (regular expressions) and their partitions, of which a range's end is not meant: a:1,b:0-3,c:5-,d:-3,e"
+    parser.add_argument("--topic-partitions", metavar="TOPIC:N,…", help=rules_help)
+    time_help = "latest (default, also -1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5), or milliseconds"
+    parser.add_argument("--time", type=time, default=TIMES["latest"], metavar="TIME", help=time_help)
+    parser.add_argument("--exclude-internal-topics", action="store_true", help="leave out topics like __consumer_offsets")
+    parser.set_defaults(command=run)
+
+
+def indexes(text: str) -> set[int]:
+    """The type of --partitions."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"wants numbers divided by commas, not {text!r}")
+    return set(map(int, parts))
+
+
+def time(text: str) -> int:
+    """The type of --time: a timestamp of ListOffsets."""
+    try:
+        value = TIMES[text] if text in TIMES else int(text)
+    except ValueError:
+        value = min(TIMES.values()) - 1
+    if not min(TIMES.values()) <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"wants {', '.join(TIMES)} or milliseconds since 1970, not {text!r}")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the offsets; CommandFailed when nothing is meant by the flags."""
+    if arguments.topic_partitions and (arguments.topic or arguments.partitions):
+        raise BadUsage("--topic-partitions does not go together with --topic and --partitions")
+    wanted = rules(arguments.topic_partitions) if arguments.topic_partitions else None
+    pattern = topic_pattern(arguments.topic or ".*", "--topic")
+    with clients.administering(arguments) as admin:
+        topics = [topic for topic in admin.describe_topics() if not (arguments.exclude_internal_topics and topic["is_internal"])]
+        leaders = {
+            partition: leader
+            for partition, leader in partitions_of(topics).items()
+            if (_by_rules(partition, wanted) if wanted is not None else _by_name(partition, pattern, arguments.partitions))
+        }
+        if not leaders:
+            raise CommandFailed("no partition matches these flags; see `txbroker topics --list`")
+        found = list_offsets(admin, with_leaders(leaders), arguments.time)
+    rows = [_row(partition, at) for partition, at in sorted(found.items()) if at.offset != UNKNOWN_OFFSET]
+    results(arguments).rows(COLUMNS, rows, lambda row: f"{row['topic']}:{row['partition']}:{row['offset']}")
+    return DONE
+
+
+def _row(partition: Partition, at: Any) -> Row:
+    timestamp = at.timestamp if at.timestamp >= 0 else None
+    return {"topic": partition.topic, "partition": partition.number, "offset": at.offset, "timestamp": timestamp}
+
+
+def _by_rules(partition: Partition, wanted: list[Rule]) -> bool:
+    return any(rule.matches(partition) for rule in wanted)
+
+
+def _by_name(partition: Partition, pattern: Any, wanted: set[int] | None) -> bool:
+    return pattern.fullmatch(partition.topic) is not None and (wanted is None or partition.number in wanted)
