@@ -23,7 +23,8 @@ type client struct {
 
 func main() {
 	driving.Drive("franz-go", "github.com/twmb/franz-go", func(address string) (driving.Client, error) {
-		plain, err := kgo.NewClient(kgo.SeedBrokers(address))
+		// Administration goes by metadata that may be as old as this.
+		plain, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.MetadataMinAge(10*time.Millisecond))
 		if err != nil {
 			return nil, err
 		}
@@ -61,6 +62,19 @@ func (c *client) PartitionsWithLeaders(ctx context.Context, topic string) (int, 
 	return found, nil
 }
 
+func (c *client) AddPartitions(ctx context.Context, topic string, total int) error {
+	added, err := c.admin.UpdatePartitions(ctx, total, topic)
+	return errors.Join(err, added.Error())
+}
+
+func (c *client) TopicID(ctx context.Context, topic string) (string, error) {
+	listed, err := c.admin.ListTopics(ctx, topic)
+	if err != nil || listed[topic].ID == (kadm.TopicID{}) {
+		return "", err
+	}
+	return listed[topic].ID.String(), nil
+}
+
 func (c *client) DeleteTopic(ctx context.Context, topic string) error {
 	_, err := c.admin.DeleteTopic(ctx, topic)
 	return err
@@ -74,19 +88,21 @@ var (
 	acks = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
 )
 
-func (c *client) Produce(ctx context.Context, topic string, records []driving.Record, how driving.How) error {
+type producer struct{ *kgo.Client }
+
+func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Producer, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(c.address), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codecs[how.Codec]),
-		kgo.RequiredAcks(acks[how.Acks]), kgo.ProducerBatchMaxBytes(32 << 10), kgo.ProducerLinger(5 * time.Millisecond),
+		kgo.RequiredAcks(acks[how.Acks]), kgo.ProducerBatchMaxBytes(int32(how.BatchBytes)), kgo.ProducerLinger(5 * time.Millisecond),
 	}
 	if !how.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	producer, err := kgo.NewClient(options...)
-	if err != nil {
-		return err
-	}
-	defer producer.Close()
+	made, err := kgo.NewClient(options...)
+	return producer{made}, err
+}
+
+func (p producer) Send(ctx context.Context, topic string, records []driving.Record) error {
 	var made []*kgo.Record
 	for _, r := range records {
 		record := &kgo.Record{Topic: topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.Timestamp)}
@@ -95,51 +111,49 @@ func (c *client) Produce(ctx context.Context, topic string, records []driving.Re
 		}
 		made = append(made, record)
 	}
-	return producer.ProduceSync(ctx, made...).FirstErr()
+	return p.ProduceSync(ctx, made...).FirstErr()
 }
 
-func (c *client) Read(ctx context.Context, topic string, partitions, n int) ([]driving.Record, error) {
+// Renew: a topic made anew is refused until the old one is purged, as the client's documentation says.
+func (p producer) Renew(topic string) { p.PurgeTopicsFromClient(topic) }
+
+func (p producer) Close() error {
+	p.Client.Close()
+	return nil
+}
+
+type consumer struct{ *kgo.Client }
+
+type freeConsumer struct {
+	consumer
+	starts map[string]map[int32]kgo.Offset
+}
+
+func (c *client) OpenConsumer(_ context.Context, topic string, partitions int, how driving.Fetching) (driving.FreeConsumer, error) {
 	starts := map[int32]kgo.Offset{}
 	for partition := range int32(partitions) {
 		starts[partition] = kgo.NewOffset().AtStart()
 	}
-	consumer, err := c.consumer(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))
-	if err != nil {
-		return nil, err
-	}
-	defer consumer.Close()
-	read, err := poll(ctx, consumer, n)
-	return received(read), err
+	placed := map[string]map[int32]kgo.Offset{topic: starts}
+	made, err := c.consumer(how, kgo.ConsumePartitions(placed))
+	return freeConsumer{made, placed}, err
 }
 
-func (c *client) ReadInGroup(ctx context.Context, topic, group string, n int) ([]driving.Record, error) {
-	consumer, err := c.consumer(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
-	if err != nil {
-		return nil, err
-	}
-	defer consumer.Close()
-	read, err := poll(ctx, consumer, n)
-	if err != nil {
-		return nil, err
-	}
-	return received(read), consumer.CommitRecords(ctx, read...)
+func (c freeConsumer) Renew() error {
+	c.PurgeTopicsFromClient(slices.Collect(maps.Keys(c.starts))...)
+	c.AddConsumePartitions(c.starts)
+	return nil
 }
 
-func (c *client) consumer(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(c.address), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchMaxWait(200*time.Millisecond), kgo.HeartbeatInterval(300*time.Millisecond))...)
+func (c *client) consumer(how driving.Fetching, options ...kgo.Opt) (consumer, error) {
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(c.address), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(how.MaxWait), kgo.FetchMaxPartitionBytes(int32(how.MaxBytes)), kgo.HeartbeatInterval(300*time.Millisecond))...)
+	return consumer{made}, err
 }
 
-func poll(ctx context.Context, consumer *kgo.Client, n int) ([]*kgo.Record, error) {
-	var read []*kgo.Record
-	for len(read) < n {
-		fetches := consumer.PollRecords(ctx, n-len(read))
-		if err := fetches.Err(); err != nil {
-			return nil, err
-		}
-		read = append(read, fetches.Records()...)
-	}
-	return read, nil
+func (c consumer) Next(ctx context.Context) ([]driving.Record, error) {
+	fetches := c.PollFetches(ctx)
+	return received(fetches.Records()), fetches.Err()
 }
 
 func received(records []*kgo.Record) []driving.Record {
@@ -155,37 +169,58 @@ func received(records []*kgo.Record) []driving.Record {
 }
 
 type member struct {
-	consumer *kgo.Client
-	lock     sync.Mutex
-	assigned map[int32]bool
+	consumer
+	topic      string
+	lock       sync.Mutex
+	assigned   map[int32]bool
+	revoked    []int32
+	rebalances int
 }
 
-func (c *client) Join(ctx context.Context, topic, group string) (driving.Member, error) {
-	m := &member{assigned: map[int32]bool{}}
-	gone := func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { m.change(lost[topic], false) }
-	var err error
-	m.consumer, err = c.consumer(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.OnPartitionsRevoked(gone), kgo.OnPartitionsLost(gone),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.change(added[topic], true) }))
-	if err != nil {
-		return nil, err
+func (c *client) Join(_ context.Context, topic string, as driving.Membership) (driving.Member, error) {
+	m := &member{topic: topic, assigned: map[int32]bool{}}
+	balancer := kgo.RangeBalancer()
+	if as.Cooperative {
+		balancer = kgo.CooperativeStickyBalancer()
 	}
-	go func() {
-		for !m.consumer.PollFetches(ctx).IsClientClosed() && ctx.Err() == nil {
-		}
-	}()
-	return m, nil
+	gone := func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { m.lose(lost[topic]) }
+	options := []kgo.Opt{
+		kgo.ConsumerGroup(as.Group), kgo.ConsumeTopics(topic), kgo.Balancers(balancer), kgo.DisableAutoCommit(), kgo.OnPartitionsRevoked(gone),
+		kgo.OnPartitionsLost(gone),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { m.gain(added[topic]) }),
+	}
+	if as.Instance != "" {
+		options = append(options, kgo.InstanceID(as.Instance))
+	}
+	var err error
+	m.consumer, err = c.consumer(driving.Fetching{MaxWait: 200 * time.Millisecond, MaxBytes: 1 << 20}, options...)
+	return m, err
 }
 
-func (m *member) change(partitions []int32, mine bool) {
+func (m *member) gain(partitions []int32) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
+	m.rebalances++
 	for _, partition := range partitions {
-		if mine {
-			m.assigned[partition] = true
-		} else {
-			delete(m.assigned, partition)
-		}
+		m.assigned[partition] = true
 	}
+}
+
+func (m *member) lose(partitions []int32) {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	m.revoked = append(m.revoked, partitions...)
+	for _, partition := range partitions {
+		delete(m.assigned, partition)
+	}
+}
+
+func (m *member) Commit(ctx context.Context, read []driving.Record) error {
+	var last []*kgo.Record
+	for _, r := range read {
+		last = append(last, &kgo.Record{Topic: m.topic, Partition: r.Partition, Offset: r.Offset, LeaderEpoch: -1})
+	}
+	return m.CommitRecords(ctx, last...)
 }
 
 func (m *member) Assignment() []int32 {
@@ -194,7 +229,17 @@ func (m *member) Assignment() []int32 {
 	return slices.Collect(maps.Keys(m.assigned))
 }
 
-func (m *member) Close() { m.consumer.Close() }
+func (m *member) Revoked() []int32 {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return slices.Clone(m.revoked)
+}
+
+func (m *member) Rebalances() int {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return m.rebalances
+}
 
 func (c *client) FirstAndLast(ctx context.Context, topic string, partition int32) (int64, int64, error) {
 	starts, err := c.admin.ListStartOffsets(ctx, topic)
@@ -239,8 +284,12 @@ func (c *client) Config(ctx context.Context, topic, key string) (string, error) 
 	return "", fmt.Errorf("%s is not described", key)
 }
 
-func (c *client) SetConfig(ctx context.Context, topic, key, value string) error {
-	altered, err := c.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
+func (c *client) SetConfig(ctx context.Context, topic, key string, value *string) error {
+	change := kadm.AlterConfig{Op: kadm.SetConfig, Name: key, Value: value}
+	if value == nil {
+		change.Op = kadm.DeleteConfig
+	}
+	altered, err := c.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{change}, topic)
 	if err != nil {
 		return err
 	}
@@ -252,12 +301,20 @@ func (c *client) Groups(ctx context.Context) ([]string, error) {
 	return listed.Groups(), err
 }
 
-func (c *client) GroupState(ctx context.Context, group string) (string, error) {
+func (c *client) Group(ctx context.Context, group string) (driving.GroupDescription, error) {
 	described, err := c.admin.DescribeGroups(ctx, group)
-	return described[group].State, err
+	return driving.GroupDescription{State: described[group].State, Members: len(described[group].Members)}, errors.Join(err, described.Error())
 }
 
 func (c *client) DeleteGroup(ctx context.Context, group string) error {
 	_, err := c.admin.DeleteGroup(ctx, group)
 	return err
+}
+
+func (c *client) SetGroupOffsets(ctx context.Context, group, topic string, offsets map[int32]int64) error {
+	var changed kadm.Offsets
+	for partition, offset := range offsets {
+		changed.AddOffset(topic, partition, offset, -1)
+	}
+	return c.admin.CommitAllOffsets(ctx, group, changed)
 }
