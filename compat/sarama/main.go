@@ -74,6 +74,18 @@ func (c *client) PartitionsWithLeaders(_ context.Context, topic string) (int, er
 	return found, nil
 }
 
+func (c *client) AddPartitions(_ context.Context, topic string, total int) error {
+	return c.admin.CreatePartitions(topic, int32(total), nil, false)
+}
+
+func (c *client) TopicID(_ context.Context, topic string) (string, error) {
+	described, err := c.admin.DescribeTopics([]string{topic})
+	if err != nil || described[0].Uuid == (sarama.Uuid{}) {
+		return "", err
+	}
+	return described[0].Uuid.String(), nil
+}
+
 func (c *client) DeleteTopic(_ context.Context, topic string) error {
 	return c.admin.DeleteTopic(topic)
 }
@@ -86,17 +98,21 @@ var (
 	acks = map[string]sarama.RequiredAcks{"0": sarama.NoResponse, "1": sarama.WaitForLocal, "all": sarama.WaitForAll}
 )
 
-func (c *client) Produce(_ context.Context, topic string, records []driving.Record, how driving.How) error {
+type producer struct{ sarama.SyncProducer }
+
+func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Producer, error) {
 	settings := config()
 	settings.Producer.Compression = codecs[how.Codec]
 	settings.Producer.RequiredAcks = acks[how.Acks]
 	settings.Producer.Flush.Messages = 50
 	settings.Producer.Flush.Frequency = 5 * time.Millisecond
 	settings.Producer.Idempotent = how.Idempotent
-	producer, err := sarama.NewSyncProducer(c.address, settings)
-	if err != nil {
-		return err
-	}
+	settings.Producer.MaxMessageBytes = max(settings.Producer.MaxMessageBytes, how.BatchBytes)
+	made, err := sarama.NewSyncProducer(c.address, settings)
+	return producer{made}, err
+}
+
+func (p producer) Send(_ context.Context, topic string, records []driving.Record) error {
 	var made []*sarama.ProducerMessage
 	for _, r := range records {
 		message := &sarama.ProducerMessage{Topic: topic, Partition: r.Partition, Timestamp: time.UnixMilli(r.Timestamp)}
@@ -111,47 +127,84 @@ func (c *client) Produce(_ context.Context, topic string, records []driving.Reco
 		}
 		made = append(made, message)
 	}
-	return errors.Join(producer.SendMessages(made), producer.Close())
+	return p.SendMessages(made)
 }
 
-func (c *client) Read(ctx context.Context, topic string, partitions, n int) ([]driving.Record, error) {
-	consumer, err := sarama.NewConsumer(c.address, config())
+func (p producer) Renew(string) {}
+
+// consumer gives what its partition consumers bring.
+type consumer struct {
+	sarama.Consumer
+	topic      string
+	partitions int
+	arrived    chan *sarama.ConsumerMessage
+	open       []sarama.PartitionConsumer
+	closed     chan struct{}
+}
+
+func (c *client) OpenConsumer(_ context.Context, topic string, partitions int, how driving.Fetching) (driving.FreeConsumer, error) {
+	settings := config()
+	settings.Consumer.MaxWaitTime = how.MaxWait
+	settings.Consumer.Fetch.Default = int32(how.MaxBytes)
+	made, err := sarama.NewConsumer(c.address, settings)
 	if err != nil {
 		return nil, err
 	}
-	defer consumer.Close()
-	arrived := make(chan *sarama.ConsumerMessage)
-	done := make(chan struct{})
-	defer close(done)
-	for partition := range int32(partitions) {
-		part, err := consumer.ConsumePartition(topic, partition, sarama.OffsetOldest)
+	opened := &consumer{
+		Consumer: made, topic: topic, partitions: partitions, arrived: make(chan *sarama.ConsumerMessage), closed: make(chan struct{}),
+	}
+	return opened, opened.begin()
+}
+
+func (c *consumer) begin() error {
+	for partition := range int32(c.partitions) {
+		part, err := c.ConsumePartition(c.topic, partition, sarama.OffsetOldest)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		defer part.AsyncClose()
+		c.open = append(c.open, part)
 		go func() {
 			for message := range part.Messages() {
 				select {
-				case arrived <- message:
-				case <-done:
+				case c.arrived <- message:
+				case <-c.closed:
 				}
 			}
 		}()
 	}
-	return collect(ctx, arrived, n)
+	return nil
 }
 
-func collect(ctx context.Context, arrived <-chan *sarama.ConsumerMessage, n int) ([]driving.Record, error) {
-	var read []driving.Record
-	for len(read) < n {
-		select {
-		case message := <-arrived:
-			read = append(read, received(message))
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%d of %d records came: %w", len(read), n, ctx.Err())
-		}
+func (c *consumer) end() error {
+	var problems []error
+	for _, part := range c.open {
+		problems = append(problems, part.Close())
 	}
-	return read, nil
+	c.open = nil
+	return errors.Join(problems...)
+}
+
+func (c *consumer) Renew() error {
+	return errors.Join(c.end(), c.begin())
+}
+
+func (c *consumer) Next(ctx context.Context) ([]driving.Record, error) {
+	return next(ctx, c.arrived)
+}
+
+func (c *consumer) Close() {
+	close(c.closed)
+	c.end()
+	c.Consumer.Close()
+}
+
+func next(ctx context.Context, arrived <-chan *sarama.ConsumerMessage) ([]driving.Record, error) {
+	select {
+	case message := <-arrived:
+		return []driving.Record{received(message)}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func received(message *sarama.ConsumerMessage) driving.Record {
@@ -164,104 +217,124 @@ func received(message *sarama.ConsumerMessage) driving.Record {
 	return record
 }
 
-// member is a ConsumerGroup with its handler; what arrives is taken one by one, and marked only then.
+// member is a ConsumerGroup with its handler. A claim lasts from its assignment to its revocation, with either kind of assignor.
 type member struct {
-	group    sarama.ConsumerGroup
-	cancel   context.CancelFunc
-	ended    chan struct{}
-	lock     sync.Mutex
-	assigned []int32
-	topic    string
-	session  sarama.ConsumerGroupSession
-	arrived  chan *sarama.ConsumerMessage
+	group      sarama.ConsumerGroup
+	topic      string
+	arrived    chan *sarama.ConsumerMessage
+	cancel     context.CancelFunc
+	ended      chan error
+	lock       sync.Mutex
+	session    sarama.ConsumerGroupSession
+	assigned   map[int32]bool
+	revoked    []int32
+	rebalances int
 }
 
-func (c *client) join(ctx context.Context, topic, group string) (*member, error) {
-	joined, err := sarama.NewConsumerGroup(c.address, group, config())
+func (c *client) Join(_ context.Context, topic string, as driving.Membership) (driving.Member, error) {
+	settings := config()
+	settings.Consumer.Group.InstanceId = as.Instance
+	strategy := sarama.NewBalanceStrategyRange()
+	if as.Cooperative {
+		strategy = sarama.NewBalanceStrategyCooperativeSticky()
+	}
+	settings.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy}
+	joined, err := sarama.NewConsumerGroup(c.address, as.Group, settings)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	m := &member{group: joined, cancel: cancel, ended: make(chan struct{}), topic: topic, arrived: make(chan *sarama.ConsumerMessage)}
+	ctx, cancel := context.WithCancel(context.Background())
+	m := &member{
+		group: joined, topic: topic, arrived: make(chan *sarama.ConsumerMessage), cancel: cancel, ended: make(chan error, 1),
+		assigned: map[int32]bool{},
+	}
 	go func() {
-		defer close(m.ended)
-		for ctx.Err() == nil && m.group.Consume(ctx, []string{topic}, m) == nil {
+		for ctx.Err() == nil {
+			if err := m.group.Consume(ctx, []string{topic}, m); err != nil {
+				m.ended <- err
+				return
+			}
 		}
+		m.ended <- ctx.Err()
 	}()
 	return m, nil
-}
-
-func (c *client) Join(ctx context.Context, topic, group string) (driving.Member, error) {
-	return c.join(ctx, topic, group)
 }
 
 func (m *member) Setup(session sarama.ConsumerGroupSession) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	m.session, m.assigned = session, session.Claims()[m.topic]
+	m.session = session
+	m.rebalances++
 	return nil
 }
 
-func (m *member) Cleanup(sarama.ConsumerGroupSession) error {
-	m.lock.Lock()
-	defer m.lock.Unlock()
-	m.assigned = nil
-	return nil
-}
+func (m *member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
 func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	for {
+	m.lock.Lock()
+	m.assigned[claim.Partition()] = true
+	m.lock.Unlock()
+	defer func() {
+		m.lock.Lock()
+		defer m.lock.Unlock()
+		delete(m.assigned, claim.Partition())
+		m.revoked = append(m.revoked, claim.Partition())
+	}()
+	for message := range claim.Messages() {
 		select {
-		case message, more := <-claim.Messages():
-			if !more {
-				return nil
-			}
-			select {
-			case m.arrived <- message:
-				session.MarkMessage(message, "")
-			case <-session.Context().Done():
-				return nil
-			}
+		case m.arrived <- message:
 		case <-session.Context().Done():
 			return nil
 		}
 	}
+	return nil
+}
+
+func (m *member) Next(ctx context.Context) ([]driving.Record, error) {
+	select {
+	case err := <-m.ended:
+		m.ended <- err
+		return nil, err
+	case message := <-m.arrived:
+		return []driving.Record{received(message)}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (m *member) Commit(_ context.Context, read []driving.Record) error {
+	m.lock.Lock()
+	session := m.session
+	m.lock.Unlock()
+	for _, record := range read {
+		session.MarkOffset(m.topic, record.Partition, record.Offset+1, "")
+	}
+	session.Commit()
+	return nil
 }
 
 func (m *member) Assignment() []int32 {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	return slices.Clone(m.assigned)
+	return slices.Collect(maps.Keys(m.assigned))
+}
+
+func (m *member) Revoked() []int32 {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return slices.Clone(m.revoked)
+}
+
+func (m *member) Rebalances() int {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return m.rebalances
 }
 
 func (m *member) Close() {
 	m.cancel()
 	<-m.ended
 	m.group.Close()
-}
-
-func (c *client) ReadInGroup(ctx context.Context, topic, group string, n int) ([]driving.Record, error) {
-	m, err := c.join(ctx, topic, group)
-	if err != nil {
-		return nil, err
-	}
-	read, err := collect(ctx, m.arrived, n)
-	if err == nil {
-		m.commit(topic, read)
-	}
-	m.Close()
-	return read, err
-}
-
-// commit marks what was read for sure, then sends it: the last message may not be marked yet by the claim that handed it over.
-func (m *member) commit(topic string, read []driving.Record) {
-	m.lock.Lock()
-	session := m.session
-	m.lock.Unlock()
-	for _, record := range read {
-		session.MarkOffset(topic, record.Partition, record.Offset+1, "")
-	}
-	session.Commit()
 }
 
 func (c *client) FirstAndLast(_ context.Context, topic string, partition int32) (int64, int64, error) {
@@ -292,9 +365,12 @@ func (c *client) Config(_ context.Context, topic, key string) (string, error) {
 	return described[0].Value, nil
 }
 
-func (c *client) SetConfig(_ context.Context, topic, key, value string) error {
-	changes := map[string]sarama.IncrementalAlterConfigsEntry{key: {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &value}}
-	return c.admin.IncrementalAlterConfig(sarama.TopicResource, topic, changes, false)
+func (c *client) SetConfig(_ context.Context, topic, key string, value *string) error {
+	change := sarama.IncrementalAlterConfigsEntry{Operation: sarama.IncrementalAlterConfigsOperationSet, Value: value}
+	if value == nil {
+		change.Operation = sarama.IncrementalAlterConfigsOperationDelete
+	}
+	return c.admin.IncrementalAlterConfig(sarama.TopicResource, topic, map[string]sarama.IncrementalAlterConfigsEntry{key: change}, false)
 }
 
 func (c *client) Groups(context.Context) ([]string, error) {
@@ -302,14 +378,31 @@ func (c *client) Groups(context.Context) ([]string, error) {
 	return slices.Collect(maps.Keys(listed)), err
 }
 
-func (c *client) GroupState(_ context.Context, group string) (string, error) {
+func (c *client) Group(_ context.Context, group string) (driving.GroupDescription, error) {
 	described, err := c.admin.DescribeConsumerGroups([]string{group})
 	if err != nil {
-		return "", err
+		return driving.GroupDescription{}, err
 	}
-	return described[0].State, nil
+	return driving.GroupDescription{State: described[0].State, Members: len(described[0].Members)}, nil
 }
 
 func (c *client) DeleteGroup(_ context.Context, group string) error {
 	return c.admin.DeleteConsumerGroup(group)
+}
+
+func (c *client) SetGroupOffsets(_ context.Context, group, topic string, offsets map[int32]int64) error {
+	changed := map[int32]sarama.OffsetAndMetadata{}
+	for partition, offset := range offsets {
+		changed[partition] = sarama.OffsetAndMetadata{Offset: offset, LeaderEpoch: -1}
+	}
+	answer, err := c.admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: changed}, nil)
+	if err != nil {
+		return err
+	}
+	for _, code := range answer.Errors[topic] {
+		if code != sarama.ErrNoError {
+			return code
+		}
+	}
+	return nil
 }
