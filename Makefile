@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash bench compat demo clean
+.PHONY: help venv run test unit prepare lint fuzz crash soak bench compat demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -62,6 +62,11 @@ fuzz: $(VENV)/.installed-tests  ## mutated frames and batches, for a bounded tim
 
 crash: prepare  ## kill -9 under a producing load, again and again (ARGS=...)
 	@$(BIN)/python -m tests.crash $(ARGS)
+
+HOURS ?= 2
+soak: prepare  ## hours of mixed load with clients that come, go and hang; flat or not (HOURS=2 ARGS=...)
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
 
 bench: prepare  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
 	@$(BIN)/python -m bench $(ARGS)

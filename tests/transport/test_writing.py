@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import struct
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,31 @@ def test_who_does_not_read_is_not_read(house: Make, file: File) -> None:
     for _ in range(20):
         assert client.answer() == b"head" + file.data[:999_999] + b"tail"
     assert here.protocols[0].frames < taken + 30
+
+
+def test_a_connection_that_goes_lets_go_of_the_files_that_it_was_to_be_sent(house: Make, file: File) -> None:
+    """At once, not when the garbage collector comes by: a deleted segment takes its space on the disk until it is closed."""
+    regions: list[weakref.ref[Region]] = []
+
+    class Watched(Region):
+        __slots__ = ("__weakref__",)
+
+    def answer(received: memoryview) -> list[Any]:
+        region = Watched(file, 0, 4_000_000)
+        regions.append(weakref.ref(region))
+        return [struct.pack(">i", len(region)), region]
+
+    here = house(answer)
+    gc.disable()
+    try:
+        client = here.connect(receive_buffer=10_000)
+        client.send(frame(b"whatever") * 5)
+        here.until(lambda: regions, "a frame")
+        assert any(region() for region in regions)
+        client.reset()
+        here.until(lambda: not any(region() for region in regions), "nobody holds a region")
+    finally:
+        gc.enable()
 
 
 def test_a_slow_reader_gets_everything_and_holds_nobody_up(house: Make, file: File) -> None:

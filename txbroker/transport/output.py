@@ -153,6 +153,11 @@ class SendQueue:
             return False
         return True
 
+    def clear(self) -> None:
+        """Forget what is left: a region holds its file, and the file its space on the disk after it was deleted."""
+        self._chunks.clear()
+        self.size = 0
+
     def warming(self) -> Callable[[], None]:
         """The work that the cold head needs."""
         head = self._chunks[0]

@@ -281,6 +281,7 @@ class ServerTransport(tcp.Server):
     def connectionLost(self, reason: Failure) -> None:
         if hasattr(self, "socket"):
             self._inbox.close()
+            self._queue.clear()
             del self._recv_into
             super().connectionLost(reason)
             # Only now its descriptor is free for the next one.

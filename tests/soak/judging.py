@@ -1,0 +1,85 @@
+"""Whether the broker is as it was: memory, descriptors and threads flat, and a log that the clients' doings explain.
+
+The fit is Theil and Sen's, the median of the slopes of all pairs: a burst does not move it. The first half of the time is for warming up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tests.soak.sampling import Sample
+
+# An hour of the second half may grow by so much, and every second half, be it ever so short, by so much more (warming up goes on).
+MEMORY_KIB_PER_HOUR = 3 * 1024
+MEMORY_KIB = 6 * 1024
+DESCRIPTORS_PER_HOUR = 4
+DESCRIPTORS = 12
+THREADS = 3
+PAIRS_POINTS_MAX = 200
+
+# What the broker may warn about: because of a connection that meant it.
+_CLOSED = re.compile(r"closing the connection of [\d.]+:(\d+)\b.*")
+_LINE = re.compile(r"^\[[^]]+\] (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)")
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How much something grew in the second half, by its fit, and how much it may."""
+
+    what: str
+    unit: str
+    growth: float
+    allowed: float
+
+    @property
+    def flat(self) -> bool:
+        return self.growth <= self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.growth:+,.1f} {self.unit} in the second half, {self.allowed:,.1f} allowed"
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Theil and Sen's: of y for one x. Of many points every so-manieth is taken."""
+    some = points[:: len(points) // PAIRS_POINTS_MAX + 1]
+    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(some) for x2, y2 in some[i + 1 :] if x2 > x1]
+    return median(slopes) if slopes else 0.0
+
+
+def trends(samples: Sequence[Sample]) -> list[Trend]:
+    """Of the second half of the time."""
+    middle = samples[-1].elapsed_s / 2
+    half = [sample for sample in samples if sample.elapsed_s >= middle]
+    seconds = half[-1].elapsed_s - half[0].elapsed_s
+
+    def growth(value: Callable[[Sample], float]) -> float:
+        return slope([(sample.elapsed_s, value(sample)) for sample in half]) * seconds
+
+    hours = seconds / 3600
+    return [
+        Trend("memory", "KiB", growth(lambda sample: sample.anonymous_kib), MEMORY_KIB + MEMORY_KIB_PER_HOUR * hours),
+        # Segments come and go with what is produced and deleted; each has one.
+        Trend("descriptors beside segments", "", growth(lambda sample: sample.descriptors - sample.segments),
+              DESCRIPTORS + DESCRIPTORS_PER_HOUR * hours),
+        Trend("threads", "", growth(lambda sample: sample.threads), THREADS),
+    ]
+
+
+def log_problems(lines: Iterable[str], suspects: set[int]) -> list[str]:
+    """Lines of the broker's log that nothing explains. `suspects`: local ports of connections that misbehaved."""
+    problems = []
+    for line in lines:
+        found = _LINE.match(line)
+        if found is None:
+            if line.strip():
+                problems.append(line)  # part of a traceback, or something printed
+            continue
+        level, message = found.groups()
+        closed = _CLOSED.match(message)
+        explained = level == "WARNING" and closed is not None and int(closed[1]) in suspects
+        if level not in ("DEBUG", "INFO") and not explained:
+            problems.append(line)
+    return [problem.rstrip("\n")[:500] for problem in problems]

@@ -1,0 +1,226 @@
+"""The soak itself: a broker, who uses it, and what is looked at when all have gone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.soak.admin import Administrator
+from tests.soak.books import Books
+from tests.soak.clients import ENDS, GOES, PROGRAMS, KcatSlot, MemberSlot, ProducerSlot, Slot
+from tests.soak.hangers import Hangers
+from tests.soak.judging import Trend, log_problems, trends
+from tests.soak.plan import OVERRIDES, REPEATED, TOPICS, Plan
+from tests.soak.reader import Reader
+from tests.soak.sampling import Sample, Sampler, describe, descriptors
+from tests.support.broker import BrokerProcess
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import create_topic, find_coordinator
+from tests.support.raw_log import LATEST
+from tests.support.waiting import until
+
+THREADS_MAX = 40
+READ_OUT_S = 90.0
+
+
+@dataclass
+class Verdict:
+    """What came of it. `faults`: reasons to fail, in sentences."""
+
+    faults: list[str]
+    trends: list[Trend]
+    counts: dict[str, int]
+    samples: list[Sample] = field(repr=False)
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.trends), *(f"{count:10,}  {what}" for what, count in self.counts.items())]
+        return "\n".join([*lines, *(f"FAULT: {fault}" for fault in self.faults)])
+
+
+class Soak:
+    """One run, with everything it writes in `directory`."""
+
+    def __init__(self, directory: Path, plan: Plan) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._books = Books([(topic.name, number) for topic in TOPICS for number in range(topic.partitions)])
+        directory.mkdir(parents=True, exist_ok=True)
+        self._server = BrokerProcess(directory / "broker", OVERRIDES)
+        self._stop = threading.Event()
+
+    def run(self) -> Verdict:
+        """All of it."""
+        server = self._server
+        server.start()
+        try:
+            for topic in (*TOPICS, REPEATED):
+                create_topic(server, topic.name, topic.partitions, topic.configs)
+            find_coordinator(server, "visitor")
+            return self._with_clients(self._quiet_sockets(), server.log_size())
+        finally:
+            self._stop.set()
+            server.close()
+
+    def _with_clients(self, quiet: int, log_start: int) -> Verdict:
+        plan, server, books = self._plan, self._server, self._books
+        slots = self._slots()
+        hangers = [Hangers(server.address, books, random.Random(f"{plan.seed} hanger {n}"), self._stop) for n in range(2)]
+        administrator = Administrator(server, books, random.Random(f"{plan.seed} administrator"))
+        sampler = Sampler(server.pid, server.data, self._directory / "samples.csv", plan.sample_s, lambda: books.read)
+        reader = Reader(server.address, books)
+        for slot in slots:
+            slot.start(self._stop)
+        others = [self._again(f"hanger {n}", hanger.act, pause_s=0.5) for n, hanger in enumerate(hangers)]
+        others.append(self._again("administrator", administrator.act, pause_s=2.0))
+        self._wait(sampler)
+        self._stop.set()
+        plan.say("all clients go now, and those that stay read to the end")
+        for slot in slots:
+            slot.join()
+        for other in others:
+            other.join(60)
+        sampler.close()
+        faults = books.faults
+        if server.running:
+            self._finish(slots, administrator, reader, quiet)
+        else:
+            faults.add(f"the broker ended:\n{server.log_tail()}")
+        if sampler.problem:
+            faults.add(sampler.problem)
+        suspects = set().union(*(hanger.suspects for hanger in hangers))
+        found = trends(sampler.samples)
+        for trend in found:
+            if not trend.flat:
+                faults.add(f"not flat: {trend}")
+        for sample in sampler.samples:
+            if sample.threads > THREADS_MAX:
+                faults.add(f"{sample.threads} threads after {sample.elapsed_s:.0f} s")
+                break
+        for problem in log_problems(server.log(log_start).splitlines(), suspects)[:20]:
+            faults.add(f"the broker logged: {problem}")
+        for what in [*hangers[0].names, *ENDS, "topics created", "topics deleted", "configurations changed", "visits of kcat to a group",
+                     "times that records were deleted", "samples of acknowledgements", "records given to members of groups"]:
+            if not books.counts[what]:
+                faults.add(f"nothing of this was done: {what}")
+        shutil.copyfile(server.log_path, self._directory / "broker.log")
+        return Verdict(faults.sentences, found, {**books.counts.all(), "records read, each once": books.read}, sampler.samples)
+
+    def _slots(self) -> list[Slot]:
+        plan, address, books, directory = self._plan, self._server.address, self._books, self._directory
+        common = plan, address, books, directory
+        return [
+            *(ProducerSlot(*common, library) for library in PROGRAMS),
+            KcatSlot(*common),
+            MemberSlot(*common, 1, "confluent", ("confluent",), ("sized", "timed")),
+            MemberSlot(*common, 1, "kafka-python", ("kafka_python",), ("sized", "stamped")),
+            MemberSlot(*common, 1, "aiokafka", ("aio",), ("erased", "recompressed")),
+            MemberSlot(*common, 1, "mixed", PROGRAMS, ("sized",)),
+            MemberSlot(*common, 2, "mixed", PROGRAMS, ("sized",)),
+            MemberSlot(*common, 1, "static", ("confluent",), ("timed",), static=True),
+        ]
+
+    def _again(self, name: str, act: Callable[[], None], pause_s: float) -> threading.Thread:
+        def work() -> None:
+            while not self._stop.wait(pause_s):
+                try:
+                    act()
+                except Exception as error:
+                    if not self._stop.is_set():
+                        self._books.faults.add(f"{name}: {type(error).__name__}: {error}")
+                        self._stop.wait(1)
+
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _wait(self, sampler: Sampler) -> None:
+        """Until the time is over; after a fault of which there are many, no longer."""
+        plan, start = self._plan, time.monotonic()
+        shown = 0
+        while (elapsed := time.monotonic() - start) < plan.duration_s and self._server.running:
+            self._stop.wait(min(plan.progress_s, plan.duration_s - elapsed))
+            if sampler.samples:
+                plan.say(f"{(time.monotonic() - start) / 60:6.1f} min  {describe(sampler.samples[-1])}")
+            for fault in self._books.faults.sentences[shown:]:
+                shown += 1
+                plan.say(f"FAULT: {fault}")
+
+    # --- after the end ---
+
+    def _finish(self, slots: list[Slot], administrator: Administrator, reader: Reader, quiet: int) -> None:
+        faults = self._books.faults
+        try:
+            administrator.finish()
+            self._read_out(slots)
+            reader.close()
+            for book in self._books.partitions.values():
+                book.check_promises()
+            until(lambda: descriptors(self._server.pid).sockets == quiet, f"there are {quiet} sockets again, as before the first client")
+            self._until_no_deleted_file()
+        except AssertionError as error:
+            faults.add(f"after all clients had gone: {error}")
+        status = self._server.stop()
+        if status:
+            faults.add(f"the broker ended with {status}")
+
+    def _read_out(self, slots: list[Slot]) -> None:
+        """A last member of each group reads what is left, and so does the reader of all."""
+        ends = self._ends()
+        until(lambda: all(self._books.partitions[at].position >= end for at, end in ends.items()), "the reader of all is at the end",
+              timeout_s=READ_OUT_S)
+        groups = {slot.group: slot for slot in slots if isinstance(slot, MemberSlot)}
+        members = [slot.last() for slot in groups.values()]
+        expected = [(slot.group, (topic.name, number)) for slot in groups.values() for topic in TOPICS if topic.name in slot.topics
+                    for number in range(topic.partitions)]
+
+        def missing() -> list[str]:
+            late = []
+            for group, partition in expected:
+                book = self._books.groups.get((group, partition))
+                seen = book.end if book else 0
+                if seen < ends[partition] and self._books.partitions[partition].log_start < ends[partition]:
+                    late.append(f"{group} is at {seen} of {ends[partition]} in {partition[0]}-{partition[1]}")
+            return late
+
+        try:
+            until(lambda: not missing(), "every group is at the end", timeout_s=READ_OUT_S, every_s=0.2)
+        except AssertionError:
+            for sentence in missing():
+                self._books.faults.add(f"groups do not come to the end: {sentence}")
+        for member in members:
+            member.end(GOES, 0, self._stop)
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        from kafka.protocol.consumer import ListOffsetsRequest
+
+        topics = ListOffsetsRequest.ListOffsetsTopic
+        request = ListOffsetsRequest(timeout_ms=30_000, topics=[
+            topics(name=topic.name, partitions=[topics.ListOffsetsPartition(partition_index=n, timestamp=LATEST)
+                                                for n in range(topic.partitions)])
+            for topic in TOPICS])
+        with RawConnection(self._server.address) as connection:
+            answer = connection.call(request, 7)
+        return {(topic.name, part.partition_index): part.offset for topic in answer.topics for part in topic.partitions}
+
+    def _until_no_deleted_file(self) -> None:
+        pid = self._server.pid
+        try:
+            until(lambda: not descriptors(pid).deleted, "no deleted file is open")
+        except AssertionError as error:
+            raise AssertionError(f"files are deleted, and open: {descriptors(pid).deleted}") from error
+
+    def _quiet_sockets(self) -> int:
+        """How many sockets there are without clients, once those that prepared have gone."""
+        counts: list[int] = []
+
+        def settled() -> bool:
+            counts.append(descriptors(self._server.pid).sockets)
+            return len(counts) > 10 and len(set(counts[-10:])) == 1
+
+        until(settled, "the number of sockets stays the same")
+        return counts[-1]
