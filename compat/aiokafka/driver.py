@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import aiokafka
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from compat.driving import PATIENCE_S, Client, Member, Unsupported, drive
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, PATIENCE_S, Client, Consumer, Producer, Unsupported
+from compat.driving import drive
 from compat.samples import Record
 
 T = TypeVar("T")
+_Run = Callable[[Coroutine[Any, Any, Any]], Any]
+_OF_THE_TOPIC = 1  # Kafka's number of the source of a config
 
 
 class AioKafka(Client):
-    """aiokafka's own classes, on an event loop that runs while something is asked of them."""
+    """aiokafka's own classes, on an event loop in a thread of its own."""
 
     name = "aiokafka"
     version = aiokafka.__version__
@@ -26,10 +31,12 @@ class AioKafka(Client):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
         self._admin: Any = self._run(self._start_admin())
 
-    def _run(self, awaited: Awaitable[T]) -> T:
-        return self._loop.run_until_complete(asyncio.wait_for(awaited, 2 * PATIENCE_S))
+    def _run(self, awaited: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(awaited, 2 * PATIENCE_S), self._loop).result()
 
     async def _start_admin(self) -> AIOKafkaAdminClient:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
@@ -46,19 +53,29 @@ class AioKafka(Client):
         (described,) = self._run(self._admin.describe_topics([topic]))
         return sum(partition["leader"] >= 0 for partition in described["partitions"])
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._run(self._admin.create_partitions({topic: NewPartitions(total)}))
+
     def delete_topic(self, topic: str) -> None:
         _check_topic(self._run(self._admin.delete_topics([topic])))
 
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
-        async def send() -> None:
-            compression = None if codec == "none" else codec
-            wanted = "all" if acks == "all" else int(acks)
-            async with AIOKafkaProducer(bootstrap_servers=self.address, compression_type=compression, acks=wanted, linger_ms=10,
-                                        enable_idempotence=idempotent, max_batch_size=30_000) as producer:
-                futures = [await producer.send(topic, r.value, r.key, r.partition, r.timestamp, list(r.headers)) for r in records]
-                await asyncio.gather(*futures)
+        producer = self._producer(topic, acks="all" if acks == "all" else int(acks), enable_idempotence=idempotent,
+                                  compression_type=None if codec == "none" else codec)
+        producer.send(records)
+        producer.close()
 
-        self._run(send())
+    def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
+        return self._producer(topic, acks="all", enable_idempotence=idempotent)
+
+    def _producer(self, topic: str, **settings: Any) -> Producer:
+        async def start() -> AIOKafkaProducer:
+            producer = AIOKafkaProducer(bootstrap_servers=self.address, linger_ms=10, max_batch_size=30_000, max_request_size=LARGEST_BYTES,
+                                        **settings)
+            await producer.start()
+            return producer
+
+        return _Producer(self._run(start()), topic, self._run)
 
     def read(self, topic: str, count: int) -> list[Record]:
         async def read() -> list[Record]:
@@ -78,14 +95,29 @@ class AioKafka(Client):
 
         return self._run(read())
 
-    def join(self, topic: str, group: str) -> Member:
+    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
         async def start() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.address, group_id=group, heartbeat_interval_ms=300,
-                                        retry_backoff_ms=50)
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest", fetch_max_wait_ms=max_wait_ms)
             await consumer.start()
+            consumer.assign([TopicPartition(topic, partition) for partition in range(self.partitions)])
             return consumer
 
-        return _Member(self._run(start()), self._run)
+        return _started(_Consumer(self._run(start()), self._run, commits=False))
+
+    def join(self, topic: str, group: str, *, protocol: str = EAGER, instance: str | None = None) -> Consumer:
+        if protocol == COOPERATIVE:
+            raise Unsupported("its assignors are all eager")
+
+        async def start() -> _Consumer:
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.address, group_id=group, group_instance_id=instance,
+                                        auto_offset_reset="earliest", enable_auto_commit=False, heartbeat_interval_ms=HEARTBEAT_MS,
+                                        retry_backoff_ms=50, partition_assignment_strategy=[RangePartitionAssignor])
+            await consumer.start()
+            member = _Consumer(consumer, self._run, commits=True)
+            consumer.subscribe([topic], listener=_Listener(member))
+            return member
+
+        return _started(self._run(start()))
 
     def first_and_last(self, topic: str, partition: int) -> tuple[int, int]:
         tp = TopicPartition(topic, partition)
@@ -104,7 +136,7 @@ class AioKafka(Client):
 
         return self._asked(ask)
 
-    def _asked(self, ask: Callable[[AIOKafkaConsumer], Awaitable[T]]) -> T:
+    def _asked(self, ask: Callable[[AIOKafkaConsumer], Coroutine[Any, Any, T]]) -> T:
         async def run() -> T:
             async with AIOKafkaConsumer(bootstrap_servers=self.address) as consumer:
                 return await ask(consumer)
@@ -115,12 +147,36 @@ class AioKafka(Client):
         self._run(self._admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(before)}))
 
     def config(self, topic: str, key: str) -> str:
-        (response,) = self._run(self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]))
-        entries = response.to_object()["resources"][0]["config_entries"]
-        return next(str(entry["config_value"]) for entry in entries if entry["config_names"] == key)
+        return next(str(entry["config_value"]) for entry in self._configs(topic) if entry["config_names"] == key)
 
     def set_config(self, topic: str, key: str, value: str) -> None:
-        self._run(self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {key: value})]))
+        """It has AlterConfigs only, which sets whatever it does not name back to the default."""
+        self._alter_configs(topic, self._overrides(topic) | {key: value})
+
+    def reset_config(self, topic: str, key: str) -> None:
+        self._alter_configs(topic, {name: value for name, value in self._overrides(topic).items() if name != key})
+
+    def _overrides(self, topic: str) -> dict[str, str]:
+        return {entry["config_names"]: entry["config_value"] for entry in self._configs(topic) if entry["config_source"] == _OF_THE_TOPIC}
+
+    def _alter_configs(self, topic: str, configs: dict[str, str]) -> None:
+        (response,) = self._run(self._admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)]))
+        ((code, message, *_),) = response.resources
+        assert code == 0, message
+
+    def _configs(self, topic: str) -> Any:
+        (response,) = self._run(self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]))
+        return response.to_object()["resources"][0]["config_entries"]
+
+    def set_group_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
+        """Its admin client cannot; a consumer without a subscription commits them."""
+        async def commit() -> None:
+            async with AIOKafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False) as consumer:
+                wanted = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+                consumer.assign(list(wanted))
+                await consumer.commit(wanted)
+
+        self._run(commit())
 
     def groups(self) -> set[str]:
         return {group for group, _ in self._run(self._admin.list_consumer_groups())}
@@ -134,24 +190,64 @@ class AioKafka(Client):
 
     def close(self) -> None:
         self._run(self._admin.close())
-        self._loop.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-class _Member(Member):
-    """A consumer whose coordinator works while it is polled."""
-
-    def __init__(self, consumer: AIOKafkaConsumer, run: Callable[[Awaitable[Any]], Any]) -> None:
-        self._consumer = consumer
+class _Producer(Producer):
+    def __init__(self, producer: AIOKafkaProducer, topic: str, run: _Run) -> None:
+        self._producer = producer
+        self._topic = topic
         self._run = run
 
+    def send(self, records: Sequence[Record]) -> None:
+        async def send() -> None:
+            futures = [await self._producer.send(self._topic, r.value, r.key, r.partition, r.timestamp, list(r.headers)) for r in records]
+            await asyncio.gather(*futures)
+
+        self._run(send())
+
+    def close(self) -> None:
+        self._run(self._producer.stop())
+
+
+class _Consumer(Consumer):
+    def __init__(self, consumer: AIOKafkaConsumer, run: _Run, *, commits: bool) -> None:
+        super().__init__()
+        self._consumer = consumer
+        self._run_on_loop = run
+        self._commits = commits
+
     def poll(self) -> list[Record]:
-        return _records(self._run(self._consumer.getmany(timeout_ms=100)))
+        read: list[Record] = self._run_on_loop(self._poll())
+        return read
+
+    async def _poll(self) -> list[Record]:
+        read = _records(await self._consumer.getmany(timeout_ms=100))
+        if read and self._commits:
+            await self._consumer.commit()
+        return read
 
     def assignment(self) -> set[int]:
         return {tp.partition for tp in self._consumer.assignment()}
 
-    def close(self) -> None:
-        self._run(self._consumer.stop())
+    def end(self) -> None:
+        self._run_on_loop(self._consumer.stop())
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, member: Consumer) -> None:
+        self._member = member
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._member.given()
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self._member.lost(tp.partition for tp in revoked)
+
+
+def _started(consumer: _Consumer) -> Consumer:
+    consumer.start()
+    return consumer
 
 
 async def _read(consumer: AIOKafkaConsumer, count: int) -> list[Record]:

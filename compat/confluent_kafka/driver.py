@@ -6,20 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public, by its documentation
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
 
-from compat.driving import Client, Member, drive, in_flight, until
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, Client, Consumer, Producer, in_flight, until
+from compat.driving import drive
 from compat.samples import Record
 
-_TIMEOUT_S = 30
+_TIMEOUT_S = 60
+_ASSIGNORS = {EAGER: "range", COOPERATIVE: "cooperative-sticky"}
 
 
 class ConfluentKafka(Client):
@@ -42,22 +51,25 @@ class ConfluentKafka(Client):
         found = self._admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
         return 0 if found is None else sum(partition.leader >= 0 for partition in found.partitions.values())
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        _only(self._admin.create_partitions([NewPartitions(topic, total)]))
+
+    def topic_id(self, topic: str) -> str:
+        return str(_only(self._admin.describe_topics(TopicCollection([topic]))).topic_id)
+
     def delete_topic(self, topic: str) -> None:
         _only(self._admin.delete_topics([topic]))
 
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
-        producer = Producer({"bootstrap.servers": self.address, "compression.type": codec, "acks": acks, "enable.idempotence": idempotent,
-                             "linger.ms": 10, "batch.num.messages": 50, "max.in.flight": in_flight(idempotent)})
-        problems: list[Any] = []
+        _Producer(self._producer(codec, acks, idempotent), topic).send(records)
 
-        def delivered(error: Any, message: Any) -> None:
-            if error is not None:
-                problems.append(error)
+    def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
+        return _Producer(self._producer("none", "all", idempotent), topic)
 
-        for r in records:
-            producer.produce(topic, r.value, r.key, r.partition, on_delivery=delivered, timestamp=r.timestamp, headers=list(r.headers))
-        assert producer.flush(_TIMEOUT_S) == 0, "not everything was sent"
-        assert not problems, problems[0]
+    def _producer(self, codec: str, acks: str, idempotent: bool) -> confluent_kafka.Producer:
+        return confluent_kafka.Producer({
+            "bootstrap.servers": self.address, "compression.type": codec, "acks": acks, "enable.idempotence": idempotent, "linger.ms": 10,
+            "batch.num.messages": 50, "max.in.flight": in_flight(idempotent), "message.max.bytes": LARGEST_BYTES})
 
     def read(self, topic: str, count: int) -> list[Record]:
         consumer = self._consumer("no group")
@@ -77,14 +89,23 @@ class ConfluentKafka(Client):
         finally:
             consumer.close()
 
-    def _consumer(self, group: str) -> Consumer:
-        return Consumer({"bootstrap.servers": self.address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-                         "check.crcs": True, "heartbeat.interval.ms": 300})
+    def _consumer(self, group: str, **settings: Any) -> confluent_kafka.Consumer:
+        return confluent_kafka.Consumer({
+            "bootstrap.servers": self.address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+            "check.crcs": True, "heartbeat.interval.ms": HEARTBEAT_MS, **settings})
 
-    def join(self, topic: str, group: str) -> Member:
-        consumer = self._consumer(group)
-        consumer.subscribe([topic])
-        return _Member(consumer)
+    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+        consumer = self._consumer("no group", **{"fetch.wait.max.ms": max_wait_ms})
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(self.partitions)])
+        return _started(_Consumer(consumer, commits=False))
+
+    def join(self, topic: str, group: str, *, protocol: str = EAGER, instance: str | None = None) -> Consumer:
+        static = {} if instance is None else {"group.instance.id": instance}
+        consumer = self._consumer(group, **{"partition.assignment.strategy": _ASSIGNORS[protocol], **static})
+        member = _Consumer(consumer, commits=True)
+        consumer.subscribe([topic], on_assign=lambda _, given: member.given(),
+                           on_revoke=lambda _, revoked: member.lost(tp.partition for tp in revoked))
+        return _started(member)
 
     def first_and_last(self, topic: str, partition: int) -> tuple[int, int]:
         consumer = self._consumer("no group")
@@ -109,8 +130,18 @@ class ConfluentKafka(Client):
         return str(_only(self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))[key].value)
 
     def set_config(self, topic: str, key: str, value: str) -> None:
-        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        self._alter_config(topic, ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
+
+    def reset_config(self, topic: str, key: str) -> None:
+        self._alter_config(topic, ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE))
+
+    def _alter_config(self, topic: str, entry: Any) -> None:
         _only(self._admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]))
+
+    def set_group_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
+        wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        for altered in _only(self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])).topic_partitions:
+            assert altered.error is None, altered.error
 
     def groups(self) -> set[str]:
         return {group.group_id for group in self._admin.list_consumer_groups().result(_TIMEOUT_S).valid}
@@ -122,21 +153,56 @@ class ConfluentKafka(Client):
         _only(self._admin.delete_consumer_groups([group]))
 
 
-class _Member(Member):
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+class _Producer(Producer):
+    def __init__(self, producer: confluent_kafka.Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
 
-    def poll(self) -> list[Record]:
-        return _records(self._consumer.consume(100, 0.1))
+    def send(self, records: Sequence[Record]) -> None:
+        problems: list[Any] = []
 
-    def assignment(self) -> set[int]:
-        return {tp.partition for tp in self._consumer.assignment()}
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                problems.append(error)
+
+        for r in records:
+            self._producer.produce(self._topic, r.value, r.key, r.partition, on_delivery=delivered, timestamp=r.timestamp,
+                                   headers=list(r.headers))
+        assert self._producer.flush(_TIMEOUT_S) == 0, "not everything was sent"
+        assert not problems, problems[0]
 
     def close(self) -> None:
+        assert self._producer.flush(_TIMEOUT_S) == 0, "not everything was sent"
+
+
+class _Consumer(Consumer):
+    def __init__(self, consumer: confluent_kafka.Consumer, *, commits: bool) -> None:
+        super().__init__()
+        self._consumer = consumer
+        self._commits = commits
+        self._assigned: set[int] = set()
+
+    def poll(self) -> list[Record]:
+        read = _records(self._consumer.consume(100, 0.1))
+        if read and self._commits:
+            self._consumer.commit(asynchronous=False)
+        # Asked for on the thread that polls: from another one it hung in a rebalance.
+        self._assigned = {tp.partition for tp in self._consumer.assignment()}
+        return read
+
+    def assignment(self) -> set[int]:
+        return self._assigned
+
+    def end(self) -> None:
         self._consumer.close()
 
 
-def _consume_for(consumer: Consumer, count: int) -> list[Record]:
+def _started(consumer: _Consumer) -> Consumer:
+    consumer.start()
+    return consumer
+
+
+def _consume_for(consumer: confluent_kafka.Consumer, count: int) -> list[Record]:
     read: list[Record] = []
 
     def enough() -> bool:

@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat.driving import Client, drive
+from compat.adapter import Client
+from compat.driving import drive
 from compat.samples import ANY_TIME, Record
 from tests.support import cache, java, prepare
 
@@ -35,7 +36,7 @@ class JavaTools(Client):
         super().__init__(address)
         prepare.ensure_jars(_RELEASE)
 
-    def records(self, count: int) -> list[Record]:
+    def records(self, count: int, partitions: int | None = None) -> list[Record]:
         """Text of several scripts, null values, empty ones, headers, and long lines."""
         made = []
         for i in range(count):

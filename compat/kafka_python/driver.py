@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import kafka
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
-from kafka.errors import UnknownTopicOrPartitionError
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import NoError, UnknownTopicOrPartitionError
 
-from compat.driving import Client, Member, drive, in_flight, until
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, Client, Consumer, Producer, in_flight, until
+from compat.driving import drive
 from compat.samples import Record
 
 # 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: few polls, and long ones.
-_POLL_MS = 2000
+_POLL_MS = 1000
+_TIMEOUT_S = 60
+_ASSIGNORS = {EAGER: RangePartitionAssignor, COOPERATIVE: CooperativeStickyAssignor}
 
 
 class KafkaPython(Client):
@@ -41,17 +45,30 @@ class KafkaPython(Client):
             return 0
         return sum(partition["leader_id"] >= 0 for partition in described["partitions"])
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._admin.create_partitions({topic: total})
+
+    def topic_id(self, topic: str) -> str:
+        (described,) = self._admin.describe_topics([topic])
+        return str(described["topic_id"])
+
     def delete_topic(self, topic: str) -> None:
         self._admin.delete_topics([topic])
 
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
-        producer = KafkaProducer(
-            bootstrap_servers=self.address, compression_type=None if codec == "none" else codec, acks=acks if acks == "all" else int(acks),
-            enable_idempotence=idempotent, max_in_flight_requests_per_connection=in_flight(idempotent), batch_size=4000, linger_ms=10)
-        futures = [producer.send(topic, r.value, r.key, list(r.headers), r.partition, r.timestamp) for r in records]
+        producer = self._producer(compression_type=None if codec == "none" else codec, acks=acks if acks == "all" else int(acks),
+                                  idempotent=idempotent)
+        futures = [_send(producer, topic, record) for record in records]
         for future in futures if acks != "0" else ():
-            future.get(timeout=30)
+            future.get(timeout=_TIMEOUT_S)
         producer.close()
+
+    def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
+        return _Producer(self._producer(acks="all", idempotent=idempotent), topic)
+
+    def _producer(self, *, idempotent: bool, **settings: Any) -> KafkaProducer:
+        return KafkaProducer(bootstrap_servers=self.address, enable_idempotence=idempotent, batch_size=4000, linger_ms=10,
+                             max_in_flight_requests_per_connection=in_flight(idempotent), max_request_size=LARGEST_BYTES, **settings)
 
     def read(self, topic: str, count: int) -> list[Record]:
         consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest")
@@ -81,8 +98,19 @@ class KafkaPython(Client):
         until(enough, f"{count} records")
         return read
 
-    def join(self, topic: str, group: str) -> Member:
-        return _Member(KafkaConsumer(topic, bootstrap_servers=self.address, group_id=group, heartbeat_interval_ms=300))
+    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+        consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest", fetch_max_wait_ms=max_wait_ms,
+                                 allow_auto_create_topics=False)
+        consumer.assign([TopicPartition(topic, partition) for partition in range(self.partitions)])
+        return _started(_Consumer(consumer, commits=False))
+
+    def join(self, topic: str, group: str, *, protocol: str = EAGER, instance: str | None = None) -> Consumer:
+        consumer = KafkaConsumer(bootstrap_servers=self.address, group_id=group, group_instance_id=instance, auto_offset_reset="earliest",
+                                 enable_auto_commit=False, heartbeat_interval_ms=HEARTBEAT_MS,
+                                 partition_assignment_strategy=[_ASSIGNORS[protocol]])
+        member = _Consumer(consumer, commits=True)
+        consumer.subscribe([topic], listener=_Listener(member))
+        return _started(member)
 
     def first_and_last(self, topic: str, partition: int) -> tuple[int, int]:
         tp = TopicPartition(topic, partition)
@@ -112,6 +140,15 @@ class KafkaPython(Client):
         altered: Any = self._admin.alter_configs([ConfigResource("topic", topic, {key: value})])
         assert altered["topic"][topic] == "OK", altered
 
+    def reset_config(self, topic: str, key: str) -> None:
+        altered: Any = self._admin.reset_configs([ConfigResource("topic", topic, [key])])
+        assert altered["topic"][topic] == "OK", altered
+
+    def set_group_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
+        wanted = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        for result in self._admin.reset_group_offsets(group, wanted).values():
+            assert result["error"] is NoError, result
+
     def groups(self) -> set[str]:
         return {group["group_id"] for group in self._admin.list_groups()}
 
@@ -125,33 +162,56 @@ class KafkaPython(Client):
         self._admin.close()
 
 
-class _Member(Member):
-    """A consumer on a thread of its own: while one waits in a rebalance, the other must be polled."""
+class _Producer(Producer):
+    def __init__(self, producer: KafkaProducer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
 
-    def __init__(self, consumer: KafkaConsumer) -> None:
+    def send(self, records: Sequence[Record]) -> None:
+        for future in [_send(self._producer, self._topic, record) for record in records]:
+            future.get(timeout=_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class _Consumer(Consumer):
+    def __init__(self, consumer: KafkaConsumer, *, commits: bool) -> None:
+        super().__init__()
         self._consumer = consumer
-        self._read: list[Record] = []
-        self._assigned: set[int] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._commits = commits
 
     def poll(self) -> list[Record]:
-        read, self._read = self._read, []
+        read = _records(self._consumer.poll(_POLL_MS))
+        if read and self._commits:
+            self._consumer.commit()
         return read
 
     def assignment(self) -> set[int]:
-        return self._assigned
+        return {tp.partition for tp in list(self._consumer.assignment())}
 
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._read += _records(self._consumer.poll(_POLL_MS))
-            self._assigned = {tp.partition for tp in self._consumer.assignment()}
+    def end(self) -> None:
         self._consumer.close()
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, member: Consumer) -> None:
+        self._member = member
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._member.given()
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self._member.lost(tp.partition for tp in revoked)
+
+
+def _started(consumer: _Consumer) -> Consumer:
+    consumer.start()
+    return consumer
+
+
+def _send(producer: KafkaProducer, topic: str, record: Record) -> Any:
+    return producer.send(topic, record.value, record.key, list(record.headers), record.partition, record.timestamp)
 
 
 def _records(polled: Any) -> list[Record]:

@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from compat.driving import Client, Unsupported, drive, in_flight
+from compat.adapter import Client, Unsupported, in_flight
+from compat.driving import drive
 from compat.samples import ANY_TIME, Record, sample_records
 
 # Neither is in a sample record.
@@ -31,10 +32,10 @@ class Kcat(Client):
         super().__init__(address)
         self.version = self._version()
 
-    def records(self, count: int) -> list[Record]:
+    def records(self, count: int, partitions: int | None = None) -> list[Record]:
         """Sample records as kcat can send them."""
         headers = (("trace", b"0123"), ("again", b"1"), ("again", b"2"))
-        samples = sample_records(count, self.partitions)
+        samples = sample_records(count, partitions or self.partitions)
         return [r._replace(timestamp=ANY_TIME, key=r.key or None, value=r.value or None, headers=headers) for r in samples]
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:

@@ -1,0 +1,201 @@
+"""The features of consumers and producers that live on while something happens to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+
+from compat.adapter import COOPERATIVE, EAGER, PATIENCE_S, Client, Consumer, Producer, Unsupported, until
+from compat.restarting import restart_broker
+from compat.samples import Record, check_records, equal
+from compat.simple import ready_topic
+
+_SHARED = 4  # partitions of a group's topic
+_WAIT_MS = 20_000
+_BEFORE_SENDING_S = 0.3  # a fetch gets to the broker, and waits there
+_PACE_S = 0.02
+
+
+def _collect(count: int, *consumers: Consumer) -> list[Record]:
+    read: list[Record] = []
+
+    def enough() -> bool:
+        for consumer in consumers:
+            read.extend(consumer.take())
+        return len(read) >= count
+
+    until(enough, f"{count} records")
+    return read
+
+
+def _until_shared(*members: Consumer) -> None:
+    def shared() -> bool:
+        owned = [member.assignment() for member in members]
+        return all(owned) and sum(map(len, owned)) == _SHARED and set().union(*owned) == set(range(_SHARED))
+
+    try:
+        until(shared, f"{len(members)} members share {_SHARED} partitions")
+    except AssertionError as problem:
+        raise AssertionError(f"{problem}; they have {[sorted(member.assignment()) for member in members]}") from None
+
+
+def _parted(records: Sequence[Record], parts: int) -> list[Sequence[Record]]:
+    size = len(records) // parts
+    return [records[size * i:size * (i + 1)] for i in range(parts)]
+
+
+def _sharing(protocol: str) -> Callable[[Client, str], None]:
+    def feature(client: Client, topic: str) -> None:
+        ready_topic(client, topic, _SHARED)
+        records = client.records(3 * 5 * _SHARED, _SHARED)
+        alone, together, again = _parted(records, 3)
+        with ExitStack() as stack:
+            producer = stack.enter_context(closing(client.producer(topic)))
+            first = stack.enter_context(closing(client.join(topic, topic, protocol=protocol)))
+            _until_shared(first)
+            producer.send(alone)
+            read = _collect(len(alone), first)
+            with closing(client.join(topic, topic, protocol=protocol)) as second:
+                _until_shared(first, second)
+                moved = second.assignment()
+                producer.send(together)
+                read += _collect(len(together), first, second)
+            _until_shared(first)
+            producer.send(again)
+            read += _collect(len(again), first)
+            if protocol == COOPERATIVE:
+                equal(sorted(first.revoked), sorted(moved), "what was revoked from the member that stayed")
+        check_records(read, records)
+
+    return feature
+
+
+def _static(client: Client, topic: str) -> None:
+    ready_topic(client, topic, _SHARED)
+    records = client.records(2 * 5 * _SHARED, _SHARED)
+    before, away = _parted(records, 2)
+    with ExitStack() as stack:
+        producer = stack.enter_context(closing(client.producer(topic)))
+        first = stack.enter_context(closing(client.join(topic, topic, instance="one")))
+        with closing(client.join(topic, topic, instance="two")) as second:
+            _until_shared(first, second)
+            producer.send(before)
+            read = _collect(len(before), first, second)
+            owned, seen = second.assignment(), first.rebalances
+        producer.send(away)
+        second = stack.enter_context(closing(client.join(topic, topic, instance="two")))
+        read += _collect(len(away), first, second)
+        until(lambda: second.assignment() == owned, f"the member that came back has {sorted(owned)} again")
+        equal(first.rebalances, seen, "rebalances that the other member saw")
+    check_records(read, records)
+
+
+def _topic_ids(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    with ExitStack() as stack:
+        producer = stack.enter_context(closing(client.producer(topic)))
+        consumer = stack.enter_context(closing(client.consumer(topic)))
+        _through(client, producer, consumer, 33)
+        old = _topic_id(client, topic)
+        equal(_topic_id(client, topic), old, "the id, asked for again")
+        client.delete_topic(topic)
+        until(lambda: topic not in client.topics(), "the topic goes")
+        ready_topic(client, topic)
+        # Fewer than before: a consumer that has not noticed is past the end.
+        _through(client, producer, consumer, 6)
+    if old is None:
+        raise Unsupported("it shows no topic ids; producer and consumer go on with a topic made anew")
+    assert _topic_id(client, topic) != old, "the topic made anew has the id of the old one"
+
+
+def _topic_id(client: Client, topic: str) -> str | None:
+    try:
+        return client.topic_id(topic)
+    except Unsupported:
+        return None
+
+
+def _through(client: Client, producer: Producer, consumer: Consumer, count: int) -> None:
+    records = client.records(count)
+    producer.send(records)
+    check_records(_collect(count, consumer), records)
+
+
+def _long_poll(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(5)
+    read = []
+    with ExitStack() as stack:
+        producer = stack.enter_context(closing(client.producer(topic)))
+        producer.send(records[:1])
+        consumer = stack.enter_context(closing(client.consumer(topic, max_wait_ms=_WAIT_MS)))
+        read += _collect(1, consumer)
+        for record in records[1:]:
+            time.sleep(_BEFORE_SENDING_S)
+            producer.send([record])
+            sent = time.monotonic()
+            read += _collect(1, consumer)
+            waited = time.monotonic() - sent
+            assert waited < _WAIT_MS / 2000, f"a record came {waited:.1f} s after it was acknowledged; a fetch waits {_WAIT_MS} ms"
+    check_records(read, records)
+
+
+def _reconnect(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(3000)
+    with closing(client.join(topic, topic)) as consumer:
+        with closing(client.producer(topic, idempotent=True)) as producer:
+            producer.send(records[:30])
+            read = _collect(30, consumer)
+            load = _Load(producer, records[30:])
+            try:
+                restart_broker()
+                load.wait_for(30)
+            finally:
+                sent = records[:30 + load.stop()]
+        read += _collect(len(sent) - len(read), consumer)
+    check_records(read, sent)
+
+
+class _Load:
+    """Sends one record after the other from a thread of its own."""
+
+    def __init__(self, producer: Producer, records: Sequence[Record]) -> None:
+        self._producer = producer
+        self._records = records
+        self._sent = 0
+        self._problem: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for record in self._records:
+                if self._stop.wait(_PACE_S):
+                    return
+                self._producer.send([record])
+                self._sent += 1
+        except Exception as problem:
+            self._problem = problem
+
+    def wait_for(self, more: int) -> None:
+        """That many more acknowledgements."""
+        enough = min(self._sent + more, len(self._records))
+        until(lambda: self._sent >= enough or self._problem, "records are acknowledged again")
+        if self._problem is not None:
+            raise self._problem
+
+    def stop(self) -> int:
+        """How many are acknowledged."""
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        return self._sent
+
+
+LIVING: dict[str, Callable[[Client, str], None]] = {
+    "eager": _sharing(EAGER), "cooperative": _sharing(COOPERATIVE), "static": _static, "topic_ids": _topic_ids, "long_poll": _long_poll,
+    "reconnect": _reconnect,
+}

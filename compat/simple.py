@@ -1,0 +1,142 @@
+"""The features that one step after the other can show, written once for every client that is driven from Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from compat.adapter import LARGEST_BYTES, Client, Unsupported, until
+from compat.samples import BASE_TIMESTAMP, STEP_MS, check_records, equal
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+KEEP = {"retention.ms": "-1"}  # the sample records have old timestamps
+_LARGE_BYTES = 10 * 2**20
+
+
+def ready_topic(client: Client, topic: str, partitions: int | None = None, **configs: str) -> None:
+    """A topic whose leaders answer; where the client creates none, it will come with its first use."""
+    wanted = partitions or client.partitions
+    try:
+        client.create_topic(topic, wanted, KEEP | configs)
+    except Unsupported:
+        if partitions is not None:
+            raise
+        return  # the broker creates it when it is asked for
+    until(lambda: client.partitions_with_leaders(topic) == wanted, f"{wanted} partitions with leaders")
+    until(lambda: client.leaders_answer(topic, wanted), f"{wanted} partitions whose leaders answer")
+
+
+def _topics(client: Client, topic: str) -> None:
+    client.create_topic(topic, 3, KEEP | {"segment.bytes": "1048576"})
+    until(lambda: client.partitions_with_leaders(topic) == 3, "three partitions with leaders")
+    assert topic in client.topics(), "the topic is not in the list"
+    equal(client.config(topic, "segment.bytes"), "1048576", "segment.bytes")
+    client.add_partitions(topic, 5)
+    until(lambda: client.partitions_with_leaders(topic) == 5, "five partitions with leaders")
+    client.delete_topic(topic)
+    until(lambda: topic not in client.topics(), "the topic goes")
+
+
+def _codec(codec: str) -> Callable[[Client, str], None]:
+    def feature(client: Client, topic: str) -> None:
+        ready_topic(client, topic)
+        records = client.records(330)
+        client.produce(topic, records, codec=codec)
+        check_records(client.read(topic, len(records)), records)
+
+    return feature
+
+
+def _acks(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(66)
+    half = len(records) // 2
+    client.produce(topic, records[:half], acks="1")
+    client.produce(topic, records[half:], acks="0")
+    check_records(client.read(topic, len(records)), records)
+
+
+def _idempotence(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(990)
+    client.produce(topic, records, idempotent=True)
+    check_records(client.read(topic, len(records)), records)
+
+
+def _group(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(99)
+    client.produce(topic, records)
+    first = client.read_in_group(topic, topic, 40)
+    second = client.read_in_group(topic, topic, len(records) - 40)
+    check_records(first + second, records)
+
+
+def _offsets(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(99)
+    client.produce(topic, records)
+    per_partition = len(records) // client.partitions
+    equal(client.first_and_last(topic, 0), (0, per_partition), "first and last offset")
+    chosen = records[0].timestamp == BASE_TIMESTAMP
+    # Record n of partition 0 is number n * partitions of all.
+    tenth = BASE_TIMESTAMP + 10 * client.partitions * STEP_MS if chosen else 0
+    equal(client.offset_at(topic, 0, tenth), 10 if chosen else 0, "the offset of a record's own time")
+    if chosen:
+        equal(client.offset_at(topic, 0, tenth + 1), 11, "the offset of a time between two records")
+
+
+def _delete_records(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(99)
+    client.produce(topic, records)
+    client.delete_records(topic, 0, 20)
+    left = [record for record in records if record.partition != 0 or record.offset >= 20]
+    check_records(client.read(topic, len(left)), left)
+
+
+def _configs(client: Client, topic: str) -> None:
+    ready_topic(client, topic, None, **{"max.message.bytes": "500000"})
+    equal(client.config(topic, "max.message.bytes"), "500000", "the config given at creation")
+    equal(client.config(topic, "cleanup.policy"), "delete", "a default")
+    client.set_config(topic, "max.message.bytes", "600000")
+    until(lambda: client.config(topic, "max.message.bytes") == "600000", "the changed config")
+    equal(client.config(topic, "retention.ms"), "-1", "a config that was not to be changed")
+    client.reset_config(topic, "max.message.bytes")
+    until(lambda: client.config(topic, "max.message.bytes") == "1048588", "the default again")
+    equal(client.config(topic, "retention.ms"), "-1", "a config that was not to be changed")
+
+
+def _groups(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(9)
+    client.produce(topic, records)
+    client.read_in_group(topic, topic, len(records))
+    assert topic in client.groups(), "the group is not in the list"
+    until(lambda: client.group_state(topic) == "empty", "the group is empty")
+    client.delete_group(topic)
+    until(lambda: topic not in client.groups(), "the group goes")
+
+
+def _reset(client: Client, topic: str) -> None:
+    ready_topic(client, topic)
+    records = client.records(99)
+    client.produce(topic, records)
+    check_records(client.read_in_group(topic, topic, len(records)), records)
+    client.set_group_offsets(topic, topic, {0: client.first_and_last(topic, 0)[0], 1: 5})
+    again = [record for record in records if record.partition == 0 or (record.partition == 1 and record.offset >= 5)]
+    check_records(client.read_in_group(topic, topic, len(again)), again)
+
+
+def _large(client: Client, topic: str) -> None:
+    ready_topic(client, topic, None, **{"max.message.bytes": str(LARGEST_BYTES)})
+    chance = random.Random(1)
+    records = [record._replace(value=chance.randbytes(_LARGE_BYTES)) for record in client.records(2 * client.partitions)]
+    client.produce(topic, records)
+    check_records(client.read(topic, len(records)), records)
+
+
+SIMPLE: dict[str, Callable[[Client, str], None]] = {
+    "topics": _topics, **{codec: _codec(codec) for codec in CODECS}, "acks": _acks, "idempotence": _idempotence, "group": _group,
+    "offsets": _offsets, "delete_records": _delete_records, "configs": _configs, "groups": _groups, "reset": _reset, "large": _large,
+}
