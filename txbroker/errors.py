@@ -193,5 +193,9 @@ class StartError(Exception):
     """The broker cannot start. The text is one clear sentence that says what to do next."""
 
 
+class StartInterrupted(Exception):
+    """The start was given up because the broker is to stop. The text says how far it came."""
+
+
 class ConfigError(StartError):
     """A configuration value cannot be used; names file, line and key where they are known."""

@@ -22,17 +22,18 @@ from typing import Any, ClassVar, TypeAlias
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.threads import deferToThreadPool
-from twisted.logger import Logger, LogLevel, STDLibLogObserver, globalLogBeginner
+from twisted.logger import ILogObserver, Logger, LogLevel, STDLibLogObserver, globalLogBeginner
 from twisted.python import usage
 from twisted.python.failure import Failure
+from twisted.python.logfile import LogFile
 from twisted.python.threadpool import ThreadPool
 
-from txbroker import __version__
-from txbroker.config.load import load_broker_config
-from txbroker.config.properties import parse_overrides, parse_properties
+from txbroker import __version__, log_output
 from txbroker.config.resolve import BrokerConfig
-from txbroker.errors import ConfigError, StartError
+from txbroker.errors import StartError, StartInterrupted
 from txbroker.signals import StopSignals
+from txbroker.startup import Startup, read_startup
+from txbroker.supervisor import supervisor
 
 InWorker: TypeAlias = Callable[[Callable[[], Any]], Deferred[Any]]
 
@@ -41,8 +42,6 @@ log = logging.getLogger("txbroker")
 started_log = logging.getLogger("kafka.server.KafkaServer")
 
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-
 TREE_THREADS = 1  # all operations that wait are one job
 DISK_THREADS = 16  # syncs, deletes, moves: they wait for the disk and not for each other
 
@@ -50,20 +49,32 @@ DISK_THREADS = 16  # syncs, deletes, moves: they wait for the disk and not for e
 class Options(usage.Options):
     """Command line of `twistd txbroker`: the options of `txbroker run`."""
 
-    synopsis = "[--config FILE] [--override KEY=VALUE]..."
+    synopsis = "[--config FILE]... [--override KEY=VALUE]..."
+    optFlags: ClassVar = [["env", None, "read KAFKA_... environment variables, as the container images of Kafka do"]]
     optParameters: ClassVar = [
-        ["config", "c", None, "a server.properties file with Kafka's keys"],
         ["ready-file", None, None, "write host:port of each listener into this file once clients are served"],
-        ["log-level", None, "info", f"what to log: {', '.join(LOG_LEVELS)}"],
+        ["log-format", None, log_output.TEXT, "text, or json: one object a line"],
     ]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self["config"] = []
         self["override"] = []
+        self["log-level"] = []
+
+    def opt_config(self, path: str) -> None:
+        """A server.properties file with Kafka's keys; may be given several times, the last one wins."""
+        self["config"].append(path)
+
+    opt_c = opt_config
 
     def opt_override(self, text: str) -> None:
-        """KEY=VALUE, taken in place of what the file says; may be given several times."""
+        """KEY=VALUE, taken in place of what files and environment say; may be given several times."""
         self["override"].append(text)
+
+    def opt_log_level(self, text: str) -> None:
+        """LEVEL or LOGGER=LEVEL: what to log (info unless given); may be given several times."""
+        self["log-level"].append(text)
 
     def opt_version(self) -> None:
         """Print the version and exit."""
@@ -71,21 +82,12 @@ class Options(usage.Options):
         sys.exit(0)
 
     def postOptions(self) -> None:
-        if self["log-level"] not in LOG_LEVELS:
-            raise usage.UsageError(f"--log-level is {self['log-level']}; it must be one of {', '.join(LOG_LEVELS)}")
-
-
-def read_config(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
-    """The configuration from a file and overrides; StartError in one sentence when it cannot be used."""
-    properties = {}
-    if path is not None:
         try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}; correct --config") from error
-        properties = parse_properties(data, path, os.environ)
-    return load_broker_config(properties | parse_overrides(overrides, os.environ))
+            self["levels"] = log_output.parse_levels(self["log-level"])
+        except ValueError as error:
+            raise usage.UsageError(f"--log-level {error}") from error
+        if self["log-format"] not in log_output.FORMATS:
+            raise usage.UsageError(f"--log-format is {self['log-format']}; it must be one of {', '.join(log_output.FORMATS)}")
 
 
 class BrokerService(Service):
@@ -96,7 +98,7 @@ class BrokerService(Service):
 
     def __init__(
         self,
-        config: BrokerConfig,
+        startup: Startup,
         ready_file: str | None = None,
         *,
         refuse: Callable[[str], None],
@@ -105,7 +107,8 @@ class BrokerService(Service):
         from twisted.internet import reactor
 
         self._reactor: Any = reactor
-        self._config = config
+        self._startup = startup
+        self._supervisor = supervisor(reactor)
         self._ready_file = ready_file
         self._refuse = refuse
         self._on_ready = on_ready
@@ -129,10 +132,25 @@ class BrokerService(Service):
 
         _raise_file_limit()
         self._remove_ready_file()
-        directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
-        self._broker = Broker(self._config, _world(self._reactor, self._config), directories, self._fail)
+        self._supervisor.starting()
+        for warning in self._startup.warnings:
+            log.warning("%s", warning)
+        config = self._startup.config
+        self._broker = Broker(
+            config,
+            _world(self._reactor, config),
+            [os.path.abspath(path) for path in config.list("log.dirs")],
+            self._fail,
+            progress=self._progress,
+            cluster_id=self._startup.cluster_id,
+            first_topics=self._startup.topics,
+        )
         started: Deferred[None] = self._broker.start()
         return started
+
+    def _progress(self, directory: str, done: int, total: int) -> None:
+        log.info("%s: %d of %d logs loaded", directory, done, total)
+        self._supervisor.status(f"loading logs: {done} of {total} of {directory}")
 
     def _started(self) -> None:
         if self._ending:
@@ -143,6 +161,7 @@ class BrokerService(Service):
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
         log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))
         started_log.info("[KafkaServer id=%d] started", self._broker.broker_id)
+        self._supervisor.ready(f"serving clients: {listening}")
         self._on_ready(self._broker)
 
     def _write_ready_file(self, path: str) -> None:
@@ -164,6 +183,9 @@ class BrokerService(Service):
                 raise StartError(f"{self._ready_file} cannot be removed: {error.strerror}; correct --ready-file") from error
 
     def _not_started(self, failure: Failure) -> None:
+        if failure.check(StartInterrupted) and self._ending:
+            log.info("%s", failure.getErrorMessage())
+            return
         if failure.check(StartError):
             self._refuse(failure.getErrorMessage())
         else:
@@ -186,9 +208,11 @@ class BrokerService(Service):
     def stopService(self) -> Deferred[None]:
         super().stopService()  # type: ignore[no-untyped-call]
         self._ending = True
+        self._supervisor.stopping()
         if self._broker is None:
             return succeed(None)
-        # A start that is still under way goes on to where it can be undone.
+        # A start that is still under way goes on to where it can be undone: not far where logs are being loaded.
+        self._broker.interrupt()
         done: Deferred[None] = Deferred()
         self._starting.addBoth(lambda _: self._broker.stop().addBoth(self._stopped).chainDeferred(done))
         return done
@@ -197,19 +221,46 @@ class BrokerService(Service):
         if self._ready_file is not None and self._is_ready:
             with contextlib.suppress(OSError):
                 os.unlink(self._ready_file)
+        self._supervisor.stopped()
         if self.exit_status == 0:
             log.info("stopped")
 
 
+class TwistdService(BrokerService):
+    """The broker as twistd runs it, where the log is twistd's to write unless it is JSON: that goes to the same place without twistd."""
+
+    def __init__(self, options: Options) -> None:
+        try:
+            startup = read_startup(options["config"], options["override"], environment=bool(options["env"]))
+        except StartError as error:
+            raise SystemExit(f"txbroker: {error}") from error
+        super().__init__(startup, options["ready-file"], refuse=_refuse_under_twistd)
+        self._as_json = options["log-format"] == log_output.JSON
+        if self._as_json:
+            log_output.write_log(_twistd_stream(options.parent), log_output.JSON, options["levels"])
+        else:
+            logging.getLogger().addHandler(_ToTwisted())
+            log_output.set_levels(options["levels"])
+
+    def setServiceParent(self, parent: Any) -> None:
+        super().setServiceParent(parent)  # type: ignore[no-untyped-call]
+        if self._as_json:
+            # An application that has an observer of its own gets no other one from twistd.
+            parent.setComponent(ILogObserver, STDLibLogObserver("twisted"))
+
+
+def _twistd_stream(options: Any) -> Any:
+    """Where twistd would write its log with these options of its own."""
+    if options is None or (options["nodaemon"] and options["logfile"] in (None, "-")):
+        return sys.stdout
+    if options["syslog"]:
+        raise SystemExit("txbroker: --log-format json does not go to syslog; leave out one of the two")
+    return LogFile.fromFullPath(options["logfile"] or "twistd.log", rotateLength=None)
+
+
 def makeService(options: Options) -> BrokerService:
-    """The service that twistd runs. Opens nothing before `startService`."""
-    try:
-        config = read_config(options["config"], options["override"])
-    except StartError as error:
-        raise SystemExit(f"txbroker: {error}") from error
-    logging.getLogger().addHandler(_ToTwisted())
-    logging.getLogger().setLevel(options["log-level"].upper())
-    service = BrokerService(config, options["ready-file"], refuse=_refuse_under_twistd)
+    """The service that twistd runs. Opens nothing but its log before `startService`."""
+    service = TwistdService(options)
     service._reactor.addSystemEventTrigger("after", "shutdown", _keep_exit_status, service)
     return service
 

@@ -27,6 +27,8 @@ from txbroker.errors import ConfigError
          "server.properties:2: node.id is '2', but broker.id is '1' (server.properties:1); they must be the same"),
         ("broker.id=1001",
          "server.properties:1: broker.id is 1001; it must not be above reserved.broker.max.id (1000), beyond which ids are generated"),
+        ("process.roles=controller\nlisteners=CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER",
+         "server.properties:1: process.roles is controller, and a txbroker without clients has nothing to do: leave this process out"),
         ("broker.id.generation.enable=false", "server.properties:1: broker.id must be given when broker.id.generation.enable is false"),
         ("log.dirs=,", "server.properties:1: log.dirs must name at least one directory, and no empty one"),
         ("log.dirs=/a,/b , /a", "server.properties:1: log.dirs names /a twice"),
@@ -66,10 +68,17 @@ def test_a_secret_is_not_told_in_an_error() -> None:
         ("foo.bar=1", "server.properties:1: foo.bar is not a known key and is ignored"),
         ("\nlog.segment.byte=1",
          "server.properties:2: log.segment.byte is not a known key and is ignored (did you mean log.segment.bytes?)"),
-        ("num.io.threads=8", "server.properties:1: num.io.threads is accepted, but has no effect on this broker"),
+        ("num.io.threads=9", "server.properties:1: num.io.threads is accepted, but has no effect on this broker"),
+        ("num.io.threads=9\nzookeeper.connect=a:2181\nnum.network.threads=3",
+         "num.io.threads (server.properties:1), zookeeper.connect (server.properties:2) are accepted, but have no effect on this broker"),
+        ("process.roles=broker", "server.properties:1: process.roles is accepted, but has no effect: "
+         "this broker keeps its metadata itself, without KRaft"),
         ("zookeeper.connect=a:2181/kafka", "server.properties:1: zookeeper.connect is accepted, but has no effect on this broker"),
         ("listener.name.external.ssl.client.auth=none",
          "server.properties:1: listener.name.external.ssl.client.auth is ignored: settings of a single listener are not supported yet"),
+        ("listener.name.a.ssl.client.auth=none\nlistener.name.b.sasl.enabled.mechanisms=PLAIN",
+         "listener.name.a.ssl.client.auth (server.properties:1), listener.name.b.sasl.enabled.mechanisms (server.properties:2) "
+         "are ignored: settings of a single listener are not supported yet"),
     ],
 )
 def test_unknown_keys_and_keys_without_effect_warn_and_go_on(text: str, warning: str) -> None:
@@ -90,6 +99,10 @@ def test_nothing_at_all_is_a_configuration() -> None:
     assert config.list("log.dirs") == ("/tmp/kafka-logs",)
     assert config.int("group.initial.rebalance.delay.ms") == 3000
     assert config.int("offsets.topic.replication.factor") == 3
+
+
+def test_where_kraft_is_configured_every_number_is_the_operators() -> None:
+    assert broker_config("node.id=3000\nprocess.roles=broker,controller").int("broker.id") == 3000
 
 
 def test_broker_id_and_node_id_are_one() -> None:

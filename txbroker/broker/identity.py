@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from txbroker.errors import StartError
 from txbroker.log.directories import LogDirectories
 from txbroker.log.meta_properties import Identity
 from txbroker.names import id_to_text
+
+log = logging.getLogger("txbroker.broker")
 
 
 class BrokerIdentity(NamedTuple):
@@ -36,10 +39,17 @@ def open_tree(world: World, directories: LogDirectories) -> Tree:
     return world.open_tree((found or candidates)[0])
 
 
-async def identify(world: World, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity) -> BrokerIdentity:
-    """What is configured, stored or generated; written where it is missing. StartError when the three disagree."""
+async def identify(
+    world: World, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity, wanted: str | None
+) -> BrokerIdentity:
+    """What is configured, stored or generated; written where it is missing. StartError when the three disagree.
+
+    `wanted` is the id of a new cluster; one that there is keeps its own, as with Kafka's `storage format --ignore-formatted`.
+    """
     await broker_ids.create_structure(tree)
-    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or id_to_text(world.random_bytes(16)))
+    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or wanted or id_to_text(world.random_bytes(16)))
+    if wanted is not None and wanted != cluster_id:
+        log.warning("CLUSTER_ID is %s, but the data in log.dirs belongs to cluster %s, which it stays", wanted, cluster_id)
     broker_id = config.int("broker.id")
     if broker_id < 0:
         broker_id = stored.broker_id if stored.broker_id is not None else await _generated_id(config, tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
@@ -12,7 +12,7 @@ from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.broker import settings
+from txbroker.broker import first_topics, settings
 from txbroker.broker.handlers import Parts, build_registry
 from txbroker.broker.identity import BrokerIdentity
 from txbroker.broker.joints import Joints
@@ -26,6 +26,7 @@ from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.cluster.tree import Tree
+from txbroker.config.environment import FirstTopic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import validate_topic_configs
 from txbroker.groups.coordinator import GroupCoordinator
@@ -65,7 +66,7 @@ class Rooms:
             self._offsets_partition_count,
             world.unique_id,
         )
-        admin = self._topic_admin(world)
+        admin = self._admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed)
@@ -106,6 +107,11 @@ class Rooms:
         self._coordinator.stop()
         for purgatory in self._purgatories:
             purgatory.close()
+
+    def make_topics(self, topics: Sequence[FirstTopic]) -> None:
+        """Create those of these topics that do not exist; what cannot be made is an error in the log."""
+        if topics:
+            _logged(first_topics.make(self._admin, topics), "the first topics were not made")
 
     def _offsets_store(self, world: World, produce: Purgatory) -> PartitionOffsetsStore:
         config = self._config

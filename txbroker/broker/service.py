@@ -25,6 +25,7 @@ from txbroker.cluster.configs import ConfigWatcher
 from txbroker.cluster.controller import Controller
 from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
 from txbroker.cluster.tree import Tree
+from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
@@ -32,6 +33,7 @@ from txbroker.connection import Connection
 from txbroker.errors import StartError
 from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
+from txbroker.log.loading import Progress
 from txbroker.peer import Peers
 
 log = logging.getLogger("txbroker.broker")
@@ -40,11 +42,29 @@ log = logging.getLogger("txbroker.broker")
 class Broker:
     """One broker. `start` and `stop` return Deferreds; `bound` are the addresses of its listeners once it has started."""
 
-    def __init__(self, config: BrokerConfig, world: World, directories: Sequence[str], fatal: Callable[[str], None]) -> None:
-        """`directories` are absolute paths. `fatal` is told, once, why the broker cannot go on; it is to stop the process."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        world: World,
+        directories: Sequence[str],
+        fatal: Callable[[str], None],
+        *,
+        progress: Progress = lambda directory, done, total: None,
+        cluster_id: str | None = None,
+        first_topics: Sequence[FirstTopic] = (),
+    ) -> None:
+        """`directories` are absolute paths. `fatal` is told, once, why the broker cannot go on; it is to stop the process.
+
+        `progress(directory, done, total)` is told, from workers, how many logs are loaded. `cluster_id` is for a cluster that has
+        none yet. `first_topics` are made once clients are served, those that are missing.
+        """
         self._config = config
         self._world = world
         self._fatal = fatal
+        self._progress = progress
+        self._cluster_id = cluster_id
+        self._first_topics = first_topics
+        self._interrupted = False
         self._listeners = parse_listeners(config)
         self._undo: list[tuple[str, Callable[[], Any]]] = []  # what stop does, in reverse
         self._topic_overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}
@@ -55,6 +75,10 @@ class Broker:
     def start(self) -> Deferred[None]:
         """Fires when clients are served. Fails with StartError; what had been opened is closed then."""
         return Deferred.fromCoroutine(self._start_or_undo())
+
+    def interrupt(self) -> None:
+        """Let a start that is under way fail soon, with StartInterrupted: before `stop`, which is for what has started."""
+        self._interrupted = True
 
     def stop(self) -> Deferred[None]:
         """Fires when all is closed."""
@@ -86,13 +110,11 @@ class Broker:
 
     async def _start(self) -> None:
         config, world = self._config, self._world
-        for warning in config.static.warnings:
-            log.warning("%s", warning)
         directories = self._log_directories()
         stored = directories.open()
         tree = open_tree(world, directories)
         self._on_stop("metadata tree", tree.close)
-        identity = await identify(world, config, tree, directories, stored)
+        identity = await identify(world, config, tree, directories, stored, self._cluster_id)
         self.broker_id = identity.broker_id
 
         dynamic = DynamicConfigs(config)
@@ -116,6 +138,7 @@ class Broker:
         # Once more, so that a stop begins with the clients; closing twice does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.accept()
+        rooms.make_topics(self._first_topics)
 
     def _log_directories(self) -> LogDirectories:
         world = self._world
@@ -139,7 +162,7 @@ class Broker:
         self._topic_overrides = configs.topic
         await configs.load_topics(await tree.children(paths.TOPICS))
         world = self._world
-        await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, _progress))
+        await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))
 
     async def _register_and_elect(self, tree: Tree, listening: Listening, peers: Peers) -> None:
         registration = BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack"))
@@ -156,7 +179,3 @@ class Broker:
         )
         self._on_stop("controller", controller.stop)
         await controller.start()
-
-
-def _progress(directory: str, done: int, total: int) -> None:
-    log.info("%s: %d of %d logs loaded", directory, done, total)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os.path
 import shutil
 import sys
@@ -13,8 +12,7 @@ from typing import Any
 from txbroker.cli.arguments import key_value
 from txbroker.cli.failures import FAILED
 from txbroker.errors import StartError
-
-LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
 
 DESCRIPTION = """\
 Start a broker in the foreground. Without flags it listens on port 9092 and keeps its data in /tmp/kafka-logs, as Kafka's defaults say.
@@ -28,12 +26,23 @@ Ctrl-C and SIGTERM stop it cleanly; a second Ctrl-C ends it at once, and its log
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("run", help="start a broker in the foreground", description=DESCRIPTION)
-    parser.add_argument("--config", metavar="FILE", help="a server.properties file with Kafka's keys")
-    override_help = "taken in place of what the file says; may be given several times"
-    parser.add_argument("--override", action="append", default=[], type=_override, metavar="KEY=VALUE", help=override_help)
+    add_configuration(parser)
     parser.add_argument("--ready-file", metavar="FILE", help="write host:port of each listener into FILE once clients are served")
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="what to log (default: info)")
+    level_help = "what to log (default: info), at all or by one logger (txbroker.groups=debug); may be given several times"
+    parser.add_argument("--log-level", action="append", default=[], type=_level, metavar="[LOGGER=]LEVEL", help=level_help)
+    parser.add_argument("--log-format", default=TEXT, choices=FORMATS, help="text (default), or json: one object a line")
     parser.set_defaults(command=run)
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """The flags that say what a broker is configured with."""
+    several = "may be given several times"
+    config_help = f"a server.properties file with Kafka's keys; {several}, the last one wins"
+    parser.add_argument("--config", action="append", default=[], metavar="FILE", help=config_help)
+    env_help = "read KAFKA_... environment variables, as the container images of Kafka do; they win over files"
+    parser.add_argument("--env", action="store_true", help=env_help)
+    override_help = f"taken in place of what files and environment say; {several}"
+    parser.add_argument("--override", action="append", default=[], type=_override, metavar="KEY=VALUE", help=override_help)
 
 
 def _override(text: str) -> str:
@@ -41,20 +50,29 @@ def _override(text: str) -> str:
     return text
 
 
+def _level(text: str) -> str:
+    try:
+        parse_levels([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when the broker could not start or go on."""
-    logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT, level=arguments.log_level.upper())
-    from txbroker.tap import BrokerService, log_twisted, read_config
+    write_log(sys.stderr, arguments.log_format, parse_levels(arguments.log_level))
+    from txbroker.startup import read_startup
+    from txbroker.tap import BrokerService, log_twisted
 
     try:
-        config = read_config(arguments.config, arguments.override)
+        startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
     except StartError as error:
         _refuse(str(error))
         return FAILED
     log_twisted()
     from twisted.internet import reactor
 
-    service = BrokerService(config, arguments.ready_file, refuse=_refuse, on_ready=_print_welcome)
+    service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_print_welcome)
     service.startService()
     running: Any = reactor
     running.addSystemEventTrigger("before", "shutdown", service.stopService)

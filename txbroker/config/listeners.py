@@ -51,6 +51,7 @@ class Listeners:
     bound: tuple[Listener, ...]
     advertised: Mapping[str, Listener]
     inter_broker: str  # the name of the listener that brokers use among themselves
+    unopened: tuple[Listener, ...] = ()  # those of KRaft controllers
 
 
 def parse_listeners(config: BrokerConfig) -> Listeners:
@@ -60,12 +61,14 @@ def parse_listeners(config: BrokerConfig) -> Listeners:
     """
     controllers = {name.upper() for name in config.list("controller.listener.names")}
     protocols = _protocol_map(config)
-    bound = [listener for listener in _parse(config, "listeners", protocols) if listener.name not in controllers]
+    wanted = _parse(config, "listeners", protocols)
+    bound = [listener for listener in wanted if listener.name not in controllers]
     _check_bound(config, bound)
     advertised = [listener for listener in _parse(config, "advertised.listeners", protocols) if listener.name not in controllers]
     _check_advertised(config, advertised, bound)
     by_name = {listener.name: listener for listener in advertised}
-    return Listeners(tuple(bound), by_name, _inter_broker(config, bound, by_name))
+    unopened = tuple(listener for listener in wanted if listener.name in controllers)
+    return Listeners(tuple(bound), by_name, _inter_broker(config, bound, by_name), unopened)
 
 
 def connections_per_ip_overrides(config: BrokerConfig) -> dict[str, int]:

@@ -39,6 +39,12 @@ def broker_problem(config: BrokerConfig) -> Problem | None:
     return None
 
 
+def _roles(config: BrokerConfig) -> str | None:
+    if config.list("process.roles") == ("controller",):
+        return "process.roles is controller, and a txbroker without clients has nothing to do: leave this process out"
+    return None
+
+
 def _log_directories(config: BrokerConfig) -> str | None:
     directories = config.list("log.dirs")
     if not directories or "" in directories:
@@ -49,6 +55,8 @@ def _log_directories(config: BrokerConfig) -> str | None:
 
 def _broker_id(config: BrokerConfig) -> str | None:
     broker_id, highest = config.int("broker.id"), config.int("reserved.broker.max.id")
+    if config.list("process.roles") and broker_id >= 0:
+        return None  # where KRaft is configured, ids are never generated and every number is the operator's
     if broker_id == -1 and not config.boolean("broker.id.generation.enable"):
         return "broker.id must be given when broker.id.generation.enable is false"
     if broker_id > highest and config.boolean("broker.id.generation.enable"):
@@ -91,6 +99,7 @@ def _offsets_acks(config: BrokerConfig) -> str | None:
 
 
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...] = (
+    (("process.roles",), _roles),
     (("log.dirs", "log.dir"), _log_directories),
     (("broker.id", "reserved.broker.max.id", "broker.id.generation.enable"), _broker_id),
     (("group.min.session.timeout.ms", "group.max.session.timeout.ms"), _session_timeouts),

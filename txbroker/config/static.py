@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
@@ -16,7 +16,7 @@ from txbroker.errors import ConfigError
 class StaticConfig:
     """The values that were written down. `values` has the known keys only; `unknown` names the others.
 
-    `warnings` has one sentence for each unknown key and for each key that changes nothing here.
+    `warnings` has a sentence for each unknown key, and one for those that change nothing here.
     """
 
     values: Mapping[str, Value]
@@ -33,33 +33,56 @@ class StaticConfig:
 def read_static(properties: Properties) -> StaticConfig:
     """The static configuration; ConfigError, with file, line and key, on the first known key whose value is not allowed."""
     values: dict[str, Value] = {}
-    unknown: list[str] = []
-    warnings: list[str] = []
-    for name, written in _with_node_id(properties).items():
+    both = _with_node_id(properties)
+    for name, written in both.items():
         key = BROKER_KEYS.get(name)
-        if key is None:
-            unknown.append(name)
-            if not name.startswith(_QUIET_PREFIX):
-                warnings.append(f"{written.origin}: {_unknown(name)}")
-            continue
-        try:
-            values[name] = key.parse(written.text)
-        except InvalidValue as error:
-            raise ConfigError(f"{written.origin}: {error}") from None
-        if not key.effective:
-            warnings.append(f"{written.origin}: {name} is accepted, but has no effect on this broker")
-    origins = {name: written.origin for name, written in properties.items()}
-    return StaticConfig(values, origins, tuple(unknown), tuple(warnings))
+        if key is not None:
+            try:
+                values[name] = key.parse(written.text)
+            except InvalidValue as error:
+                raise ConfigError(f"{written.origin}: {error}") from None
+    origins = {name: written.origin for name, written in both.items()}
+    unknown = tuple(name for name in properties if name not in BROKER_KEYS)
+    return StaticConfig(values, origins, unknown, tuple(_warnings(values, origins, unknown)))
 
 
 # Declares the provider of ${env:...}, which needs no declaration here.
 _QUIET_PREFIX = "config.providers"
 _LISTENER_PREFIX = "listener.name."
+_KRAFT_PREFIXES = ("process.roles", "controller.quorum.", "metadata.", "broker.session.", "broker.heartbeat.", "initial.broker.",
+                   "eligible.leader.")  # fmt: skip
+
+
+def _warnings(values: Mapping[str, Value], origins: Mapping[str, Origin], unknown: Sequence[str]) -> Iterator[str]:
+    """A line for each name that nobody knows, and one for all keys together that change nothing, for the same reason.
+
+    A value that is the default asks for nothing, so that nobody need be told that it has no effect.
+    """
+    of_listeners = [name for name in unknown if name.startswith(_LISTENER_PREFIX)]
+    for name in unknown:
+        if name not in of_listeners and not name.startswith(_QUIET_PREFIX):
+            yield f"{origins[name]}: {_unknown(name)}"
+    if of_listeners:
+        yield f"{_places(of_listeners, origins, 'is', 'are')} ignored: settings of a single listener are not supported yet"
+    idle = [name for name, value in values.items() if not BROKER_KEYS[name].effective and value != BROKER_KEYS[name].default]
+    kraft = [name for name in idle if name.startswith(_KRAFT_PREFIXES)]
+    rest = [name for name in idle if name not in kraft]
+    if rest:
+        yield f"{_places(rest, origins, 'is accepted, but has', 'are accepted, but have')} no effect on this broker"
+    if kraft:
+        yield (
+            f"{_places(kraft, origins, 'is accepted, but has', 'are accepted, but have')} no effect: "
+            "this broker keeps its metadata itself, without KRaft"
+        )
+
+
+def _places(names: Sequence[str], origins: Mapping[str, Origin], one: str, several: str) -> str:
+    if len(names) == 1:
+        return f"{origins[names[0]]}: {names[0]} {one}"
+    return f"{', '.join(f'{name} ({origins[name]})' for name in names)} {several}"
 
 
 def _unknown(name: str) -> str:
-    if name.startswith(_LISTENER_PREFIX):
-        return f"{name} is ignored: settings of a single listener are not supported yet"
     similar = difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.85)
     return f"{name} is not a known key and is ignored" + (f" (did you mean {similar[0]}?)" if similar else "")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StartError, StorageError
+from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StartError, StartInterrupted, StorageError
 from txbroker.log import copies, meta_properties
 from txbroker.log.config import LogConfig
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
@@ -25,6 +25,7 @@ from txbroker.log.loading import Job, Loading, Progress, Settings
 from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log, no_jitter
 from txbroker.log.meta_properties import NOBODY, Identity
 from txbroker.log.moves import Move, Moves
+from txbroker.log.recovery import never
 from txbroker.log.values import Later
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
 
@@ -98,6 +99,7 @@ class LogDirectories:
         self._loaded = False
         self.lacks = 0
         """How often the system had no descriptor or memory left for a log's file."""
+        self._given_up: dict[str, bool] = {}  # the directories of an interrupted start, and whether all of their logs are whole
 
     def wire(self, observer: Observer) -> None:
         """Tell `observer` from `start` on."""
@@ -125,12 +127,13 @@ class LogDirectories:
         """Check that the directories are those of this broker, and write meta.properties where it is missing; StartError."""
         self._for_each_online(lambda directory: directory.claim(identity))
 
-    def load(self, now_ms: int, run_all: RunAll, progress: Progress) -> None:
+    def load(self, now_ms: int, run_all: RunAll, progress: Progress, interrupted: Callable[[], bool] = never) -> None:
         """Open every log. `progress(directory, done, total)` is called from workers: at the end, at every tenth of a recovery.
 
-        StartError when a partition is in two directories, or when none is left to serve.
+        StartError when a partition is in two directories, or when none is left to serve. StartInterrupted once `interrupted` says so,
+        before the next log or segment that is to be recovered: what was opened is to be closed then.
         """
-        settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms(), now_ms)
+        settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms(), now_ms, interrupted)
         loadings = [Loading(directory, self._disk, settings, progress) for directory in self._online()]
         for loading in loadings:
             loading.find()
@@ -142,6 +145,10 @@ class LogDirectories:
                 self._take(loading)
             else:
                 self._fail(loading.directory, loading.error)
+        left = sum(len(loading.left) for loading in loadings)
+        if left:
+            self._given_up = {loading.directory.path: loading.give_up() for loading in loadings}
+            raise StartInterrupted(f"the start was given up: {left} logs are left for the next one")
         for directory in self._online():
             for topic_partition in list(directory.copies):
                 self._resume(directory, topic_partition, now_ms)
@@ -181,7 +188,7 @@ class LogDirectories:
     def close(self, now_ms: int, run_all: RunAll) -> None:
         """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
 
-        Before `load` has succeeded it only unlocks.
+        Before `load` it only unlocks; after one that was interrupted, the mark is for directories whose logs are all whole.
         """
         errors: dict[str, StorageError] = {}
 
@@ -191,13 +198,13 @@ class LogDirectories:
             except StorageError as error:
                 errors[directory.path] = error
 
-        if self._loaded:
+        if self._loaded or self._given_up:
             run_all(
                 {directory.path: [partial(close_log, directory, log) for log in directory.logs.values()] for directory in self._online()},
                 at_once=CLOSING_AT_ONCE,
             )
         for directory in self._online():
-            if self._loaded:
+            if self._loaded or self._given_up:
                 self._finish(directory, errors.get(directory.path))
             directory.unlock()
 
@@ -206,7 +213,8 @@ class LogDirectories:
             if error is not None:
                 raise error
             directory.write_checkpoints()
-            directory.mark_clean()
+            if self._given_up.get(directory.path, True):
+                directory.mark_clean()
         except StorageError as problem:
             logger.error("%s is not closed cleanly and will be recovered at the next start: %s", directory.path, problem)
 

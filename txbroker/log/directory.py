@@ -45,6 +45,8 @@ class LogDirectory:
         self.identity = NOBODY
         self.logs: dict[TopicPartition, Log] = {}
         self.copies: dict[TopicPartition, Copy] = {}
+        self.left_recovery_points: Mapping[TopicPartition, int] = {}  # of logs that an interrupted start did not load
+        self.left_log_start_offsets: Mapping[TopicPartition, int] = {}
         self.kept_high_watermarks: Mapping[TopicPartition, int] = {}
         self.kept_cleaner_offsets: dict[TopicPartition, int] = {}
         self._disk = disk
@@ -181,8 +183,9 @@ class LogDirectory:
         return [*self.logs.values(), *(copy.log for copy in self.copies.values())]
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {log.topic_partition: log.recovery_point for log in self.all_logs()}
+        return {**self.left_recovery_points, **{log.topic_partition: log.recovery_point for log in self.all_logs()}}
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         # Only where the file system does not say it: the start of most logs is that of their first segment.
-        return {log.topic_partition: log.log_start_offset for log in self.all_logs() if log.log_start_offset > log.segments[0].base_offset}
+        moved = [log for log in self.all_logs() if log.log_start_offset > log.segments[0].base_offset]
+        return {**self.left_log_start_offsets, **{log.topic_partition: log.log_start_offset for log in moved}}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from txbroker.errors import StorageError
+from txbroker.errors import StartInterrupted, StorageError
 from txbroker.log import directory_names
 from txbroker.log.config import LogConfig
 from txbroker.log.directory import Copy, LogDirectory
@@ -16,6 +16,7 @@ from txbroker.log.directory_names import Fate, PartitionDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.held_later import HeldLater
 from txbroker.log.log import Log
+from txbroker.log.recovery import never
 from txbroker.names import TopicPartition
 
 Job = Callable[[], None]
@@ -32,18 +33,22 @@ class Settings:
     random_below: Callable[[int], int]
     producer_id_expiration_ms: int
     now_ms: int
+    interrupted: Callable[[], bool] = never
 
 
 class Loading:
     """The logs of one directory on their way in: `find` them, decide about some, run all `jobs` in any order and any thread.
 
-    `logs`, `copies`: what the jobs opened. `doomed`: paths to be removed. `error`: the disk failed.
+    `logs`, `copies`: what the jobs opened. `left`: logs that they did not, because loading was interrupted, `untouched` unless one of
+    these was being recovered. `doomed`: paths to be removed. `error`: the disk failed.
     """
 
     def __init__(self, directory: LogDirectory, disk: Disk, settings: Settings, progress: Progress) -> None:
         self.directory = directory
         self.logs: list[Log] = []
         self.copies: list[Copy] = []
+        self.left: list[TopicPartition] = []
+        self.untouched = True
         self.doomed: list[str] = []
         self.error: StorageError | None = None
         self._disk = disk
@@ -125,6 +130,9 @@ class Loading:
         if self.error is not None:
             return
         topic_partition, is_copy = parsed.topic_partition, parsed.fate is Fate.FUTURE
+        if self._settings.interrupted():
+            self.left.append(topic_partition)
+            return
         later = HeldLater(self.directory.later)
         try:
             log = Log.open(
@@ -140,7 +148,12 @@ class Loading:
                 later=later if is_copy else self.directory.later,
                 random_below=self._settings.random_below,
                 producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
+                interrupted=self._settings.interrupted,
             )
+        except StartInterrupted:
+            self.left.append(topic_partition)
+            self.untouched = False
+            return
         except StorageError as error:
             self.error = error
             return
@@ -150,9 +163,20 @@ class Loading:
             self.logs.append(log)
         self._count()
 
+    def give_up(self) -> bool:
+        """Loading was interrupted: keep in the checkpoints what they hold of the logs that are left. Whether all logs are whole."""
+        directory = self.directory
+        directory.left_recovery_points = _only(self._recovery_points, self.left)
+        directory.left_log_start_offsets = _only(self._log_start_offsets, self.left)
+        return not self.left or (directory.was_clean and self.untouched)
+
     def _count(self) -> None:
         """Say how far it is: at the end, and at every tenth of a recovery, which may take long."""
         done, total = next(self._numbers), self._total
         tenth = done * 10 // total != (done - 1) * 10 // total
         if done == total or (tenth and not self.directory.was_clean):
             self._progress(self.directory.path, done, total)
+
+
+def _only(offsets: Mapping[TopicPartition, int], names: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    return {name: offsets[name] for name in names if name in offsets}

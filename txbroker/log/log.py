@@ -22,7 +22,7 @@ from txbroker.log.metadata import format_metadata, parse_metadata
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.recall import recall
-from txbroker.log.recovery import Loaded, Loader, first_offset_of
+from txbroker.log.recovery import Loaded, Loader, first_offset_of, never
 from txbroker.log.region import EMPTY, Region
 from txbroker.log.replay import replay_batch, replay_range
 from txbroker.log.retention import expired_segments
@@ -120,12 +120,13 @@ class Log:
         later: Later = at_once,
         random_below: Callable[[int], int] = no_jitter,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        interrupted: Callable[[], bool] = never,
     ) -> Log:
         """Load a log, or make an empty one (the directory is made too). May run in a worker; touches this directory only.
 
         `clean`: the last shutdown was clean; otherwise segments from `recovery_point` on are read in full, indexes made anew, and
         a torn tail is cut. `log_start_offset` and `recovery_point` come from the directory's checkpoints. `random_below(n)` gives
-        a number in [0, n) for segment.jitter.ms.
+        a number in [0, n) for segment.jitter.ms. StartInterrupted where `interrupted` says so before the last segment is recovered.
         """
         loaded = Loader(
             directory,
@@ -137,6 +138,7 @@ class Log:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            interrupted=interrupted,
         ).load()
         return cls(
             directory, topic_partition, loaded, disk=disk, config=config, now_ms=now_ms, later=later, random_below=random_below

@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import CorruptRecords, StartInterrupted
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk
 from txbroker.log.files import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
@@ -59,6 +60,7 @@ class Loader:
         log_start_offset: int,
         recovery_point: int,
         producer_id_expiration_ms: int,
+        interrupted: Callable[[], bool],
     ) -> None:
         self._directory = directory
         self._disk = disk
@@ -67,6 +69,7 @@ class Loader:
         self._clean = clean
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
+        self._interrupted = interrupted
         self._topic_partition = topic_partition
         self._segments: list[Segment] = []
         self._changed = False
@@ -74,7 +77,7 @@ class Loader:
         self._producers = ProducerStates(topic_partition, producer_id_expiration_ms)
 
     def load(self) -> Loaded:
-        """StorageError when the disk fails."""
+        """StorageError when the disk fails; StartInterrupted between two segments that are recovered, from the same point next time."""
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
         self._find_segments(self._tidy_up())
@@ -242,6 +245,8 @@ class Loader:
         end = base
         for at in range(first, len(self._segments)):
             segment = self._segments[at]
+            if self._interrupted():
+                raise StartInterrupted(f"{self._topic_partition}: {len(self._segments) - at} segments are not recovered yet")
             if at > first:
                 self._snapshots.take(self._producers, segment.base_offset)
             end, sound = self._recover_segment(segment, max(end, segment.base_offset))
@@ -313,6 +318,11 @@ class Loader:
             epochs.write()
         epochs.truncate_from_end(log_end_offset)
         epochs.truncate_from_start(log_start_offset)
+
+
+def never() -> bool:
+    """Loading goes on to its end."""
+    return False
 
 
 def first_offset_of(header: EntryHeader) -> int:

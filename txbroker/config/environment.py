@@ -1,0 +1,144 @@
+"""`KAFKA_...` environment variables as the container images of Kafka read them, put in the terms of server.properties.
+
+The rule is that of Apache Kafka's image (KafkaDockerWrapper): behind the prefix `_` stands for a dot, `__` for an underscore and `___`
+for a dash, so that KAFKA_LOG_DIRS is log.dirs. `KAFKA_CFG_` is Bitnami's prefix for the same, `CLUSTER_ID` names the cluster of a new
+log directory, and `KAFKA_CREATE_TOPICS` the topics that are made at the start (wurstmeister's image).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from txbroker.config.broker_keys import BROKER_KEYS
+from txbroker.config.properties import Origin, Property
+from txbroker.errors import ConfigError
+
+PREFIX = "KAFKA_"
+BITNAMI_PREFIX = "KAFKA_CFG_"
+CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID")
+CREATE_TOPICS_VARIABLE = "KAFKA_CREATE_TOPICS"
+
+# What images and scripts use for themselves: the JVM, its logging, where Kafka is installed.
+_NOT_FOR_US = re.compile(
+    r"KAFKA_(HOME|VERSION|OPTS|ARGS|DEBUG|USER|GROUP|CLUSTERS?|(HEAP|LOG4J|JMX|GC_LOG|JVM_PERFORMANCE|EXTRA|CLIENT|TOOLS)_.*|HEAP_OPT"
+    r"|JMX.*|GC_.*|LOG4J.*|(BASE|BIN|CONF|CERTS|VOLUME|DATA|INITSCRIPTS|MOUNTED_CONF|DEFAULT_CONF)_DIR|CONF_FILE"
+    r"|ENABLE_KRAFT|SKIP_KRAFT_STORAGE_INIT|KRAFT_BOOTSTRAP_SCRAM_USERS|DAEMON_(USER|GROUP)|ON_KUBERNETES"
+    r"|SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_TCP(_.*)?)?)"  # the last line: what Kubernetes sets where a service is called "kafka"
+)
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}={0,2}", re.ASCII)  # 22 characters are Kafka's own; padding is common
+_TOPIC = re.compile(
+    r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,6}):(?P<replicas>[0-9]{1,5})(?::(?P<policy>[a-z,_]+))?", re.ASCII
+)
+TOPICS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTopic:
+    """A topic that is to be there once the broker serves; `cleanup_policy` None is the broker's own."""
+
+    name: str
+    partitions: int
+    replicas: int
+    cleanup_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the environment says. `warnings`: a sentence for each thing that was passed over."""
+
+    properties: Mapping[str, Property]
+    cluster_id: str | None = None
+    topics: tuple[FirstTopic, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+NO_ENVIRONMENT = Environment({})
+
+
+def parse_environment(variables: Mapping[str, str]) -> Environment:
+    """What `KAFKA_...` variables say; ConfigError when CLUSTER_ID or KAFKA_CREATE_TOPICS cannot be read.
+
+    A variable that stands for no key is warned about and passed over: images, Kubernetes and developers have their own. Bitnami's
+    prefix wins where both name a key.
+    """
+    properties: dict[str, Property] = {}
+    unknown: list[str] = []
+    for variable in sorted(variables, key=lambda name: (name.startswith(BITNAMI_PREFIX), name)):
+        key = key_of(variable)
+        if key is None:
+            continue
+        if key in BROKER_KEYS or _is_nested(key):
+            properties[key] = Property(variables[variable], origin(variable))
+        else:
+            unknown.append(variable)
+    warnings = []
+    if unknown:
+        what = "stands for no known key and is ignored" if len(unknown) == 1 else "stand for no known keys and are ignored"
+        warnings.append(f"environment: {', '.join(unknown)} {what}")
+    return Environment(properties, _cluster_id(variables), parse_topics(variables.get(CREATE_TOPICS_VARIABLE, "")), tuple(warnings))
+
+
+def origin(variable: str) -> Origin:
+    """Where a value came from."""
+    return Origin(f"environment variable {variable}")
+
+
+def key_of(variable: str) -> str | None:
+    """The key that a variable stands for; None when it is none of Kafka's, or one that images have for themselves."""
+    if variable.startswith(BITNAMI_PREFIX):
+        rest = variable.removeprefix(BITNAMI_PREFIX)
+    elif variable.startswith(PREFIX) and not _NOT_FOR_US.fullmatch(variable):
+        rest = variable.removeprefix(PREFIX)
+    else:
+        return None
+    if not rest or variable in CLUSTER_ID_VARIABLES or variable == CREATE_TOPICS_VARIABLE:
+        return None
+    key = rest.lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+    return _SPELLINGS.get(key, key)
+
+
+# zookeeper.clientCnxnSocket is the only key with capitals.
+_SPELLINGS = {name.lower(): name for name in BROKER_KEYS}
+_NESTED_PREFIXES = ("listener.name.", "config.providers")
+
+
+def _is_nested(key: str) -> bool:
+    """A key whose name has parts of the operator's choice."""
+    return key.startswith(_NESTED_PREFIXES)
+
+
+def derived_listeners(properties: Mapping[str, Property]) -> dict[str, Property]:
+    """`listeners` where only advertised.listeners is given: the same ports on every address, as the images of Apache and Confluent do."""
+    advertised = properties.get("advertised.listeners")
+    if advertised is None or not advertised.text.strip() or "listeners" in properties:
+        return {}
+    text = re.sub(r"://(\[[^\]]*\]|[^:,\[]*):", "://0.0.0.0:", advertised.text)
+    return {"listeners": Property(text, Origin(f"advertised.listeners, {advertised.origin}"))}
+
+
+def _cluster_id(variables: Mapping[str, str]) -> str | None:
+    for variable in CLUSTER_ID_VARIABLES:
+        text = variables.get(variable, "").strip()
+        if text and _CLUSTER_ID.fullmatch(text) is None:
+            allowed = "up to 64 letters, digits, dashes and underscores"
+            raise ConfigError(f"{origin(variable)} is '{text[:80]}'; a cluster's id has {allowed}")
+        if text:
+            return text
+    return None
+
+
+def parse_topics(text: str) -> tuple[FirstTopic, ...]:
+    """The topics in `name:partitions:replicas[:cleanup.policy]`, divided by commas, blanks or lines; ConfigError."""
+    # "compact,delete" has a comma of its own: what follows one and has no colon belongs to the part before it.
+    parts = [part.strip() for part in re.split(r"[\s,]+(?=[^\s,:]+:)", text.strip(" ,\t\r\n")) if part.strip(" ,")]
+    if len(parts) > TOPICS_MAX:
+        raise ConfigError(f"{origin(CREATE_TOPICS_VARIABLE)} names {len(parts)} topics; {TOPICS_MAX} is the most")
+    topics = []
+    for part in parts:
+        match = _TOPIC.fullmatch(part)
+        if match is None:
+            raise ConfigError(f"{origin(CREATE_TOPICS_VARIABLE)} has '{part[:80]}', which is not name:partitions:replicas[:cleanup.policy]")
+        topics.append(FirstTopic(match["name"], int(match["partitions"]), int(match["replicas"]), match["policy"]))
+    return tuple(topics)

@@ -1,0 +1,71 @@
+"""The process's own log: which lines are written, and how: as text in Kafka's layout, or one JSON object a line.
+
+    [2026-01-31 12:00:00,123] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kafka.server.KafkaServer", "message": "[KafkaServer id=1] started"}
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from txbroker.names import TopicPartition
+
+TEXT, JSON = FORMATS = ("text", "json")
+TEXT_LAYOUT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+# Kafka's names of levels, where they are other ones.
+_SYNONYMS = {"trace": "debug", "warn": "warning", "fatal": "critical"}
+DEFAULT_LEVEL = "info"
+ROOT = ""
+
+
+def parse_levels(texts: Sequence[str]) -> dict[str, str]:
+    """`LEVEL` and `LOGGER=LEVEL` arguments: the level of each logger, that of all others under ROOT. ValueError says what is wanted."""
+    levels = {ROOT: DEFAULT_LEVEL}
+    for text in texts:
+        name, equals, level = text.rpartition("=")
+        level = _SYNONYMS.get(level.strip().lower(), level.strip().lower())
+        if level not in LEVELS or (equals and not name.strip()):
+            raise ValueError(f"wants LEVEL or LOGGER=LEVEL, with a level of {', '.join(LEVELS)}, not {text!r}")
+        levels[name.strip()] = level
+    return levels
+
+
+def write_log(stream: TextIO, log_format: str, levels: Mapping[str, str]) -> None:
+    """From now on, standard logging goes to `stream`."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if log_format == JSON else logging.Formatter(TEXT_LAYOUT))
+    logging.getLogger().addHandler(handler)
+    set_levels(levels)
+
+
+def set_levels(levels: Mapping[str, str]) -> None:
+    """Set the level of each logger."""
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level.upper())
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time (UTC), level, logger, message, exception; topic and partition, and whatever else was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line: dict[str, Any] = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        if isinstance(record.args, tuple):
+            for argument in record.args:
+                if isinstance(argument, TopicPartition):
+                    line.setdefault("topic", argument.topic)
+                    line.setdefault("partition", argument.partition)
+        line |= {name: value for name, value in vars(record).items() if name not in _OWN and name not in line}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+# What every record has: the rest was given as `extra`.
+_OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "log_event"})

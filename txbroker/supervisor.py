@@ -1,0 +1,113 @@
+"""What the supervisor of the process is told: systemd's notification protocol (sd_notify), for units of Type=notify.
+
+Without NOTIFY_SOCKET in the environment, nothing is sent. Messages are datagrams; one that cannot be sent is lost, as with libsystemd's
+callers that ignore the result: the broker does not fail because its supervisor does not listen.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+log = logging.getLogger("txbroker")
+
+# A start or stop that takes longer than the unit's timeout goes on while the process is alive: so long from each message on.
+EXTENSION_S = 60
+EXTEND_EVERY_S = 15
+
+
+class Supervisor:
+    """systemd, or nobody. `status` may be called from any thread, all else from the reactor's."""
+
+    def __init__(self, reactor: Any, environment: Mapping[str, str], pid: int) -> None:
+        self._reactor = reactor
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        self._watchdog_s = _watchdog_s(environment, pid)
+        self._socket: socket.socket | None = None
+        self._timer: Any = None
+        self._is_ready = False
+
+    def starting(self) -> None:
+        """The process begins; a long start does not time out from here on."""
+        if self._address is None:
+            return
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            log.warning("the supervisor cannot be told anything: %s", error)
+            return
+        self._tick()
+
+    def status(self, text: str) -> None:
+        """One line for `systemctl status`."""
+        self._send(f"STATUS={' '.join(text.split())}")
+
+    def ready(self, text: str) -> None:
+        """Clients are served."""
+        self._is_ready = True
+        self._send(f"READY=1\nSTATUS={text}")
+        self._again()
+
+    def stopping(self) -> None:
+        """The process is about to end; that does not time out either."""
+        self._is_ready = False
+        self._send("STOPPING=1\nSTATUS=stopping")
+        self._again()
+
+    def stopped(self) -> None:
+        """Nothing more is to be said."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _again(self) -> None:
+        """What is sent again and again is another message now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._socket is not None:
+            self._tick()
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._is_ready:
+            self._send(f"EXTEND_TIMEOUT_USEC={EXTENSION_S * 1_000_000}")
+        if self._watchdog_s is not None:
+            self._send("WATCHDOG=1")
+        elif self._is_ready:
+            return
+        self._timer = self._reactor.callLater(min(EXTEND_EVERY_S, self._watchdog_s or EXTEND_EVERY_S), self._tick)
+
+    def _send(self, message: str) -> None:
+        if self._socket is None or self._address is None:
+            return
+        try:
+            self._socket.sendto(message.encode(), self._address)
+        except OSError as error:
+            log.debug("the supervisor was not told %r: %s", message, error)
+
+
+def _address(text: str) -> str | None:
+    """A path, or `@` and a name in the abstract namespace; None for nothing, and for what is neither."""
+    if text.startswith("@"):
+        return "\0" + text[1:]
+    return text if text.startswith("/") else None
+
+
+def _watchdog_s(environment: Mapping[str, str], pid: int) -> float | None:
+    """Half of the time within which systemd wants to hear from the process; None when it does not."""
+    text = environment.get("WATCHDOG_USEC", "")
+    if environment.get("WATCHDOG_PID", str(pid)) != str(pid) or not text.isdecimal() or int(text) == 0:
+        return None
+    return int(text) / 2_000_000
+
+
+def supervisor(reactor: Any) -> Supervisor:
+    """The supervisor of this process."""
+    return Supervisor(reactor, os.environ, os.getpid())
