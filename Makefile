@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash soak bench compat demo clean
+.PHONY: help venv run test unit prepare lint fuzz crash soak bench profile compat demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -70,6 +70,10 @@ soak: prepare  ## hours of mixed load with clients that come, go and hang; flat 
 
 bench: prepare  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
 	@$(BIN)/python -m bench $(ARGS)
+
+profile: prepare  ## where the broker spends its time under a load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+	@$(BIN)/python -m bench.profile $(LOAD) $(ARGS)
 
 compat: prepare  ## the table client x feature (ARGS=...)
 	@$(BIN)/python -m compat $(ARGS)

@@ -81,6 +81,11 @@ def cpu_seconds(pid: int) -> float:
     return _ticks(pid, 11, 12)
 
 
+def cpu_times(pid: int) -> tuple[float, float]:
+    """User time and system time, in seconds."""
+    return _ticks(pid, 11), _ticks(pid, 12)
+
+
 def age_seconds(pid: int) -> float:
     """How long ago a process was started, to the hundredth."""
     with open("/proc/uptime") as file:

@@ -1,0 +1,55 @@
+"""Folded stacks, as profilers write them (`outermost;...;innermost count`), and which functions they are spent in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::\d+)?\)$")
+
+# A thread of a pool that waits for work; seen from outside it looks as if it ran.
+_WAITING = "lock_PyThread_acquire_lock ("
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One function's part of all samples, from 0 to 1: `own` at its innermost, `total` anywhere on the stack."""
+
+    function: str
+    own: float
+    total: float
+
+
+def _name(frame: str) -> str:
+    """A function with its file, whatever the line."""
+    found = _FRAME.match(frame)
+    return f"{found['function']} ({found['file']})" if found else frame
+
+
+def spent(folded: Iterable[str]) -> tuple[int, list[Spent]]:
+    """How many samples of running threads there are, and the functions, most own time first."""
+    own: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for line in folded:
+        stack, _, count_text = line.rpartition(" ")
+        if not stack or _WAITING in stack:
+            continue
+        count = int(count_text)
+        names = [_name(frame) for frame in stack.split(";")]
+        own[names[-1]] += count
+        for name in set(names):
+            total[name] += count
+    samples = sum(own.values())
+    found = [Spent(name, own[name] / samples, count / samples) for name, count in total.items()]
+    return samples, sorted(found, key=lambda function: (-function.own, -function.total, function.function))
+
+
+def table(functions: Sequence[Spent], rows: int) -> str:
+    """The first by own time, and then by total time, as two tables."""
+    by_total = sorted(functions, key=lambda function: (-function.total, function.function))
+    return "\n\n".join(
+        "\n".join([f"   own   total  {title}", *(f"{f.own:6.1%} {f.total:7.1%}  {f.function}" for f in some[:rows])])
+        for title, some in (("function, by its own time", functions), ("function, with all that it calls", by_total))
+    )
