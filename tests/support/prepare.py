@@ -1,4 +1,4 @@
-"""`python -m tests.support.prepare`: install and download what the tests need beside Python packages.
+"""`python -m tests.support.prepare`: install and download what the tests need beside Python packages; with names, those sets of jars only.
 
 Does only what is missing, and says what it does and how long it took. What it cannot do (no root, no network) it says in one
 sentence and goes on: the tests that need it then fail with the same sentence, and the others run.
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,8 +22,12 @@ from tests.support import cache
 PROGRAMS = {"java": "default-jre-headless", "mvn": "maven", "kcat": "kcat"}
 
 
-def main() -> int:
-    """Prepare everything; 0 even when something is missing, since most tests do without it."""
+def main(jar_sets: Sequence[str] = ()) -> int:
+    """Prepare everything; 0 even when something is missing, since most tests do without it. With sets of jars, 1 when one is missing."""
+    if jar_sets:
+        for jar_set in jar_sets:
+            ensure_jars(jar_set)
+        return 0 if all(map(cache.jars_are_complete, jar_sets)) else 1
     cache.directory().mkdir(parents=True, exist_ok=True)
     with _alone():
         _install_programs()
@@ -122,4 +126,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

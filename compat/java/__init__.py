@@ -1,1 +1,0 @@
-"""The driver of Apache Kafka's command line tools."""

@@ -1,0 +1,75 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.Uuid;
+
+/** Clients that live on while a topic is made anew, or the broker is restarted. */
+final class LifeFeatures {
+    static void topicIds(Cluster cluster, String topic) throws Exception {
+        var before = cluster.create(topic, 1, Map.of());
+        Check.that(!before.equals(Uuid.ZERO_UUID.toString()), "a topic without an id");
+        Check.equal(id(cluster, topic), before, "the topic's id in its description");
+        cluster.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(2))).all().get();
+        Check.until("two partitions", () -> cluster.describe(topic).partitions().size() == 2);
+        Check.equal(id(cluster, topic), before, "the topic's id after a change");
+        try (var producer = cluster.producer(Map.of("linger.ms", 0)); var consumer = cluster.consumer(Map.of("metadata.max.age.ms", 1000))) {
+            consumer.assign(Cluster.places(topic, 1));
+            for (int i = 0; i < 30; i++) producer.send(new ProducerRecord<>(topic, 0, null, text("old " + i))).get();
+            values(Cluster.poll(consumer, 30), "old ");
+
+            cluster.admin.deleteTopics(List.of(topic)).all().get();
+            Check.until("the topic goes", () -> !cluster.admin.listTopics().names().get().contains(topic));
+            var after = cluster.create(topic, 1, Map.of());
+            Check.that(!after.equals(before), "the id of the topic that was deleted came back");
+            Check.equal(id(cluster, topic), after, "the id of the new topic");
+
+            for (int i = 0; i < 10; i++) producer.send(new ProducerRecord<>(topic, 0, null, text("new " + i))).get();
+            values(Cluster.poll(consumer, 10), "new ");
+        }
+        values(cluster.read(topic, 1, 10, Map.of()), "new ");
+    }
+
+    private static String id(Cluster cluster, String topic) throws Exception {
+        return cluster.describe(topic).topicId().toString();
+    }
+
+    private static void values(List<Sample> read, String prefix) {
+        for (int i = 0; i < read.size(); i++) {
+            Check.equal(read.get(i).offset() + " " + new String(read.get(i).value(), StandardCharsets.UTF_8), i + " " + prefix + i, "record");
+        }
+    }
+
+    private static byte[] text(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** Asks for a restart by a line on the standard output, and waits for a line on the standard input. */
+    static void reconnect(Cluster cluster, String topic) throws Exception {
+        cluster.create(topic, 2, Map.of());
+        int count;
+        try (var flow = new Flow(cluster, topic, 2); var member = new Member(cluster, topic, topic, Map.of())) {
+            flow.more(100);
+            Check.until("the consumer reads", () -> member.read().size() >= 100);
+            Driver.print("\"restart\": true");
+            if (new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)).readLine() == null) {
+                throw new Absent("nobody here restarts the broker");
+            }
+            flow.more(600); // more than can have been under way
+            GroupFeatures.nothingLost(flow, member);
+            count = flow.finish();
+        }
+        // What was sent again must not be there twice, nor out of order.
+        var read = cluster.read(topic, 2, count, Map.of());
+        for (var sample : read) {
+            Check.equal(new String(sample.value(), StandardCharsets.UTF_8), Long.toString(2 * sample.offset() + sample.partition()),
+                        "record at " + sample.partition() + "-" + sample.offset());
+        }
+    }
+
+    private LifeFeatures() {
+    }
+}
