@@ -40,6 +40,7 @@ InWorker: TypeAlias = Callable[[Callable[[], Any]], Deferred[Any]]
 log = logging.getLogger("txbroker")
 # Scripts that wait for Apache Kafka's start look for this logger's line.
 started_log = logging.getLogger("kafka.server.KafkaServer")
+running_log = logging.getLogger("kafka.server.BrokerLifecycleManager")
 
 
 TREE_THREADS = 1  # all operations that wait are one job
@@ -161,6 +162,7 @@ class BrokerService(Service):
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
         log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))
         started_log.info("[KafkaServer id=%d] started", self._broker.broker_id)
+        running_log.info("[BrokerLifecycleManager id=%d] Transitioning from RECOVERY to RUNNING.", self._broker.broker_id)
         self._supervisor.ready(f"serving clients: {listening}")
         self._on_ready(self._broker)
 

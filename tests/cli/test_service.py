@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -15,59 +14,14 @@ from typing import IO
 import pytest
 
 from tests.support import raw, raw_admin, raw_log
-from tests.support.cache import CHECKOUT
 from tests.support.records import numbered
+from tests.support.running import ENVIRONMENT, RUN, TWISTD, Running, flags, patched
 from tests.support.server import Server
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
 
-RUN = (sys.executable, "-m", "txbroker", "run")
-TWISTD = (sys.executable, "-c", "from twisted.scripts.twistd import run; run()", "-n", "txbroker")
 HOSTS = pytest.mark.parametrize("host", [RUN, TWISTD], ids=["run", "twistd"])
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
 CLEAN = ".kafka_cleanshutdown"
-
-
-def flags(data: str | Path, listeners: str = "PLAINTEXT://127.0.0.1:0") -> list[str]:
-    return ["--override", f"log.dirs={data}", "--override", f"listeners={listeners}"]
-
-
-class Running:
-    """A service that was started in `directory`, where `out` and `err` take what it writes. Its data is in `data`."""
-
-    def __init__(self, command: Sequence[str], directory: Path, *, ignoring: Sequence[signal.Signals] = ()) -> None:
-        self.data = directory / "data"
-        self._out, self._err = directory / "out", directory / "err"
-        self.ready_file = directory / "ready"
-        arguments = [*command, *flags(self.data), "--ready-file", str(self.ready_file)]
-
-        def ignore() -> None:
-            for number in ignoring:
-                signal.signal(number, signal.SIG_IGN)
-
-        with self._out.open("ab") as out, self._err.open("ab") as err:
-            self.process = subprocess.Popen(arguments, cwd=directory, stdout=out, stderr=err, env=ENVIRONMENT, preexec_fn=ignore)
-
-    @property
-    def written(self) -> str:
-        """Standard output and error."""
-        return self._out.read_text() + self._err.read_text()
-
-    def wait_ready(self) -> None:
-        until(lambda: self.ready_file.exists() or self.process.poll() is not None, "the service is ready")
-        assert self.process.poll() is None, self.written
-
-    def wait_for(self, text: str) -> None:
-        until(lambda: text in self.written or self.process.poll() is not None, f"it writes {text!r}")
-        assert text in self.written
-
-    def end(self, *signals: signal.Signals) -> int:
-        for number in signals:
-            self.process.send_signal(number)
-        status = self.process.wait(20)
-        assert "Traceback" not in self.written
-        return status
 
 
 @pytest.fixture
@@ -137,13 +91,6 @@ def test_repeated_sigterm_is_no_error(start: Callable[..., Running]) -> None:
     assert (service.data / CLEAN).exists()
 
 
-def patched(text: str, host: Sequence[str] = RUN) -> tuple[str, ...]:
-    """A host after some Python."""
-    run = "from txbroker.cli.main import main; raise SystemExit(main())" if host is RUN else host[2]
-    script = f"import time, txbroker.log.directories as d, txbroker.tap as tap\n{text}\n{run}"
-    return (sys.executable, "-c", script, *host[3:])
-
-
 def test_a_second_ctrl_c_ends_it_at_once(start: Callable[..., Running]) -> None:
     service = start(patched("d.LogDirectories.close = lambda *a, **k: time.sleep(60)"))
     service.wait_ready()
@@ -165,6 +112,30 @@ def test_sigterm_while_logs_are_loaded(start: Callable[..., Running]) -> None:
     assert "is listening" not in service.written
     assert "started" not in service.written
     assert not service.ready_file.exists()
+
+
+def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], name: str) -> None:
+    """The start is given up before the next segment; the start after it recovers the rest, and nothing is lost."""
+    server = start_broker()
+    raw_admin.create_topic(server, name, 3)
+    write(server, name, 100)
+    server.kill()
+    slow = "def slow(self, *a):\n  print('recovering', flush=True)\n  time.sleep(1)\n  return recover(self, *a)"
+    script = f"from txbroker.log.recovery import Loader\nrecover = Loader._recover_segment\n{slow}\nLoader._recover_segment = slow"
+    service = Running(patched(script), server.directory, "--override", "num.recovery.threads.per.data.dir=1")
+    try:
+        service.wait_for("recovering")
+        assert service.end(signal.SIGTERM) == 0
+    finally:
+        service.process.kill()
+        service.process.wait()
+    assert "the start was given up: " in service.written
+    assert "logs are left for the next one" in service.written
+    assert service.out.count("recovering") == 1, "the segment that it was at, and no other one"
+    assert not (server.data / CLEAN).exists()
+    server.start()
+    with raw.RawConnection(server.address) as connection:
+        assert len(raw_log.fetch(connection, name, 0).records) == 100
 
 
 def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) -> None:

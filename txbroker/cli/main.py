@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from txbroker import __version__
-from txbroker.cli import broker_api_versions, consume, delete_records, dump_log, get_offsets, log_dirs, produce, run, topics
+from txbroker.cli import broker_api_versions, config, consume, delete_records, dump_log, get_offsets, log_dirs, produce, run, topics
 from txbroker.cli.arguments import Parser
 from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed
 
@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
-    for module in (run, topics, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log):
+    for module in (run, config, topics, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log):
         module.add_parser(subparsers)
     return parser
 

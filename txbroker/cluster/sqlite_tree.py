@@ -9,8 +9,8 @@ file is done by the worker that is passed in; results and watches come back wher
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -261,3 +261,30 @@ def _fail_all(failure: Failure, batch: list[_Pending]) -> None:
     """The commit (or a read) failed: what the operations found is void, whoever waits learns that the outcome is unknown."""
     for pending in batch:
         pending.error, pending.events = failure.value, ()
+
+
+def read_nodes(path: str, names: Sequence[str]) -> dict[str, bytes]:
+    """The data of these nodes in the file of a broker that does not run; those that exist. StartError.
+
+    A copy is read, with the write-ahead log that a crash left: the file itself stays as it is, and may be read-only.
+    """
+    import shutil
+    import sqlite3
+    import tempfile
+
+    found = {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="txbroker-") as directory:
+            copy = f"{directory}/{FILE_NAME}"
+            for suffix in ("", "-wal"):
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(path + suffix, copy + suffix)
+            with closing(sqlite3.connect(copy)) as connection:
+                _check_format(connection, path)
+                for name in names:
+                    row = connection.execute("SELECT data FROM node WHERE path = ?", (name,)).fetchone()
+                    if row is not None and row[0] is not None:
+                        found[name] = bytes(row[0])
+    except (sqlite3.Error, OSError) as error:
+        raise StartError(f"The metadata file {path} cannot be read: {error}.") from error
+    return found

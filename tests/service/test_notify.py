@@ -1,0 +1,149 @@
+"""What systemd is told, over a real socket: that the broker is at work, ready, alive and about to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import raw_admin
+from tests.support.running import ENVIRONMENT, RUN, TWISTD, Running, patched
+from tests.support.server import Server
+from tests.support.waiting import until
+from txbroker.supervisor import Supervisor
+
+
+class Supervising:
+    """The supervisor's end: what it was told, message by message."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self._socket.setblocking(False)
+        self._told: list[str] = []
+        self.environment = {**ENVIRONMENT, "NOTIFY_SOCKET": address}
+
+    def told(self) -> list[str]:
+        """All messages so far, divided into their lines."""
+        while True:
+            try:
+                self._told += self._socket.recv(4096).decode().split("\n")
+            except BlockingIOError:
+                return self._told
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def supervising(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervising]:
+    address = str(tmp_path / "notify") if request.param == "path" else f"@txbroker-test-{os.getpid()}"
+    supervisor = Supervising(address)
+    yield supervisor
+    supervisor.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("host", [RUN, TWISTD], ids=["run", "twistd"])
+def test_it_tells_when_it_is_ready_and_when_it_stops(host: tuple[str, ...], supervising: Supervising, tmp_path: Path) -> None:
+    environment = {**supervising.environment, "WATCHDOG_USEC": "200000"}
+    service = Running(host, tmp_path, environment=environment)
+    try:
+        until(lambda: "READY=1" in supervising.told(), "it says that it is ready")
+        assert service.ready_file.exists(), "clients are served by then"
+        told = supervising.told()
+        assert told[0].startswith("EXTEND_TIMEOUT_USEC="), "a long start asks for more time, from the beginning"
+        assert f"STATUS=serving clients: PLAINTEXT on {service.address}" in told
+        seen = told.count("WATCHDOG=1")
+        until(lambda: supervising.told().count("WATCHDOG=1") >= seen + 2, "it says that it is alive")
+        assert "STOPPING=1" not in supervising.told()
+        assert service.end(signal.SIGTERM) == 0
+        told = supervising.told()
+        assert told.count("READY=1") == told.count("STOPPING=1") == 1
+        assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in told[told.index("STOPPING=1") :])
+    finally:
+        service.process.kill()
+        service.process.wait()
+
+
+@pytest.mark.process
+def test_it_tells_how_many_logs_are_loaded(start_broker: Callable[..., Server], supervising: Supervising, name: str) -> None:
+    server = start_broker()
+    raw_admin.create_topic(server, name, 20)
+    server.kill()
+    service = Running(RUN, server.directory, environment=supervising.environment)
+    try:
+        until(lambda: "READY=1" in supervising.told(), "it says that it is ready")
+        told = supervising.told()
+        assert f"STATUS=loading logs: 10 of 20 of {server.data}" in told
+        assert told.index(f"STATUS=loading logs: 20 of 20 of {server.data}") < told.index("READY=1")
+        assert service.end(signal.SIGTERM) == 0
+    finally:
+        service.process.kill()
+        service.process.wait()
+
+
+@pytest.mark.process
+def test_a_start_that_is_refused_is_never_ready(supervising: Supervising, tmp_path: Path) -> None:
+    service = Running(patched("d.LogDirectories.open = lambda self: 1 / 0"), tmp_path, environment=supervising.environment)
+    assert service.process.wait(20) == 1
+    assert "READY=1" not in supervising.told()
+
+
+class Clock:
+    """A reactor that has nothing but a clock."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def callLater(self, delay_s: float, call: Callable[[], None]) -> Clock:
+        self.calls.append((delay_s, call))
+        return self
+
+    def cancel(self) -> None:
+        self.calls.clear()
+
+
+@pytest.mark.parametrize("address", ["", "relative/path", "/nowhere/at/all", "@nobody-listens-here"])
+def test_nobody_who_listens_is_no_error(address: str) -> None:
+    supervisor = Supervisor(Clock(), {"NOTIFY_SOCKET": address}, 1)
+    supervisor.starting()
+    supervisor.status("x")
+    supervisor.ready("y")
+    supervisor.stopping()
+    supervisor.stopped()
+
+
+@pytest.mark.parametrize(
+    ("environment", "delay_s"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "4000000"}, 2.0),
+        ({"WATCHDOG_USEC": "4000000", "WATCHDOG_PID": "7"}, 2.0),
+        ({"WATCHDOG_USEC": "4000000", "WATCHDOG_PID": "8"}, None),
+        ({"WATCHDOG_USEC": "120000000"}, 15.0),
+        ({"WATCHDOG_USEC": "x"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+    ],
+)
+def test_the_watchdog_hears_twice_in_its_time(environment: dict[str, str], delay_s: float | None, tmp_path: Path) -> None:
+    clock = Clock()
+    supervisor = Supervisor(clock, {"NOTIFY_SOCKET": str(tmp_path / "none"), **environment}, 7)
+    supervisor.starting()
+    supervisor.ready("")
+    assert [delay for delay, _ in clock.calls] == ([] if delay_s is None else [delay_s])
+    supervisor.stopped()
+
+
+def test_a_status_is_one_line(tmp_path: Path) -> None:
+    supervising = Supervising(str(tmp_path / "notify"))
+    supervisor = Supervisor(Clock(), supervising.environment, 1)
+    supervisor.starting()
+    supervisor.status("a\nREADY=1")
+    assert supervising.told()[-1] == "STATUS=a READY=1"
+    supervisor.stopped()
+    supervising.close()
