@@ -21,7 +21,7 @@ RANKS = {
     "cluster": 3,
     "groups": 4,
     "api": 5,
-    "transport": 6, "connection": 6, "peer": 6, "broker": 6,
+    "transport": 6, "connection": 6, "peer": 6, "broker": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7,
     "cli": 8, "__main__": 8,
 }  # fmt: skip

@@ -79,11 +79,6 @@ class Purgatory:
         """How many operations are parked."""
         return self._parked
 
-    @property
-    def name(self) -> str:
-        """What it is called in the log."""
-        return self._name
-
     def park(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int, *, tried: bool = False) -> Parked | None:
         """Try the operation, unless it was `tried` just now, and park it if it cannot complete yet; None when it has ended already.
 

@@ -170,6 +170,8 @@ class BrokerService(Service):
         try:
             with open(f"{path}.tmp", "w", encoding="utf-8") as file:
                 file.writelines(f"{host}:{port}\n" for host, port in self._broker.bound.values())
+                if self._broker.metrics_url is not None:
+                    file.write(f"{self._broker.metrics_url}\n")
             os.replace(f"{path}.tmp", path)
         except OSError as error:
             raise StartError(f"{path} cannot be written: {error.strerror}; correct --ready-file") from error
@@ -305,12 +307,19 @@ _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn"
 
 
 def _world(reactor: Any, config: BrokerConfig) -> Any:
-    from txbroker.broker.world import World
+    from txbroker.broker.world import CountedWorkers, Instruments, World
     from txbroker.cluster.sqlite_tree import open_sqlite_tree
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.disk import OsDisk, SyncTimes
 
     # What waits for the disk for long must not hold up answers: neither reads nor the metadata wait for syncs and deletes.
-    in_disk_worker = _workers(reactor, "disk", DISK_THREADS)
+    in_disk_worker = CountedWorkers(_workers(reactor, "disk", DISK_THREADS), DISK_THREADS)
+    in_tree_worker = CountedWorkers(_workers(reactor, "tree", TREE_THREADS), TREE_THREADS)
+    readers = reactor.getThreadPool()
+    in_read_worker = CountedWorkers(partial(deferToThreadPool, reactor, readers), readers.max)
+    instruments = None
+    if config.int("txbroker.metrics.port") >= 0:
+        pools = {"disk": in_disk_worker, "tree": in_tree_worker, "read": in_read_worker}
+        instruments = Instruments(seconds=time.monotonic, computed_s=time.thread_time, pools=pools, syncs=SyncTimes())
 
     def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
         def run() -> None:
@@ -326,15 +335,16 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
 
     return World(
         reactor=reactor,
-        disk=OsDisk(),
-        in_worker=partial(deferToThreadPool, reactor, reactor.getThreadPool()),
+        disk=OsDisk(None if instruments is None else instruments.syncs),
+        in_worker=in_read_worker,
         later=later,
         run_all=lambda jobs, *, at_once=None: _run_all(jobs, at_once or config.int("num.recovery.threads.per.data.dir")),
-        open_tree=lambda path: open_sqlite_tree(path, worker=_workers(reactor, "tree", TREE_THREADS)),
+        open_tree=lambda path: open_sqlite_tree(path, worker=in_tree_worker),
         now_ms=lambda: time.time_ns() // 1_000_000,
         random=Random(os.urandom(16)),
         random_bytes=os.urandom,
         host_name=socket.getfqdn,
+        instruments=instruments,
     )
 
 

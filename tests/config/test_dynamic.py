@@ -30,7 +30,7 @@ def test_limits_of_connections_are_those_of_now() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
     world: Any = SimpleNamespace(reactor=None, in_worker=None)
     listening = Listening(config, world, parse_listeners(config))
-    quotas = listening._hub.quotas
+    quotas = listening.hub.quotas
     quotas.add("10.0.0.1")
     config.set_dynamic({"max.connections": "3", "max.connections.per.ip.overrides": "10.0.0.1:2"}, {})
     assert (quotas.room, quotas.allows("10.0.0.1")) == (4, False)

@@ -67,10 +67,10 @@ class Parts:
     now_ms: Callable[[], int]
 
 
-def build_registry(parts: Parts) -> Registry:
-    """All handlers of a broker. What is registered here is what ApiVersions advertises."""
+def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
+    """All handlers of a broker. What is registered here is what ApiVersions advertises. `clock` times some of the requests."""
     p = parts
-    registry = Registry()
+    registry = Registry(clock=clock)
     resources = ConfigResources(p.broker_id, p.image)
 
     def check_controller() -> None:

@@ -27,7 +27,7 @@ class Listening:
         self._config = config
         self._world = world
         self._listeners = listeners
-        self._hub = Hub(world.reactor, settings.limits(config), world.in_worker)
+        self.hub = Hub(world.reactor, settings.limits(config), world.in_worker)
         self._ports: dict[str, Listener] = {}
         self.bound: dict[str, tuple[str, int]] = {}  # by listener name: host and the port that it really got
 
@@ -35,7 +35,7 @@ class Listening:
         """Take the ports; StartError. Connections wait in the backlog until `accept`."""
         backlog = self._config.int("socket.listen.backlog.size")
         for wanted in self._listeners.bound:
-            listener = Listener(self._hub, wanted.name, "" if wanted.wildcard else wanted.host, wanted.port, build, backlog=backlog)
+            listener = Listener(self.hub, wanted.name, "" if wanted.wildcard else wanted.host, wanted.port, build, backlog=backlog)
             try:
                 listener.startListening()
             except CannotListenError as error:
@@ -46,14 +46,14 @@ class Listening:
 
     def accept(self) -> None:
         """Serve clients."""
-        self._hub.start()
+        self.hub.start()
         for listener in self._ports.values():
             listener.startReading()  # type: ignore[no-untyped-call]
 
     def reconfigure(self) -> None:
         """Take over the limits of connections that are configured now."""
         now = settings.limits(self._config)
-        self._hub.quotas.change(now.connections_max, now.connections_per_ip_max, now.connections_per_ip_overrides)
+        self.hub.quotas.change(now.connections_max, now.connections_per_ip_max, now.connections_per_ip_overrides)
 
     async def close(self) -> None:
         """Close the ports, let connections take their last answers, and close them."""
@@ -61,7 +61,7 @@ class Listening:
             done = listener.stopListening()  # type: ignore[no-untyped-call]
             if isinstance(done, Deferred):
                 await done
-        await self._hub.stop()
+        await self.hub.stop()
 
     def endpoints(self) -> tuple[RegisteredEndpoint, ...]:
         """What the broker registers: advertised addresses, bound ones where there are none, and this host's name for wildcards."""

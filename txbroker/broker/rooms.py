@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
@@ -16,11 +17,13 @@ from txbroker.broker import first_topics, settings
 from txbroker.broker.handlers import Parts, build_registry
 from txbroker.broker.identity import BrokerIdentity
 from txbroker.broker.joints import Joints
+from txbroker.broker.listening import Listening
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.broker.periodic import Periodic
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.configs import ConfigAdmin, ConfigWatcher
+from txbroker.cluster.controller import Controller
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
@@ -34,6 +37,9 @@ from txbroker.log.directories import LogDirectories
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.peer import OwnBroker
 from txbroker.purgatory import Purgatory
+
+if TYPE_CHECKING:
+    from txbroker.metrics.watched import Watched
 
 log = logging.getLogger("txbroker.broker")
 
@@ -70,6 +76,7 @@ class Rooms:
         self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed)
+        self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
         self._periodic = Periodic(world.reactor, config, directories, self.replicas, world.now_ms)
         self.registry: Registry = build_registry(
             Parts(
@@ -85,12 +92,13 @@ class Rooms:
                 waiting=self._waiting,
                 creation=self._topic_creation(admin),
                 endpoints=Endpoints(identity.broker_id, self._image, reached),
-                sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31)),
+                sessions=self._sessions,
                 produce=produce,
                 fetch=fetch,
                 next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
                 now_ms=world.now_ms,
-            )
+            ),
+            None if world.instruments is None else world.instruments.seconds,
         )
         joints.wire(self.replicas, self._coordinator)
         directories.wire(joints)
@@ -112,6 +120,23 @@ class Rooms:
         """Create those of these topics that do not exist; what cannot be made is an error in the log."""
         if topics:
             _logged(first_topics.make(self._admin, topics), "the first topics were not made")
+
+    def watched(self, listening: Listening, directories: LogDirectories, controller: Controller) -> Watched:
+        """What metrics read."""
+        from txbroker.metrics.watched import Watched
+
+        return Watched(
+            listeners=list(listening.bound),
+            hub=listening.hub,
+            registry=self.registry,
+            replicas=self.replicas,
+            directories=directories,
+            image=self._image,
+            coordinator=self._coordinator,
+            sessions=self._sessions,
+            purgatories=dict(zip(("Produce", "Fetch", "topic"), self._purgatories, strict=True)),
+            is_controller=lambda: controller.active,
+        )
 
     def _offsets_store(self, world: World, produce: Purgatory) -> PartitionOffsetsStore:
         config = self._config

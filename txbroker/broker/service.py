@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
@@ -19,6 +19,7 @@ from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.identity import identify, open_tree
 from txbroker.broker.listening import Listening
 from txbroker.broker.rooms import Rooms
+from txbroker.broker.status import Phase, Status
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, paths
 from txbroker.cluster.configs import ConfigWatcher
@@ -35,6 +36,9 @@ from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
 from txbroker.peer import Peers
+
+if TYPE_CHECKING:
+    from txbroker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger("txbroker.broker")
 
@@ -70,7 +74,9 @@ class Broker:
         self._topic_overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}
         self.directories = directories
         self.bound: Mapping[str, tuple[str, int]] = {}
+        self.metrics_url: str | None = None  # where they are served
         self.broker_id = -1
+        self._status = Status()
 
     def start(self) -> Deferred[None]:
         """Fires when clients are served. Fails with StartError; what had been opened is closed then."""
@@ -79,6 +85,7 @@ class Broker:
     def interrupt(self) -> None:
         """Let a start that is under way fail soon, with StartInterrupted: before `stop`, which is for what has started."""
         self._interrupted = True
+        self._status.phase = Phase.STOPPING
 
     def stop(self) -> Deferred[None]:
         """Fires when all is closed."""
@@ -95,6 +102,7 @@ class Broker:
             raise
 
     async def _stop(self) -> None:
+        self._status.phase = Phase.STOPPING
         while self._undo:
             what, undo = self._undo.pop()
             log.debug("stop: %s", what)
@@ -110,6 +118,7 @@ class Broker:
 
     async def _start(self) -> None:
         config, world = self._config, self._world
+        metrics = self._open_metrics()
         directories = self._log_directories()
         stored = directories.open()
         tree = open_tree(world, directories)
@@ -134,11 +143,27 @@ class Broker:
         rooms.start()
         self._on_stop("moves between directories", directories.stop)
         directories.start()
-        await self._register_and_elect(tree, listening, Peers(identity.broker_id, rooms.own))
+        controller = await self._register_and_elect(tree, listening, Peers(identity.broker_id, rooms.own))
         # Once more, so that a stop begins with the clients; closing twice does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.accept()
+        if metrics is not None:
+            metrics.watch(rooms.watched(listening, directories, controller))
+        self._status.phase = Phase.RUNNING
         rooms.make_topics(self._first_topics)
+
+    def _open_metrics(self) -> MetricsEndpoint | None:
+        """The metrics port, if one is configured; what serves it is imported only then."""
+        instruments = self._world.instruments
+        if instruments is None:
+            return None
+        from txbroker.metrics.endpoint import MetricsEndpoint
+
+        metrics = MetricsEndpoint(self._config, self._world, instruments, self._status)
+        self._on_stop("metrics", lambda: Deferred.fromCoroutine(metrics.stop()))
+        metrics.start()
+        self.metrics_url = metrics.url
+        return metrics
 
     def _log_directories(self) -> LogDirectories:
         world = self._world
@@ -151,6 +176,8 @@ class Broker:
             random_below=world.random.randrange,
             producer_id_expiration_ms=lambda: self._config.int("producer.id.expiration.ms"),
         )
+        self._status.loading = directories.loading
+        self._status.offline = lambda: None if directories.online() else "all log directories are offline"
         # Whatever happens next, what was opened is closed whole, and unlocked.
         self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.now_ms(), world.run_all)))
         return directories
@@ -162,9 +189,11 @@ class Broker:
         self._topic_overrides = configs.topic
         await configs.load_topics(await tree.children(paths.TOPICS))
         world = self._world
+        self._status.phase = Phase.LOADING
         await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))
+        self._status.phase = Phase.STOPPING if self._interrupted else Phase.STARTING
 
-    async def _register_and_elect(self, tree: Tree, listening: Listening, peers: Peers) -> None:
+    async def _register_and_elect(self, tree: Tree, listening: Listening, peers: Peers) -> Controller:
         registration = BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack"))
         epoch = await broker_ids.register(tree, self.broker_id, registration, self._world.now_ms())
         log.info("registered as broker %d, epoch %d", self.broker_id, epoch)
@@ -179,3 +208,4 @@ class Broker:
         )
         self._on_stop("controller", controller.stop)
         await controller.start()
+        return controller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -11,8 +11,40 @@ from twisted.internet.defer import Deferred
 
 from txbroker.cluster.tree import Tree
 from txbroker.log.directories import RunAll
-from txbroker.log.disk import Disk
+from txbroker.log.disk import Disk, SyncTimes
 from txbroker.log.values import Later
+
+
+class CountedWorkers:
+    """Passes jobs on to a pool of so many `threads`, and counts them: `begun` since the start, `unfinished` now.
+
+    For the reactor's thread only.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], Any]], Deferred[Any]], threads: int) -> None:
+        self._run = run
+        self.threads = threads
+        self.begun = 0
+        self.unfinished = 0
+
+    def __call__(self, job: Callable[[], Any]) -> Deferred[Any]:
+        self.begun += 1
+        self.unfinished += 1
+        return self._run(job).addBoth(self._finished)
+
+    def _finished(self, result: Any) -> Any:
+        self.unfinished -= 1
+        return result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instruments:
+    """What metrics measure outside of the rooms."""
+
+    seconds: Callable[[], float]  # monotonic
+    computed_s: Callable[[], float]  # by the thread that asks
+    pools: Mapping[str, CountedWorkers]
+    syncs: SyncTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +61,7 @@ class World:
     random: Random
     random_bytes: Callable[[int], bytes]
     host_name: Callable[[], str]
+    instruments: Instruments | None = None  # None: nothing is measured
 
     def unique_id(self) -> str:
         """32 hexadecimal digits, new at each call."""

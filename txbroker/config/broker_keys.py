@@ -1,4 +1,4 @@
-"""Every broker key of Kafka 3.9, and the synonyms among them."""
+"""Every broker key: those of Kafka 3.9, the synonyms among them, and the few of our own (`txbroker.…`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from txbroker.config import (
     general_keys,
     group_keys,
     log_keys,
+    metrics_keys,
     network_keys,
     replication_keys,
     security_keys,
@@ -29,6 +30,7 @@ BROKER_KEYS: Mapping[str, Key] = by_name(
         *security_keys.KEYS,
         *cluster_keys.KEYS,
         *tiered_keys.KEYS,
+        *metrics_keys.KEYS,
     )
 )
 

@@ -7,7 +7,7 @@ What it knows of a group is in `group.py` (membership) and `offsets.py`; which g
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -97,6 +97,10 @@ class GroupCoordinator:
     def partition_of(self, group_id: str) -> int | None:
         """The partition of `__consumer_offsets` that keeps this group; None while there are no partitions."""
         return self._shards.partition_of(group_id)
+
+    def held(self) -> Iterator[Held]:
+        """Every group that is here, with its offsets, as of now; for those who only look."""
+        return iter(self._shards)
 
     # Membership
 

@@ -97,6 +97,7 @@ class LogDirectories:
         self._doomed: list[tuple[LogDirectory, str]] = []
         self._observer: Observer | None = None
         self._loaded = False
+        self._loadings: list[Loading] = []
         self.lacks = 0
         """How often the system had no descriptor or memory left for a log's file."""
         self._given_up: dict[str, bool] = {}  # the directories of an interrupted start, and whether all of their logs are whole
@@ -135,6 +136,7 @@ class LogDirectories:
         """
         settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms(), now_ms, interrupted)
         loadings = [Loading(directory, self._disk, settings, progress) for directory in self._online()]
+        self._loadings = loadings
         for loading in loadings:
             loading.find()
         sound = [loading for loading in loadings if loading.error is None]
@@ -154,6 +156,12 @@ class LogDirectories:
                 self._resume(directory, topic_partition, now_ms)
         self._check_any_online()
         self._loaded = True
+        self._loadings = []
+
+    def loading(self) -> tuple[int, int]:
+        """How many logs are open, and how many there are, while they are loaded; from any thread."""
+        loadings = self._loadings
+        return sum(loading.done for loading in loadings), sum(loading.total for loading in loadings)
 
     def _take(self, loading: Loading) -> None:
         directory = loading.directory

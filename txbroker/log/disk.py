@@ -11,7 +11,10 @@ import fcntl
 import mmap
 import os
 import shutil
+import time
+from collections import deque
 from dataclasses import dataclass
+from threading import Lock as ThreadLock
 from typing import Protocol
 
 from txbroker.errors import OutOfResources, StorageError
@@ -106,6 +109,24 @@ class Disk(Protocol):
         """Lock a file for this process (made when missing); None when another holds it."""
 
 
+SYNCS_KEPT = 1024
+
+
+class SyncTimes:
+    """How long the last syncs of log files took, in seconds, and how many there were. Workers add to it, others read."""
+
+    def __init__(self) -> None:
+        self.latest: deque[float] = deque(maxlen=SYNCS_KEPT)
+        self.count = 0
+        self._lock = ThreadLock()
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        with self._lock:
+            self.count += 1
+            self.latest.append(seconds)
+
+
 # A mapping holds a file descriptor as long as it lives, and most indexes of small logs are smaller than a page.
 MAPPED_BYTES_MIN = 16 * 1024
 READ_BYTES = 64 * 1024
@@ -123,10 +144,11 @@ def _failed(what: str, path: str, error: OSError) -> StorageError:
 class OsFile:
     """A `File` of the operating system. The descriptor is closed with the last reference."""
 
-    __slots__ = ("_fd", "path", "size")
+    __slots__ = ("_fd", "_syncs", "path", "size")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, syncs: SyncTimes | None = None) -> None:
         self.path = path
+        self._syncs = syncs
         self._fd = -1
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -164,10 +186,13 @@ class OsFile:
         self.size = size
 
     def sync(self) -> None:
+        begun = time.monotonic()
         try:
             os.fdatasync(self._fd)
         except OSError as error:
             raise _failed("sync", self.path, error) from error
+        if self._syncs is not None:
+            self._syncs.add(time.monotonic() - begun)
 
     def fileno(self) -> int:
         return self._fd
@@ -195,10 +220,13 @@ def _read_all(fd: int) -> bytes:
 
 
 class OsDisk:
-    """The real `Disk`."""
+    """The real `Disk`. `syncs` is told how long syncs of the files that it opened take."""
+
+    def __init__(self, syncs: SyncTimes | None = None) -> None:
+        self._syncs = syncs
 
     def open(self, path: str) -> File:
-        return OsFile(path)
+        return OsFile(path, self._syncs)
 
     def read(self, path: str) -> bytes | None:
         # A start reads three small files for each log: this takes a third of the time of a file object.

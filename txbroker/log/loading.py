@@ -60,6 +60,16 @@ class Loading:
         self._total = 0
         self._numbers = count(1)  # next() is atomic: jobs run in several threads
 
+    @property
+    def total(self) -> int:
+        """How many logs there are to open, once that is known."""
+        return self._total
+
+    @property
+    def done(self) -> int:
+        """How many are open."""
+        return len(self.logs) + len(self.copies)
+
     def find(self) -> None:
         """See which logs there are."""
         try:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
+from txbroker.api.context import Session
 from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
 from txbroker.transport.quotas import ConnectionQuotas
@@ -34,6 +35,7 @@ class Member(Protocol):
     """A connection, as the hub sees it."""
 
     active: int
+    session: Session
 
     def flush_now(self) -> None:
         """Send what is due."""
@@ -84,6 +86,10 @@ class Hub:
     def connections(self) -> int:
         """How many there are now."""
         return len(self._members)
+
+    def by_listener(self) -> Counter[str]:
+        """How many there are now on each listener."""
+        return Counter(member.session.listener for member in self._members)
 
     def start(self) -> None:
         """Start the timer."""

@@ -76,7 +76,7 @@ class ReceiveBuffers:
         self.reserved = 0
         self.waits = 0
         """How often a connection had to wait for the budget."""
-        self._budget = budget
+        self.budget = budget
         self._favourite: Waiter | None = None
         self._waiting: deque[tuple[Waiter, int]] = deque()
         self._free: list[OwnedBuffer] = []
@@ -129,7 +129,7 @@ class ReceiveBuffers:
 
     def reserve_now(self, size: int, waiter: Waiter) -> bool:
         """Count `size` more bytes if something of the budget is left; False: no, and nobody waits for it."""
-        if self._budget >= 0 and waiter is not self._favourite and (self._waiting or self.reserved >= self._budget):
+        if self.budget >= 0 and waiter is not self._favourite and (self._waiting or self.reserved >= self.budget):
             return False
         self.reserved += size
         return True
@@ -139,9 +139,9 @@ class ReceiveBuffers:
         self.reserved -= size
         if waiter is self._favourite:
             self._favourite = None
-        while self._waiting and (self._favourite is None or self.reserved < self._budget):
+        while self._waiting and (self._favourite is None or self.reserved < self.budget):
             first, wanted = self._waiting.popleft()
-            if self.reserved >= self._budget:
+            if self.reserved >= self.budget:
                 self._favourite = first
             self.reserved += wanted
             first.granted()

@@ -1,0 +1,66 @@
+"""What a broker's metrics port tells, read by prometheus-client's parsers."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from tests.support.server import Server
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+ON = {"txbroker.metrics.port": "0"}
+
+Labels = frozenset[tuple[str, str]]
+
+
+class Answered(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+def address(server: Server) -> tuple[str, int]:
+    """Host and port of the metrics, as the ready file tells them."""
+    url = urlsplit((server.directory / "ready").read_text().splitlines()[-1])
+    assert url.scheme == "http" and url.path == "/metrics" and url.hostname and url.port
+    return url.hostname, url.port
+
+
+def get(server: Server, path: str = "/metrics", accept: str = "", method: str = "GET") -> Answered:
+    """One request, and its whole answer."""
+    connection = HTTPConnection(*address(server), timeout=30)
+    try:
+        connection.request(method, path, headers={"Accept": accept} if accept else {})
+        answer = connection.getresponse()
+        return Answered(answer.status, answer.headers["Content-Type"], answer.read())
+    finally:
+        connection.close()
+
+
+class Scrape:
+    """Every sample by its name and labels."""
+
+    def __init__(self, server: Server, accept: str = "") -> None:
+        answer = get(server, accept=accept)
+        assert answer.status == 200
+        parse = parse_openmetrics if accept else parse_text
+        self.samples: dict[str, dict[Labels, float]] = {}
+        for family in parse(answer.body.decode()):
+            assert family.documentation
+            for sample in family.samples:
+                of_name = self.samples.setdefault(sample.name, {})
+                labels = frozenset(sample.labels.items())
+                assert labels not in of_name, f"{sample.name} has {sample.labels} twice"
+                of_name[labels] = sample.value
+
+    def __call__(self, name: str, **labels: str) -> float:
+        """The sample with just these labels; KeyError when there is none."""
+        return self.samples[name][frozenset(labels.items())]
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """The samples of a name that have this label, by it."""
+        return {dict(labels)[label]: value for labels, value in self.samples.get(name, {}).items() if label in dict(labels)}

@@ -1,0 +1,158 @@
+"""HTTP for a few short answers: one request a connection, with limits on all that a peer may send, hold or leave waiting."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.python.failure import Failure
+from twisted.web import http
+
+log = logging.getLogger("txbroker.metrics")
+
+# A connection may last so long, with whatever is received and sent on it.
+CONNECTION_S_MAX = 30.0
+# With more connections than this the one that has been there longest is ended: a prompt client is served even while others hold theirs.
+CONNECTIONS_MAX = 32
+
+TEXT = "text/plain; charset=utf-8"
+
+
+class Answer(NamedTuple):
+    """What a path gives: status, content type and the body in parts."""
+
+    status: int
+    content_type: str
+    parts: list[bytes]
+
+
+Page = Callable[[str], "Deferred[Answer]"]  # is given the Accept header
+
+
+def text(status: int, line: str) -> Deferred[Answer]:
+    """An answer of one line."""
+    return succeed(Answer(status, TEXT, [line.encode() + b"\n"]))
+
+
+class _Request(http.Request):
+    """One request. Bodies are not taken: whoever announces one is told so at once."""
+
+    _refused = False
+
+    def gotLength(self, length: int | None) -> None:
+        super().gotLength(0)
+        if length != 0:
+            self._refused = True
+            transport: Any = self.channel.transport
+            transport.write(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            self.channel.loseConnection()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Of a body that is not taken."""
+
+    def process(self) -> None:
+        if self._refused:
+            return
+        self.channel.persistent = False
+        pages: Mapping[bytes, Page] = self.channel.factory.pages
+        page = pages.get(self.path)
+        if page is None:
+            known = ", ".join(sorted(path.decode() for path in pages))
+            answered = text(http.NOT_FOUND, f"this port serves {known}")
+        elif self.method not in (b"GET", b"HEAD"):
+            self.setHeader(b"allow", b"GET, HEAD")
+            answered = text(http.NOT_ALLOWED, "only GET and HEAD are served")
+        else:
+            answered = page(b",".join(self.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1"))
+        answered.addCallbacks(self._answer, self._failed).addErrback(lambda failure: log.error("%s", failure.getTraceback()))
+
+    def _answer(self, answer: Answer) -> None:
+        if self._disconnected:
+            return
+        self.setResponseCode(answer.status)
+        self.setHeader(b"content-type", answer.content_type.encode())
+        self.setHeader(b"content-length", str(sum(map(len, answer.parts))).encode())
+        self.setHeader(b"cache-control", b"no-store")
+        self.setHeader(b"connection", b"close")
+        self.write(b"".join(answer.parts))
+        self.finish()
+
+    def _failed(self, _: Failure) -> None:
+        self._answer(Answer(http.INTERNAL_SERVER_ERROR, TEXT, [b"this failed; the broker's log says why\n"]))
+
+
+class _Factory(http.HTTPFactory):
+    """Without Twisted's access log, and the clock that it keeps for it."""
+
+    noisy = False
+
+    def __init__(self, reactor: Any, pages: Mapping[bytes, Page]) -> None:
+        super().__init__(timeout=CONNECTION_S_MAX, reactor=reactor)
+        self.pages = pages
+
+    def startFactory(self) -> None:
+        """No access log."""
+
+    def stopFactory(self) -> None:
+        """No access log."""
+
+    def log(self, request: http.Request) -> None:
+        """No access log."""
+
+    def buildProtocol(self, addr: Any) -> Any:
+        channel: Any = super().buildProtocol(addr)
+        channel.requestFactory = _Request
+        return channel
+
+
+class _Connection(ProtocolWrapper):
+    """A connection that ends in time."""
+
+    factory: Any
+    transport: Any
+
+    def makeConnection(self, transport: Any) -> None:
+        super().makeConnection(transport)
+        self._end = self.factory.reactor.callLater(CONNECTION_S_MAX, self.abort)
+        self.factory.opened(self)
+
+    def abort(self) -> None:
+        """End it, whatever is under way."""
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        if self._end.active():
+            self._end.cancel()
+        super().connectionLost(reason)
+
+
+class Pages(WrappingFactory):
+    """The factory of a port that serves these pages, by path."""
+
+    noisy = False
+    protocol = _Connection
+
+    def __init__(self, reactor: Any, pages: Mapping[bytes, Page]) -> None:
+        super().__init__(_Factory(reactor, pages))
+        self.reactor = reactor
+        self._open: deque[_Connection] = deque()
+
+    def opened(self, connection: _Connection) -> None:
+        """One more; the oldest goes if there are too many."""
+        self._open.append(connection)
+        if len(self._open) > CONNECTIONS_MAX:
+            self._open.popleft().abort()
+
+    def unregisterProtocol(self, p: Any) -> None:
+        super().unregisterProtocol(p)
+        if p in self._open:
+            self._open.remove(p)
+
+    def abort_all(self) -> None:
+        """End every connection."""
+        for connection in tuple(self._open):
+            connection.abort()

@@ -1,0 +1,33 @@
+"""What metrics read: the parts of a broker, once they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txbroker.api.fetch_sessions import FetchSessions
+    from txbroker.api.registry import Registry
+    from txbroker.cluster.image import ClusterImage
+    from txbroker.cluster.replicas import Replicas
+    from txbroker.groups.coordinator import GroupCoordinator
+    from txbroker.log.directories import LogDirectories
+    from txbroker.purgatory import Purgatory
+    from txbroker.transport.hub import Hub
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """The parts whose numbers are told."""
+
+    listeners: Sequence[str]
+    hub: Hub
+    registry: Registry
+    replicas: Replicas
+    directories: LogDirectories
+    image: ClusterImage
+    coordinator: GroupCoordinator
+    sessions: FetchSessions
+    purgatories: dict[str, Purgatory]  # by Kafka's name for them
+    is_controller: Callable[[], bool]
