@@ -72,3 +72,19 @@ go_driver() {
   export COMPAT=$CHECKOUT/compat
   driver "$program" "$@"
 }
+
+# node_driver FOLDER VERSION ARGUMENTS: install "${PACKAGES[@]}" from npm, the client first, and run the driver in that folder.
+node_driver() {
+  local folder=$1 place=$CACHE/$1-$2
+  shift 2
+  need node nodejs
+  need npm npm
+  if [ "$(cat "$place/.complete" 2>/dev/null)" != "${PACKAGES[*]}" ]; then
+    say "== npm install ${PACKAGES[*]}"
+    rm -rf "$place"
+    mkdir -p "$place"
+    (cd "$place" && npm install --no-save --no-package-lock --no-audit --no-fund --loglevel=error "${PACKAGES[@]}" >&2)
+    echo "${PACKAGES[*]}" > "$place/.complete"
+  fi
+  CLIENT_PLACE=$place driver node "$CHECKOUT/compat/$folder/driver.mjs" "$@"
+}

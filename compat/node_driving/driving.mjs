@@ -1,0 +1,62 @@
+// The features that compat/README.md lists, written once for the clients that are driven from Node.
+//
+// An adapter is an object with the methods that the features call on `client`; what its client has no API for throws Lacks, with the
+// reason, and what the client does wrong on whatever broker throws Fault. Records are objects {partition, offset, timestamp, key, value,
+// headers}: numbers, Buffers or null, and pairs of a name and a Buffer or null.
+//
+//   createTopic(topic, partitions, configs)  topics()  partitionsWithLeaders(topic)  addPartitions(topic, total)  topicId(topic)  deleteTopic(topic)
+//   openProducer({codec, acks, idempotent})  -> send(topic, records), renew(topic): it was made anew, close()
+//   openConsumer(topic, partitions, {maxWaitMs, maxBytes})  -> arrived (Arrivals, from the first offsets on), renew(), close()
+//   join(topic, {group, cooperative, instance})  -> arrived, commit(records), assignment(), revoked(): all that was taken away so far,
+//                                                   rebalances(): how often an assignment came, close(): leaves, unless it is static
+//   firstAndLast(topic, partition)  offsetAt(topic, partition, timestamp)  deleteRecords(topic, partition, before)
+//   config(topic, key)  setConfig(topic, key, value): that key alone, null is back to the default
+//   groups()  group(name) -> {state, members}  deleteGroup(name)  setGroupOffsets(group, topic, {partition: offset})
+
+import fs from 'node:fs'
+import { groupFeatures } from './groups.mjs'
+import { recordFeatures } from './records.mjs'
+import { reconnect } from './restart.mjs'
+import { topicFeatures } from './topics.mjs'
+import { Fault, Lacks } from './waiting.mjs'
+
+const PATIENCE_MS = 90_000 // for a feature
+const ORDER = [
+  'topics', 'none', 'gzip', 'snappy', 'lz4', 'zstd', 'acks', 'idempotence', 'group', 'eager', 'cooperative', 'static', 'offsets', 'delete_records',
+  'configs', 'groups', 'reset', 'topic_ids', 'long_poll', 'large', 'reconnect',
+]
+const features = { ...recordFeatures, ...groupFeatures, ...topicFeatures, reconnect }
+
+// Run the features that are named, or all, and end the process.
+export async function drive(name, version, client, wanted) {
+  print({ client: name, version })
+  for (const feature of wanted.length ? wanted : ORDER) {
+    print({ feature, ...await attempt(feature, client, `compat-${name.replace(/\W+/g, '-')}-${feature}-${Date.now()}`) })
+  }
+  // Whatever a feature that failed has left open must not keep the process.
+  process.exit(0)
+}
+
+async function attempt(feature, client, topic) {
+  if (!(feature in features)) return { ok: null, detail: 'the driver does not know it' }
+  const ending = new AbortController()
+  const late = new Promise((_, reject) => {
+    const timer = setTimeout(() => reject(new Error(`not done after ${PATIENCE_MS / 1000} s`)), PATIENCE_MS)
+    ending.signal.addEventListener('abort', () => clearTimeout(timer))
+  })
+  try {
+    await Promise.race([features[feature](client, topic, print), late])
+    return { ok: true, detail: '' }
+  } catch (problem) {
+    if (problem instanceof Lacks) return { ok: null, detail: problem.message }
+    if (problem instanceof Fault) return { ok: null, fault: problem.message }
+    console.error(problem)
+    return { ok: false, detail: `${problem.name}: ${problem.message}` }
+  } finally {
+    ending.abort()
+  }
+}
+
+function print(line) {
+  fs.writeSync(1, JSON.stringify(line) + '\n')
+}

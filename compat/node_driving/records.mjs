@@ -1,0 +1,115 @@
+// Features about records: codecs, acknowledgements, waiting, sizes. And what other features need of them.
+
+import assert from 'node:assert/strict'
+import crypto from 'node:crypto'
+import { check, COUNT, PARTITIONS, plainRecord, samples } from './samples.mjs'
+import { until } from './waiting.mjs'
+
+const AT_ONCE = 66 // records in one send: several batches
+const LARGE_BYTES = 10_000_000
+const MESSAGE_BYTES_MAX = 12_000_000
+export const PLAIN = { codec: 'none', acks: 'all', idempotent: false }
+export const PROMPT = { maxWaitMs: 200, maxBytes: 1 << 20 }
+// How long a consumer that is waiting may be left without an answer; clients give up on requests after 30 s.
+const LONG_WAIT_MS = 15_000
+
+// Kafka names leaders before they know it.
+export async function readyTopic(client, topic, partitions = PARTITIONS, configs = {}) {
+  await client.createTopic(topic, partitions, { 'retention.ms': '-1', ...configs }) // the sample records have old timestamps
+  await led(client, topic, partitions)
+}
+
+export async function led(client, topic, partitions) {
+  await until(async () => await client.partitionsWithLeaders(topic) === partitions, `${partitions} partitions with leaders`)
+  const answers = partition => client.firstAndLast(topic, partition).then(() => true, () => false)
+  for (let partition = 0; partition < partitions; partition++) {
+    await until(() => answers(partition), 'every leader answers')
+  }
+}
+
+// Use what was opened, and close it however that goes.
+export async function using(opened, work) {
+  const open = await opened
+  try {
+    return await work(open)
+  } finally {
+    await open.close()
+  }
+}
+
+export async function send(client, topic, records, how = {}) {
+  await using(client.openProducer({ ...PLAIN, ...how }), async producer => {
+    for (let start = 0; start < records.length; start += AT_ONCE) {
+      await producer.send(topic, records.slice(start, start + AT_ONCE))
+    }
+  })
+}
+
+// Read what is in the topic; nothing may be behind it.
+export async function readBack(client, topic, expected, fetching = PROMPT) {
+  const ends = new Map()
+  for (const { partition, offset } of expected) ends.set(partition, Math.max(ends.get(partition) ?? 0, offset + 1))
+  for (const [partition, end] of ends) assert.equal((await client.firstAndLast(topic, partition))[1], end, `the end of ${partition}`)
+  await using(client.openConsumer(topic, ends.size, fetching), async consumer => {
+    check(await consumer.arrived.take(expected.length), expected)
+  })
+}
+
+function throughAndBack(how, count = COUNT) {
+  return async (client, topic) => {
+    const records = samples(count)
+    await readyTopic(client, topic)
+    await send(client, topic, records, how)
+    await readBack(client, topic, records)
+  }
+}
+
+async function acks(client, topic) {
+  const records = samples(66)
+  await readyTopic(client, topic)
+  await send(client, topic, records.slice(0, 33), { acks: '1' })
+  await send(client, topic, records.slice(33), { acks: '0' })
+  for (let partition = 0; partition < PARTITIONS; partition++) {
+    await until(async () => (await client.firstAndLast(topic, partition))[1] === 22, 'what was sent without acknowledgement')
+  }
+  await readBack(client, topic, records)
+}
+
+// Records reach a consumer that waits. Did answers come at the end of each wait only, ten would take ten waits.
+async function longPoll(client, topic) {
+  await readyTopic(client, topic, 1)
+  await using(client.openConsumer(topic, 1, { ...PROMPT, maxWaitMs: LONG_WAIT_MS }), consumer =>
+    using(client.openProducer(PLAIN), async producer => {
+      const begun = Date.now()
+      for (let i = 0; i < 10; i++) {
+        const record = plainRecord(0, i, `record ${i}`)
+        await producer.send(topic, [record])
+        check(await consumer.arrived.take(1), [record])
+        await client.firstAndLast(topic, 0) // meanwhile the consumer asks for the next
+      }
+      const took = Date.now() - begun
+      assert(took < LONG_WAIT_MS, `ten records took ${took} ms, with a longest wait of ${LONG_WAIT_MS} ms for one`)
+    }))
+}
+
+async function large(client, topic) {
+  await readyTopic(client, topic, PARTITIONS, { 'max.message.bytes': String(MESSAGE_BYTES_MAX) })
+  const records = Array.from({ length: 2 * PARTITIONS }, (_, i) =>
+    plainRecord(i % PARTITIONS, Math.floor(i / PARTITIONS), crypto.randomBytes(LARGE_BYTES)))
+  await using(client.openProducer(PLAIN), async producer => {
+    for (const record of records) await producer.send(topic, [record])
+  })
+  await readBack(client, topic, records, { ...PROMPT, maxBytes: MESSAGE_BYTES_MAX })
+}
+
+export const recordFeatures = {
+  none: throughAndBack({ codec: 'none' }),
+  gzip: throughAndBack({ codec: 'gzip' }),
+  snappy: throughAndBack({ codec: 'snappy' }),
+  lz4: throughAndBack({ codec: 'lz4' }),
+  zstd: throughAndBack({ codec: 'zstd' }),
+  acks,
+  idempotence: throughAndBack({ idempotent: true }, 3 * COUNT),
+  long_poll: longPoll,
+  large,
+}

@@ -1,0 +1,58 @@
+// What drivers wait for, and the two errors by which an adapter says that it is no use.
+
+import assert from 'node:assert/strict'
+
+const PATIENCE_MS = 60_000
+
+export class Lacks extends Error {}
+export class Fault extends Error {}
+
+export async function until(condition, what) {
+  const deadline = Date.now() + PATIENCE_MS
+  for (;;) {
+    const value = await condition()
+    if (value) return value
+    assert(Date.now() < deadline, `after ${PATIENCE_MS / 1000} s still not: ${typeof what === 'function' ? what() : what}`)
+    await pause()
+  }
+}
+
+export function pause() {
+  return new Promise(resolve => setTimeout(resolve, 50))
+}
+
+// Records on their way from a client's callbacks to whoever takes them.
+export class Arrivals {
+  #records = []
+  #problem = null
+  #wake = () => {}
+
+  push(record) {
+    this.#records.push(record)
+    this.#wake()
+  }
+
+  fail(problem) {
+    this.#problem ??= problem
+    this.#wake()
+  }
+
+  // All records that are there, or the next; an error that came is thrown once.
+  async next() {
+    for (;;) {
+      if (this.#records.length) return this.#records.splice(0)
+      if (this.#problem) {
+        const problem = this.#problem
+        this.#problem = null
+        throw problem
+      }
+      await new Promise(resolve => { this.#wake = resolve })
+    }
+  }
+
+  async take(count) {
+    const taken = []
+    while (taken.length < count) taken.push(...await this.next())
+    return taken
+  }
+}
