@@ -186,4 +186,4 @@ const client = {
 
 await registerCodecs()
 await admin.connect()
-await drive('kafkajs', require('kafkajs/package.json').version, client, wanted)
+await drive('kafkajs', client, wanted)

@@ -14,6 +14,7 @@
 //   groups()  group(name) -> {state, members}  deleteGroup(name)  setGroupOffsets(group, topic, {partition: offset})
 
 import fs from 'node:fs'
+import path from 'node:path'
 import { groupFeatures } from './groups.mjs'
 import { recordFeatures } from './records.mjs'
 import { reconnect } from './restart.mjs'
@@ -27,9 +28,10 @@ const ORDER = [
 ]
 const features = { ...recordFeatures, ...groupFeatures, ...topicFeatures, reconnect }
 
-// Run the features that are named, or all, and end the process.
-export async function drive(name, version, client, wanted) {
-  print({ client: name, version })
+// Run the features that are named, or all, and end the process; `name` is the client's package.
+export async function drive(name, client, wanted) {
+  const installed = path.join(process.env.CLIENT_PLACE, 'node_modules', name, 'package.json')
+  print({ client: name, version: JSON.parse(fs.readFileSync(installed, 'utf8')).version })
   for (const feature of wanted.length ? wanted : ORDER) {
     print({ feature, ...await attempt(feature, client, `compat-${name.replace(/\W+/g, '-')}-${feature}-${Date.now()}`) })
   }

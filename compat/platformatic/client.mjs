@@ -1,0 +1,10 @@
+// The client, which is installed in the cache and not beside this file, and what all its parts are made with.
+
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+const require = createRequire(path.join(process.env.CLIENT_PLACE, 'driver.js'))
+
+export const kafka = await import(pathToFileURL(require.resolve('@platformatic/kafka')))
+export const options = { clientId: 'compat', bootstrapBrokers: [process.argv[2]], timeout: 30_000, retries: true, retryDelay: 100 }
