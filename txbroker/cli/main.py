@@ -12,6 +12,8 @@ from txbroker import __version__
 from txbroker.cli import broker_api_versions, config, consume, delete_records, dump_log, get_offsets, log_dirs, produce, run, topics
 from txbroker.cli.arguments import Parser
 from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed
+from txbroker.cli.perf import consume as perf_consume
+from txbroker.cli.perf import produce as perf_produce
 
 DESCRIPTION = """\
 A broker that speaks Kafka's wire protocol, and the tools to use it: their flags are those of Kafka's tools.
@@ -37,6 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
     for module in (run, config, topics, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log):
         module.add_parser(subparsers)
+    for measure in (perf_produce, perf_consume):
+        measure.add_parser(subparsers)
     return parser
 
 

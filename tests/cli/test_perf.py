@@ -1,0 +1,204 @@
+"""The perf tools on a real broker: what they say was written and read is what is there, also when the broker goes away meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from tests.cli.test_commands import ENVIRONMENT, command, run
+from tests.support import java
+from tests.support.server import Server
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.process
+
+
+def create(server: Server, topic: str, partitions: int = 1, *config: str) -> None:
+    flags = [flag for text in config for flag in ("--config", text)]
+    run("topics", "--bootstrap-server", server.address, "--create", "--topic", topic, "--partitions", str(partitions), *flags)
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def everything(server: Server, topic: str) -> list[Any]:
+    """All records of a topic, read by another client."""
+    with KafkaConsumer(bootstrap_servers=[server.address], auto_offset_reset="earliest", consumer_timeout_ms=1000) as consumer:
+        places = [TopicPartition(topic, index) for index in consumer.partitions_for_topic(topic)]
+        consumer.assign(places)
+        left = sum(consumer.end_offsets(places).values())
+        found = []
+        while left:
+            polled = [record for records in consumer.poll(1000).values() for record in records]
+            found += polled
+            left -= len(polled)
+        return found
+
+
+def test_what_is_sent_is_there_and_is_counted(broker: Server, name: str) -> None:
+    create(broker, name, 3)
+    flags = ("--bootstrap-server", broker.address, "--topic", name)
+    output, complaint = run("perf-produce", *flags, "--num-records", "20000", "--payload-monotonic", "--throughput", "-1")
+    assert complaint == ""
+    number = r"[\d.]+"
+    assert re.fullmatch(
+        rf"20000 records sent, {number} records/sec \({number} MB/sec\), {number} ms avg latency, {number} ms max latency, "
+        r"\d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99.9th\.\n",
+        output,
+    )
+    found = everything(broker, name)
+    assert sorted(int(record.value) for record in found) == list(range(20_000)), "each once"
+    for partition in range(3):
+        values = [int(record.value) for record in found if record.partition == partition]
+        assert values, "every partition has its part"
+        assert values == sorted(values), "in order"
+    size = sum(len(record.value) for record in found)
+    output, complaint = run("perf-consume", *flags, "--num-records", "20000")
+    assert complaint == ""
+    header, line = output.splitlines()
+    assert header.split(", ")[-4:] == ["rebalance.time.ms", "fetch.time.ms", "fetch.MB.sec", "fetch.nMsg.sec"]
+    cells = line.split(", ")
+    assert len(cells) == len(header.split(", "))
+    assert (float(cells[2]), int(cells[4]), int(cells[6])) == (round(size / 1024 / 1024, 4), 20_000, 0)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec(broker: Server, name: str, codec: str, tmp_path: Path) -> None:
+    payloads = tmp_path / "payloads"
+    payloads.write_text("short\nsomething longer that repeats repeats repeats\n")
+    flags = ("--bootstrap-server", broker.address, "--topic", name)
+    create(broker, name)
+    properties = ("--producer-props", f"compression.type={codec}", "linger.ms=0", "--producer-props", "acks=1")
+    output, complaint = run(
+        "perf-produce", *flags, "--num-records", "5000", "--payload-file", str(payloads), *properties, "--json", "--print-metrics"
+    )
+    assert complaint.endswith("Number of records read: 2\n")
+    total, metrics = rows(output)
+    assert (total["kind"], total["records"], metrics["retries"]) == ("total", 5000, 0)
+    found = everything(broker, name)
+    assert {record.value for record in found} == {b"short", b"something longer that repeats repeats repeats"}
+    assert (len(found), sum(len(record.value) for record in found)) == (5000, total["bytes"])
+    (read,) = rows(run("perf-consume", *flags, "--messages", "5000", "--json")[0])
+    assert (read["records"], read["bytes"]) == (5000, total["bytes"])
+
+
+def test_throughput_and_reports(broker: Server, name: str) -> None:
+    create(broker, name, 2)
+    flags = ("--bootstrap-server", broker.address, "--topic", name, "--num-records", "1500", "--record-size", "50", "--throughput", "1000")
+    output, _ = run("perf-produce", *flags, "--reporting-interval", "300", "--warmup-records", "500", "--json")
+    *intervals, total, steady = rows(output)
+    assert len(intervals) >= 2
+    assert all(interval["kind"] == "interval" for interval in intervals)
+    assert (total["records"], total["bytes"], steady["kind"]) == (1500, 75_000, "steady")
+    assert 0 < steady["records"] <= 1000
+    assert total["records_per_s"] < 1010, "no faster than it was told"
+    assert total["latency_p50_ms"] <= total["latency_p99_ms"] <= total["latency_max_ms"]
+
+
+def test_a_group_goes_on_where_it_was(broker: Server, name: str) -> None:
+    create(broker, name, 2)
+    flags = ("--bootstrap-server", broker.address, "--topic", name)
+    sizes = ("--record-size", "100", "--command-property", "batch.size=1000")
+    run("perf-produce", *flags, "--num-records", "3000", *sizes)
+    member = ("perf-consume", *flags, "--group", name, "--json", "--fetch-size", "5000")
+    (first,) = rows(run(*member, "--num-records", "1000")[0])
+    assert 1000 <= first["records"] < 3000
+    output, complaint = run(*member, "--num-records", "3000", "--timeout", "1500")
+    (second,) = rows(output)
+    assert first["records"] + second["records"] == 3000
+    assert complaint.startswith("WARNING: Exiting before consuming the expected number of records: timeout (1500 ms) exceeded.")
+    (third,) = rows(run(*member, "--num-records", "1", "--timeout", "500")[0])
+    assert third["records"] == 0
+
+
+def test_detailed_stats(broker: Server, name: str) -> None:
+    create(broker, name)
+    flags = ("--bootstrap-server", broker.address, "--topic", name)
+    detailed = ("--num-records", "1", "--timeout", "700", "--show-detailed-stats", "--reporting-interval", "200", "--from-latest")
+    output, _ = run("perf-consume", *flags, *detailed)
+    header, *lines = output.splitlines()
+    assert header.startswith("time, threadId, data.consumed.in.MB, ")
+    assert len(lines) >= 2
+    assert all(line.split(", ")[1:6] == ["0", "0.0000", "0.0000", "0", "0.0000"] for line in lines)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_broker_that_goes_away_meanwhile(start_broker: Callable[..., Server], name: str, end: str) -> None:
+    """With idempotence, its default: each record once and in order, whatever had to be sent again."""
+    server = start_broker()
+    create(server, name, 2)
+    count = 6000
+    flags = ("--bootstrap-server", server.address, "--topic", name, "--num-records", str(count), "--payload-monotonic")
+    slow = ("--throughput", "3000", "--reporting-interval", "100", "--print-metrics", "--json", "--command-property", "batch.size=500")
+    with subprocess.Popen(command("perf-produce", *flags, *slow), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["records"] > 0
+        if end == "stop":
+            server.stop()
+        else:
+            server.kill()
+        server.start()
+        *_, total, metrics = rows(process.stdout.read())
+        assert process.wait(60) == 0
+    assert total["records"] == count
+    assert metrics["retries"] > 0 or metrics["connections"] > 1
+    found = everything(server, name)
+    assert sorted(int(record.value) for record in found) == list(range(count))
+
+
+def test_a_reader_goes_on_when_its_broker_comes_back(start_broker: Callable[..., Server], name: str) -> None:
+    server = start_broker()
+    create(server, name)
+    flags = ("--bootstrap-server", server.address, "--topic", name)
+    run("perf-produce", *flags, "--num-records", "100", "--record-size", "10")
+    reader = command("perf-consume", *flags, "--num-records", "200", "--show-detailed-stats", "--reporting-interval", "50", "--hide-header")
+    with subprocess.Popen(reader, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        output = process.stdout
+        assert output is not None
+        until(lambda: output.readline().split(", ")[4] == "100", "the first hundred are read", every_s=0)
+        server.restart()
+        run("perf-produce", *flags, "--num-records", "100", "--record-size", "10")
+        assert process.wait(60) == 0
+
+
+def test_what_does_not_work_is_said_in_a_sentence(start_broker: Callable[..., Server], name: str, tmp_path: Path) -> None:
+    server = start_broker({"auto.create.topics.enable": "false"})
+    flags = ("--bootstrap-server", server.address, "--topic", name)
+    produce = ("perf-produce", *flags, "--num-records", "10")
+    for argv in ((*produce, "--record-size", "10"), ("perf-consume", *flags, "--num-records", "10")):
+        _, complaint = run(*argv, status=1)
+        assert complaint.startswith(f"txbroker {argv[0]}: topic {name} does not exist; see "), complaint
+    create(server, name, 1, "max.message.bytes=1000")
+    _, complaint = run(*produce, "--record-size", "5000", status=1)
+    assert "(MESSAGE_TOO_LARGE); raise the topic's max.message.bytes" in complaint
+    _, complaint = run(*produce, "--record-size", "10", "--transactional-id", "t", status=2)
+    assert complaint.startswith("txbroker perf-produce: transactions are not measured yet; leave --transactional-id away")
+    _, complaint = run(*produce, "--record-size", "10", "--command-property", "batchsize=5", status=2)
+    assert "batchsize: the property is not known here; understood are acks, " in complaint
+    _, complaint = run(*produce, "--payload-file", str(tmp_path / "missing"), status=1)
+    assert complaint.endswith("missing cannot be read: No such file or directory; correct --payload-file\n")
+    server.stop()
+    _, complaint = run(*produce, "--record-size", "10", status=1)
+    assert re.fullmatch(r"txbroker perf-produce: no connection to .* \(Connection refused\); start a broker with .*\n", complaint)
+
+
+def test_kafkas_own_tools_agree(broker: Server, name: str) -> None:
+    """What Kafka's tool sends is counted alike, and the other way round."""
+    create(broker, name, 2)
+    flags = ("--bootstrap-server", broker.address, "--topic", name)
+    run("perf-produce", *flags, "--num-records", "3000", "--record-size", "200", "--command-property", "compression.type=lz4")
+    java.run("kafka-producer-perf-test", *flags, "--num-records", "2000", "--record-size", "100", "--throughput", "-1",
+             "--command-property", "compression.type=zstd")
+    line = java.run("kafka-consumer-perf-test", *flags, "--num-records", "5000", "--hide-header").strip().splitlines()[-1].split(", ")
+    (ours,) = rows(run("perf-consume", *flags, "--num-records", "5000", "--json")[0])
+    assert int(line[4]) == ours["records"] == 5000
+    assert float(line[2]) == round(ours["bytes"] / 1024 / 1024, 4)
+    assert ours["bytes"] == 3000 * 200 + 2000 * 100
