@@ -60,7 +60,8 @@ class Producer(ABC):
 class Consumer(ABC):
     """A consumer that lives on, on a thread that polls it: it has to take part in rebalances. One in a group commits what it has read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, commits: bool) -> None:
+        self._commits = commits
         self.rebalances = 0  # how often it was given an assignment, also an empty one
         self.revoked: set[int] = set()  # what was ever taken from it, while it was open
         self._read: SimpleQueue[Record] = SimpleQueue()
@@ -95,15 +96,32 @@ class Consumer(ABC):
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                for record in self.poll():
+                records = self.poll()
+                if records and self._commits:
+                    self._commit_surely()
+                for record in records:
                     self._read.put(record)
             self.end()
         except BaseException as problem:
             self._problem = problem
 
+    def _commit_surely(self) -> None:
+        """Some clients leave it to their user to try again, for instance after the broker was restarted."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.commit()
+            except Exception:
+                if time.monotonic() > deadline or self._stop.wait(_PAUSE_S):
+                    raise
+
     @abstractmethod
     def poll(self) -> list[Record]:
-        """The next records, committed; comes back soon when there are none."""
+        """The next records; comes back soon when there are none."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit what `poll` has given."""
 
     @abstractmethod
     def assignment(self) -> set[int]:

@@ -22,6 +22,11 @@ def ready_topic(client: Client, topic: str, partitions: int | None = None, **con
         if partitions is not None:
             raise
         return  # the broker creates it when it is asked for
+    until_ready(client, topic, wanted)
+
+
+def until_ready(client: Client, topic: str, wanted: int) -> None:
+    """Wait for the leaders of a topic just made."""
     until(lambda: client.partitions_with_leaders(topic) == wanted, f"{wanted} partitions with leaders")
     until(lambda: client.leaders_answer(topic, wanted), f"{wanted} partitions whose leaders answer")
 

@@ -212,20 +212,15 @@ class _Producer(Producer):
 
 class _Consumer(Consumer):
     def __init__(self, consumer: AIOKafkaConsumer, run: _Run, *, commits: bool) -> None:
-        super().__init__()
+        super().__init__(commits=commits)
         self._consumer = consumer
         self._run_on_loop = run
-        self._commits = commits
 
     def poll(self) -> list[Record]:
-        read: list[Record] = self._run_on_loop(self._poll())
-        return read
+        return _records(self._run_on_loop(self._consumer.getmany(timeout_ms=100)))
 
-    async def _poll(self) -> list[Record]:
-        read = _records(await self._consumer.getmany(timeout_ms=100))
-        if read and self._commits:
-            await self._consumer.commit()
-        return read
+    def commit(self) -> None:
+        self._run_on_loop(self._consumer.commit())
 
     def assignment(self) -> set[int]:
         return {tp.partition for tp in self._consumer.assignment()}

@@ -177,18 +177,18 @@ class _Producer(Producer):
 
 class _Consumer(Consumer):
     def __init__(self, consumer: confluent_kafka.Consumer, *, commits: bool) -> None:
-        super().__init__()
+        super().__init__(commits=commits)
         self._consumer = consumer
-        self._commits = commits
         self._assigned: set[int] = set()
 
     def poll(self) -> list[Record]:
         read = _records(self._consumer.consume(100, 0.1))
-        if read and self._commits:
-            self._consumer.commit(asynchronous=False)
         # Asked for on the thread that polls: from another one it hung in a rebalance.
         self._assigned = {tp.partition for tp in self._consumer.assignment()}
         return read
+
+    def commit(self) -> None:
+        self._consumer.commit(asynchronous=False)
 
     def assignment(self) -> set[int]:
         return self._assigned

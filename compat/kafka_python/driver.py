@@ -68,7 +68,8 @@ class KafkaPython(Client):
 
     def _producer(self, *, idempotent: bool, **settings: Any) -> KafkaProducer:
         return KafkaProducer(bootstrap_servers=self.address, enable_idempotence=idempotent, batch_size=4000, linger_ms=10,
-                             max_in_flight_requests_per_connection=in_flight(idempotent), max_request_size=LARGEST_BYTES, **settings)
+                             max_in_flight_requests_per_connection=in_flight(idempotent), max_request_size=LARGEST_BYTES,
+                             allow_auto_create_topics=False, **settings)
 
     def read(self, topic: str, count: int) -> list[Record]:
         consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest")
@@ -177,15 +178,14 @@ class _Producer(Producer):
 
 class _Consumer(Consumer):
     def __init__(self, consumer: KafkaConsumer, *, commits: bool) -> None:
-        super().__init__()
+        super().__init__(commits=commits)
         self._consumer = consumer
-        self._commits = commits
 
     def poll(self) -> list[Record]:
-        read = _records(self._consumer.poll(_POLL_MS))
-        if read and self._commits:
-            self._consumer.commit()
-        return read
+        return _records(self._consumer.poll(_POLL_MS))
+
+    def commit(self) -> None:
+        self._consumer.commit()
 
     def assignment(self) -> set[int]:
         return {tp.partition for tp in list(self._consumer.assignment())}
