@@ -16,6 +16,7 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 # What a request of a producer, and a record, may have at most in every adapter.
 LARGEST_BYTES = 12 * 2**20
+KEEP = {"retention.ms": "-1"}  # the sample records have old timestamps
 EAGER, COOPERATIVE = "eager", "cooperative"
 HEARTBEAT_MS = 300  # so that a member soon hears of a rebalance
 _PAUSE_S = 0.05
@@ -148,6 +149,10 @@ class Client:
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         raise Unsupported("no topics by request")
+
+    def create_shared(self, topic: str, partitions: int) -> None:
+        """A topic whose partitions a group shares."""
+        self.create_topic(topic, partitions, KEEP)
 
     def topics(self) -> set[str]:
         raise Unsupported("no list of topics")

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 
-from compat.adapter import COOPERATIVE, EAGER, PATIENCE_S, Client, Consumer, Producer, Unsupported, until
+from compat.adapter import COOPERATIVE, EAGER, KEEP, PATIENCE_S, Client, Consumer, Producer, Unsupported, until
 from compat.restarting import restart_broker
 from compat.samples import Record, check_records, equal
-from compat.simple import KEEP, ready_topic, until_ready
+from compat.simple import ready_topic, until_ready
 
 _SHARED = 4  # partitions of a group's topic
 _WAIT_MS = 20_000
@@ -28,6 +28,11 @@ def _collect(count: int, *consumers: Consumer) -> list[Record]:
 
     until(enough, f"{count} records")
     return read
+
+
+def _shared_topic(client: Client, topic: str) -> None:
+    client.create_shared(topic, _SHARED)
+    until_ready(client, topic, _SHARED)
 
 
 def _until_shared(*members: Consumer) -> None:
@@ -48,7 +53,7 @@ def _parted(records: Sequence[Record], parts: int) -> list[Sequence[Record]]:
 
 def _sharing(protocol: str) -> Callable[[Client, str], None]:
     def feature(client: Client, topic: str) -> None:
-        ready_topic(client, topic, _SHARED)
+        _shared_topic(client, topic)
         records = client.records(3 * 5 * _SHARED, _SHARED)
         alone, together, again = _parted(records, 3)
         with ExitStack() as stack:
@@ -73,7 +78,7 @@ def _sharing(protocol: str) -> Callable[[Client, str], None]:
 
 
 def _static(client: Client, topic: str) -> None:
-    ready_topic(client, topic, _SHARED)
+    _shared_topic(client, topic)
     records = client.records(2 * 5 * _SHARED, _SHARED)
     before, away = _parted(records, 2)
     with ExitStack() as stack:
@@ -93,7 +98,8 @@ def _static(client: Client, topic: str) -> None:
 
 
 def _topic_ids(client: Client, topic: str) -> None:
-    ready_topic(client, topic)
+    client.create_topic(topic, client.partitions, KEEP)
+    until_ready(client, topic, client.partitions)
     with ExitStack() as stack:
         producer = stack.enter_context(closing(client.producer(topic)))
         consumer = stack.enter_context(closing(client.consumer(topic)))

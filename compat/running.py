@@ -63,11 +63,12 @@ def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], Non
     for line in process.stdout:
         try:
             said = json.loads(line)
-            if restart is not None and said.get("restart"):
-                _restart(restart, process.stdin, alive)
+            if said.get("restart"):
+                if restart is not None:
+                    _restart(restart, process.stdin, alive)
                 continue
             feature = row.hear(said)
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError):  # not JSON, or not an object with these keys
             return f"the driver said what no driver says: {line.strip()}"
         alive()
         if feature is not None:

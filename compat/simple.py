@@ -5,24 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from compat.adapter import LARGEST_BYTES, Client, Unsupported, until
+from compat.adapter import KEEP, LARGEST_BYTES, Client, Unsupported, until
 from compat.samples import BASE_TIMESTAMP, STEP_MS, check_records, equal
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-KEEP = {"retention.ms": "-1"}  # the sample records have old timestamps
 _LARGE_BYTES = 10 * 2**20
 
 
-def ready_topic(client: Client, topic: str, partitions: int | None = None, **configs: str) -> None:
-    """A topic whose leaders answer; where the client creates none, it will come with its first use."""
-    wanted = partitions or client.partitions
+def ready_topic(client: Client, topic: str, **configs: str) -> None:
+    """A topic whose leaders answer; where the client creates none, it will come with its first use, unless it needs configs."""
     try:
-        client.create_topic(topic, wanted, KEEP | configs)
+        client.create_topic(topic, client.partitions, KEEP | configs)
     except Unsupported:
-        if partitions is not None:
+        if configs:
             raise
         return  # the broker creates it when it is asked for
-    until_ready(client, topic, wanted)
+    until_ready(client, topic, client.partitions)
 
 
 def until_ready(client: Client, topic: str, wanted: int) -> None:
@@ -101,7 +99,7 @@ def _delete_records(client: Client, topic: str) -> None:
 
 
 def _configs(client: Client, topic: str) -> None:
-    ready_topic(client, topic, None, **{"max.message.bytes": "500000"})
+    ready_topic(client, topic, **{"max.message.bytes": "500000"})
     equal(client.config(topic, "max.message.bytes"), "500000", "the config given at creation")
     equal(client.config(topic, "cleanup.policy"), "delete", "a default")
     client.set_config(topic, "max.message.bytes", "600000")
@@ -134,7 +132,7 @@ def _reset(client: Client, topic: str) -> None:
 
 
 def _large(client: Client, topic: str) -> None:
-    ready_topic(client, topic, None, **{"max.message.bytes": str(LARGEST_BYTES)})
+    ready_topic(client, topic, **{"max.message.bytes": str(LARGEST_BYTES)})
     chance = random.Random(1)
     records = [record._replace(value=chance.randbytes(_LARGE_BYTES)) for record in client.records(2 * client.partitions)]
     client.produce(topic, records)

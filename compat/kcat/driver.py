@@ -6,23 +6,20 @@ import json
 import re
 import subprocess
 from collections.abc import Sequence
-from typing import Any
 
-from compat.adapter import Client, Unsupported, in_flight
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, Client, Consumer, Producer, Unsupported, in_flight, until
 from compat.driving import drive
+from compat.kcat.processes import FORMAT, KEY_END, RECORD_END, KcatConsumer, parsed, settings
 from compat.samples import ANY_TIME, Record, sample_records
 
-# Neither is in a sample record.
-_RECORD_END = b"|record|"
-_KEY_END = b"|key|"
-_FORMAT = "%p %o %T %K %S %h\\n%k%s\\n"
 _TIMEOUT_S = 60
+_ASSIGNORS = {EAGER: "roundrobin", COOPERATIVE: "cooperative-sticky"}
 
 
 class Kcat(Client):
     """One program a step. A run of it sends with one set of text headers, at its own time, and empty parts become null.
 
-    It creates no topics but by using them, and those have one partition.
+    It creates no topics but by using them, and those have one partition. What a group shares are several topics, TOPIC.0, TOPIC.1, ...
     """
 
     name = "kcat"
@@ -31,6 +28,7 @@ class Kcat(Client):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self.version = self._version()
+        self._parts: dict[str, int] = {}
 
     def records(self, count: int, partitions: int | None = None) -> list[Record]:
         """Sample records as kcat can send them."""
@@ -41,25 +39,61 @@ class Kcat(Client):
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
         raise Unsupported("kcat creates no topics")
 
+    def create_shared(self, topic: str, partitions: int) -> None:
+        self._parts[topic] = partitions
+        self._use(topic)
+
+    def _use(self, topic: str) -> None:
+        """Ask for it, which creates it."""
+        until(lambda: all(self._leaders(part) == 1 for part in self._topics_of(topic)), "topics that were asked for")
+
+    def _topics_of(self, topic: str) -> list[str]:
+        return [self._place(topic, partition)[0] for partition in range(self._parts.get(topic, 1))]
+
+    def _place(self, topic: str, partition: int) -> tuple[str, int]:
+        return (f"{topic}.{partition}", 0) if topic in self._parts else (topic, partition)
+
     def topics(self) -> set[str]:
-        return {topic["topic"] for topic in self._metadata()["topics"]}
+        return {topic["topic"] for topic in json.loads(self._run("-L", "-J"))["topics"]}
 
     def partitions_with_leaders(self, topic: str) -> int:
-        found = [entry["partitions"] for entry in self._metadata()["topics"] if entry["topic"] == topic]
-        return sum(partition["leader"] >= 0 for partition in found[0]) if found else 0
+        return sum(self._leaders(part) for part in self._topics_of(topic))
+
+    def _leaders(self, topic: str) -> int:
+        (found,) = json.loads(self._run("-L", "-J", "-t", topic))["topics"]
+        return sum(partition["leader"] >= 0 for partition in found["partitions"])
 
     def produce(self, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", idempotent: bool = False) -> None:
-        text = b"".join((r.key or b"") + _KEY_END + (r.value or b"") + _RECORD_END for r in records)
+        text = b"".join((r.key or b"") + KEY_END + (r.value or b"") + RECORD_END for r in records)
         headers = [option for name, value in records[0].headers for option in ("-H", f"{name}={(value or b'').decode()}")]
-        self._run("-P", "-t", topic, "-p", "0", "-z", codec, "-D", _RECORD_END.decode(), "-K", _KEY_END.decode(), "-Z", *headers,
-                  "-X", f"acks={acks}", "-X", f"enable.idempotence={str(idempotent).lower()}", "-X", "batch.num.messages=50",
-                  "-X", f"max.in.flight={in_flight(idempotent)}", stdin=text)
+        self._run("-P", "-E", "-t", topic, "-p", "0", "-z", codec, "-D", RECORD_END.decode(), "-K", KEY_END.decode(), "-Z", *headers,
+                  *settings({"acks": acks, "batch.num.messages": 50, "enable.idempotence": str(idempotent).lower(),
+                             "max.in.flight": in_flight(idempotent)}), stdin=text)
+
+    def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
+        return _Producer(self, self._topics_of(topic), idempotent)
+
+    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+        self._use(topic)
+        consumer = KcatConsumer(self.address, ["-C", "-t", topic, "-o", "beginning"], [topic], {"fetch.wait.max.ms": max_wait_ms})
+        consumer.start()
+        return consumer
+
+    def join(self, topic: str, group: str, *, protocol: str = EAGER, instance: str | None = None) -> Consumer:
+        self._use(topic)
+        topics = self._topics_of(topic)
+        static = {} if instance is None else {"group.instance.id": instance}
+        member = KcatConsumer(self.address, ["-G", group], topics, {
+            "auto.offset.reset": "earliest", "heartbeat.interval.ms": HEARTBEAT_MS, "auto.commit.interval.ms": 100,
+            "partition.assignment.strategy": _ASSIGNORS[protocol], **static})
+        member.start()
+        return member
 
     def read(self, topic: str, count: int) -> list[Record]:
-        return _records(self._run("-C", "-t", topic, "-o", "beginning", "-e", "-X", "check.crcs=true", "-f", _FORMAT))
+        return parsed(self._run("-C", "-t", topic, "-o", "beginning", "-e", "-X", "check.crcs=true", "-f", FORMAT))[0]
 
     def read_in_group(self, topic: str, group: str, count: int) -> list[Record]:
-        return _records(self._run("-f", _FORMAT, "-c", str(count), "-X", "auto.offset.reset=earliest", "-G", group, topic))
+        return parsed(self._run("-f", FORMAT, "-c", str(count), "-X", "auto.offset.reset=earliest", "-G", group, topic))[0]
 
     def first_and_last(self, topic: str, partition: int) -> tuple[int, int]:
         first, last = (self._offset(topic, partition, special) for special in (-2, -1))
@@ -69,10 +103,8 @@ class Kcat(Client):
         return self._offset(topic, partition, timestamp)
 
     def _offset(self, topic: str, partition: int, timestamp: int) -> int:
-        return int(self._run("-Q", "-t", f"{topic}:{partition}:{timestamp}").split()[-1])
-
-    def _metadata(self) -> Any:
-        return json.loads(self._run("-L", "-J"))
+        place, number = self._place(topic, partition)
+        return int(self._run("-Q", "-t", f"{place}:{number}:{timestamp}").split()[-1])
 
     def _run(self, *arguments: str, stdin: bytes | None = None) -> bytes:
         command = ["kcat", "-q", "-b", self.address, *arguments]
@@ -87,25 +119,21 @@ class Kcat(Client):
         return f"{found[1]} (librdkafka {found[2]})"
 
 
-def _records(output: bytes) -> list[Record]:
-    read = []
-    at = 0
-    while at < len(output):
-        line, _, _ = output[at:].partition(b"\n")
-        partition, offset, timestamp, key_size, value_size, *headers = line.split(b" ", 5)
-        at += len(line) + 1
-        key, value = (None if size < 0 else size for size in (int(key_size), int(value_size)))
-        middle, end = at + (key or 0), at + (key or 0) + (value or 0)
-        read.append(Record(int(partition), int(offset), int(timestamp), None if key is None else output[at:middle],
-                           None if value is None else output[middle:end], _headers(headers)))
-        assert output[end:end + 1] == b"\n", f"a record longer than its length, at {read[-1][:2]}"
-        at = end + 1
-    return read
+class _Producer(Producer):
+    """Runs of kcat: it reads its input to the end before it sends any, and tells that all was acknowledged by ending well."""
 
+    def __init__(self, client: Kcat, topics: Sequence[str], idempotent: bool) -> None:
+        self._client = client
+        self._topics = topics
+        self._idempotent = idempotent
 
-def _headers(text: list[bytes]) -> tuple[tuple[str, bytes | None], ...]:
-    entries = [entry.partition(b"=") for entry in text[0].split(b",")] if text and text[0] else []
-    return tuple((name.decode(), value) for name, _, value in entries)
+    def send(self, records: Sequence[Record]) -> None:
+        for partition, topic in enumerate(self._topics):
+            if own := [record for record in records if record.partition == partition]:
+                self._client.produce(topic, own, idempotent=self._idempotent)
+
+    def close(self) -> None:
+        """Every run has ended."""
 
 
 if __name__ == "__main__":

@@ -1,0 +1,91 @@
+"""Drivers as processes: what becomes of one that hangs, ends, talks nonsense or asks for the broker, and a real one that asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compat.clients import CLIENTS, Client
+from compat.matrix import ABSENT, NO, YES, Row
+from compat.running import run_client
+from tests.support.server import Server
+
+pytestmark = pytest.mark.process
+
+FEATURES = ["gzip", "acks"]
+ASKS = '''echo '{"restart": true}'
+if read -r answer; then echo '{"feature": "gzip", "ok": true, "detail": "'"$answer"'"}'
+else echo '{"feature": "gzip", "ok": null, "detail": "nobody"}'; fi'''
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Callable[[str], Client]:
+    """A client whose driver is a few lines of shell."""
+    def make(lines: str) -> Client:
+        program = tmp_path / "run"
+        program.write_text(f"#!/bin/sh\necho '{{\"client\": \"x\", \"version\": \"7\"}}'\n{lines}\n")
+        program.chmod(0o755)
+        return Client(str(tmp_path), "of a test")
+
+    return make
+
+
+def run(client: Client, restart: Callable[[], None] | None = None, silence_s: float = 60) -> Row:
+    return run_client(client, "nowhere:1", FEATURES, lambda feature: None, restart, silence_s=silence_s)
+
+
+def test_a_driver_that_hangs_is_ended_with_all_that_it_started(driver: Callable[[str], Client], tmp_path: Path) -> None:
+    children = tmp_path / "child"
+    row = run(driver(f'''echo '{{"feature": "gzip", "ok": true}}'
+        echo 'about to wait' >&2
+        sleep 1000 & echo $! > {children}
+        wait'''), silence_s=1)
+    assert row.version == "7"
+    assert row.cells == {"gzip": YES, "acks": NO}
+    assert "hung" in row.details["acks"] and "about to wait" in row.details["acks"]
+    child = Path(f"/proc/{children.read_text().strip()}/stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z", "the driver's child lives"
+
+
+def test_a_driver_that_fails_is_told_with_its_last_words(driver: Callable[[str], Client]) -> None:
+    row = run(driver("echo 'no such thing' >&2; exit 3"))
+    assert row.cells == dict.fromkeys(FEATURES, NO)
+    assert row.details["gzip"] == "the driver ended with 3: no such thing"
+
+
+@pytest.mark.parametrize("line", ["hello", "[]", "{}", '{"feature": "gzip"}'])
+def test_a_driver_that_talks_nonsense_is_not_waited_for(driver: Callable[[str], Client], line: str) -> None:
+    row = run(driver(f"echo '{line}'; sleep 1000"))
+    assert row.cells == dict.fromkeys(FEATURES, NO)
+    assert line in row.details["acks"]
+
+
+def test_the_broker_is_restarted_when_a_driver_asks(driver: Callable[[str], Client]) -> None:
+    restarts: list[int] = []
+    row = run(driver(ASKS), restart=lambda: restarts.append(os.getpid()))
+    assert len(restarts) == 1
+    assert row.cells == {"gzip": YES, "acks": NO}
+    assert row.details["gzip"] == "restarted"
+
+
+def test_a_driver_hears_that_nobody_restarts_the_broker(driver: Callable[[str], Client]) -> None:
+    row = run(driver(ASKS))
+    assert (row.cells["gzip"], row.details["gzip"]) == (ABSENT, "nobody")
+
+
+def test_a_restart_that_fails_ends_the_driver(driver: Callable[[str], Client]) -> None:
+    def fail() -> None:
+        raise OSError("it does not start")
+
+    with pytest.raises(OSError, match="it does not start"):
+        run(driver(ASKS), restart=fail)
+
+
+def test_a_client_lives_through_what_happens_to_its_broker(start_broker: Callable[..., Server]) -> None:
+    features = ["cooperative", "static", "topic_ids", "long_poll", "reconnect"]
+    server = start_broker()
+    row = run_client(CLIENTS["confluent_kafka"], server.address, features, lambda feature: None, server.restart)
+    assert row.cells == dict.fromkeys(features, YES), row.details
