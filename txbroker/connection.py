@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -23,8 +24,9 @@ from txbroker.api.registry import Registry, Route, UnsupportedVersion
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes, size_of
-from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
+from txbroker.wire.headers import API_VERSIONS_KEY, FLEXIBLE_HEADER, read_client_id, response_prefix
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from txbroker.wire.repeats import Holder, Repeats
 
 log = logging.getLogger("txbroker.connection")
 
@@ -73,6 +75,8 @@ class Connection:
         "_output",
         "_output_bytes_max",
         "_registry",
+        "_repeats",
+        "_repeats_key",
         "_routes",
         "_session",
         "_slots",
@@ -102,6 +106,8 @@ class Connection:
         self._header_end = 8
         self._header_version = 0
         self._client_id: str | None = None
+        self._repeats_key = -1
+        self._repeats: Repeats
 
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
@@ -141,7 +147,11 @@ class Connection:
             route = self._routes[key]
             route.until_timed = left = route.until_timed - 1
             begun = 0.0 if left else route.begin_timed()
-            request = route.decode(frame[self._read_header(frame, route.request_header) :])
+            if route.only_records is None:
+                holder = None
+                request = route.decode(frame[self._read_header(frame, route.request_header) :])
+            else:
+                request, holder = self._decode_records(frame, key, route, route.only_records)
         except ProtocolError as error:
             self._refuse(frame, error)
             return
@@ -150,12 +160,30 @@ class Connection:
             response = route.call(request, context)
         except Exception as error:
             response = self._failed(error, route, request, context)
+        if holder is not None:
+            holder.records = b""  # the view of the frame ends here
         if response.__class__ is route.response or response.__class__ is KeptAnswer:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
             self._wait(response, len(frame), route, request, context)
         if begun:
             self._time(begun, route, response)
+
+    def _decode_records(
+        self, frame: memoryview, key: int, route: Route, only_records: Callable[[Any], Holder | None]
+    ) -> tuple[Any, Holder | None]:
+        """Decode a request that mostly repeats an earlier one with other records; and the struct that has them, if it is just one."""
+        if key != self._repeats_key:
+            self._repeats_key, self._repeats = key, Repeats(flexible=route.request_header == FLEXIBLE_HEADER)
+        repeated = self._repeats.find(frame)
+        if repeated is not None:
+            self._client_id = repeated.client_id
+            return repeated.message, repeated.holder
+        request = route.decode(frame[self._read_header(frame, route.request_header) :])
+        holder = only_records(request)
+        if holder is not None:
+            self._repeats.remember(frame, self._client_id, request, holder)
+        return request, holder
 
     def _time(self, begun: float, route: Route, response: Any) -> None:
         """Note how long this request took, from when it was whole until its answer was made; nothing of one that nobody waits for."""

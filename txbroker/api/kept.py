@@ -16,9 +16,10 @@ class KeptAnswer:
 
     __slots__ = ("_body", "_response")
 
-    def __init__(self, response: Response) -> None:
-        self._response: Response | None = response
-        self._body = b""
+    def __init__(self, response: Response | None, body: bytes = b"") -> None:
+        """Of a response, or of its `body` that is made already."""
+        self._response = response
+        self._body = body
 
     def body(self, encode: Callable[[Any], list[Any]]) -> bytes:
         """The answer as `encode`, the same one at each call, makes it."""

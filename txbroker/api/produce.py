@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import cast
+from typing import TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
 from txbroker.api.counts import Errors
+from txbroker.api.kept import KeptAnswer
 from txbroker.api.parking import park
+from txbroker.api.produce_answers import ProduceAnswers, success
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.values import RejectedRecords
+from txbroker.log.values import Appended, RejectedRecords
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.produce import (
@@ -32,6 +34,7 @@ from txbroker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from txbroker.wire.schema import Request
@@ -58,6 +61,9 @@ _NO_FAILURES = {
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
+# What came of one partition's records.
+Outcome: TypeAlias = "tuple[Partition, Appended] | BrokerError"
+
 
 class ProduceHandler:
     """Appends, and parks acks=all until the in-sync replicas have followed, acks=1 until what must be synced is synced."""
@@ -69,61 +75,91 @@ class ProduceHandler:
         self._image = image
         self._purgatory = purgatory
         self._now_ms = now_ms
+        self._answers = ProduceAnswers()
         self.errors: Errors = Counter()
 
-    def __call__(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred[ProduceResponse] | None:
+    def __call__(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> ProduceResponse | KeptAnswer | Deferred[ProduceResponse] | None:
         acks = request.acks
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
         if request.transactional_id is not None:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
-        version = context.api_version
         now_ms = self._now_ms()
+        all_in_sync = acks == ACKS_ALL
+        topics = request.topic_data
+        if acks and len(topics) == 1 and len(topics[0].partition_data) == 1:
+            (topic,), (data,) = topics, topics[0].partition_data
+            outcome = self._append(topic, data, all_in_sync, now_ms, context)
+            if not isinstance(outcome, BrokerError) and outcome[0].acknowledged(outcome[1].last_offset, all_in_sync=all_in_sync):
+                body = self._answers.body(context.api_version, topic, data.index, outcome[1])
+                if body is not None:
+                    return KeptAnswer(None, body)
+            return self._answer(request, [(topic, [(data, outcome)])], acks)
+        outcomes = [
+            (topic, [(data, self._append(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])
+            for topic in topics
+        ]
+        if acks:
+            return self._answer(request, outcomes, acks)
+        if any(isinstance(outcome, BrokerError) for _, partitions in outcomes for _, outcome in partitions):
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce request with acks=0 failed: the connection is closed to tell")
+        return None
+
+    def _append(
+        self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, now_ms: int, context: RequestContext
+    ) -> Outcome:
+        """Append to one partition: what came of it."""
+        version = context.api_version
+        name = topic.name
+        try:
+            if version >= TOPIC_ID_VERSION:
+                known = self._image.topic_by_id(topic.topic_id)
+                if known is None:
+                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+                name = known.name
+            if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
+            partition = self._replicas.get(name, data.index)
+            return partition, partition.append(_records(data, version), now_ms, all_in_sync=all_in_sync)
+        except BrokerError as error:
+            self._count_failure(name, data, error)
+            return error
+
+    def _answer(
+        self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int
+    ) -> ProduceResponse | Deferred[ProduceResponse]:
+        """The answer, which waits for those that may not be acknowledged yet."""
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
-        failed = False
         told = 0  # of the records that were refused
         topics = []
-        for topic in request.topic_data:
-            name = topic.name
+        for topic, partitions in outcomes:
             answers = []
-            for data in topic.partition_data:
-                try:
-                    if version >= TOPIC_ID_VERSION:
-                        known = self._image.topic_by_id(topic.topic_id)
-                        if known is None:
-                            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-                        name = known.name
-                    if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
-                        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
-                    partition = self._replicas.get(name, data.index)
-                    records = self._records(data, version)
-                    appended = partition.append(records, now_ms, all_in_sync=acks == ACKS_ALL)
-                    answer = PartitionProduceResponse(
-                        index=data.index,
-                        error_code=0,
-                        base_offset=appended.first_offset,
-                        log_append_time_ms=appended.append_time_ms,
-                        log_start_offset=appended.log_start_offset,
-                    )
-                    if acks and not partition.acknowledged(appended.last_offset, all_in_sync=acks == ACKS_ALL):
-                        waiting.append((partition, appended.last_offset, answer))
-                except BrokerError as error:
-                    failed = True
-                    self._count_failure(name, data, error)
-                    answer = _failure(data.index, error, RECORD_ERRORS_MAX - told)
+            for data, outcome in partitions:
+                if isinstance(outcome, BrokerError):
+                    answer = _failure(data.index, outcome, RECORD_ERRORS_MAX - told)
                     told += len(answer.record_errors)
+                else:
+                    partition, appended = outcome
+                    answer = success(data.index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
+                    if not partition.acknowledged(appended.last_offset, all_in_sync=acks == ACKS_ALL):
+                        waiting.append((partition, appended.last_offset, answer))
                 answers.append(answer)
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-        if acks == 0:
-            if failed:
-                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce request with acks=0 failed: the connection is closed to tell")
-            return None
         response = ProduceResponse(responses=topics)
         if not waiting:
             return response
         keys = [partition.topic_partition for partition, _, _ in waiting]
         errors = self.errors
         return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True)
+
+    @staticmethod
+    def only_records(request: ProduceRequest) -> PartitionProduceData | None:
+        """The data of the one partition, if it is one."""
+        if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+            return request.topic_data[0].partition_data[0]
+        return None
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
         """Every partition with the same error; None (the connection is closed) for acks=0."""
@@ -152,17 +188,18 @@ class ProduceHandler:
             ]
         )
 
-    def _records(self, data: PartitionProduceData, version: int) -> memoryview:
-        records = cast("memoryview | None", data.records)
-        if records is None or len(records) <= _CODEC_POSITION:
-            raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must hold a record batch for each of its partitions")
-        if version >= BATCH_VERSION and records[_MAGIC_POSITION] != 2:
-            raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
-        if version < ZSTD_VERSION and records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & 7 == _ZSTD:
-            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
-        if records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & _TRANSACTIONAL:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
-        return records
+
+def _records(data: PartitionProduceData, version: int) -> memoryview:
+    records = cast("memoryview | None", data.records)
+    if records is None or len(records) <= _CODEC_POSITION:
+        raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must hold a record batch for each of its partitions")
+    if version >= BATCH_VERSION and records[_MAGIC_POSITION] != 2:
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
+    if version < ZSTD_VERSION and records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & 7 == _ZSTD:
+        raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
+    if records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & _TRANSACTIONAL:
+        raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
+    return records
 
 
 def _failure(index: int, error: BrokerError, record_errors_max: int = 0) -> PartitionProduceResponse:

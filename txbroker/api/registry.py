@@ -6,6 +6,7 @@ A handler is an object with
     versions: VersionRange          optional: a range narrower than the schema's
     __call__(request, context)      -> Response | KeptAnswer | Deferred[Response | None] | None
     failed(request, context, error) -> Response | None         optional
+    only_records(request) -> the struct with `records`, or None     optional: requests that mostly differ in that alone (wire/repeats.py)
     errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
 
 `__call__` answers with a response (or a `kept.KeptAnswer` of one), with None (no answer is wanted, as for acks=0) or with a Deferred of
@@ -26,6 +27,7 @@ from txbroker.api.counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, Reque
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
+from txbroker.wire.repeats import Holder
 from txbroker.wire.schema import Request, VersionRange, response_class
 
 
@@ -56,6 +58,7 @@ class Route:
         "failed",
         "joins",
         "name",
+        "only_records",
         "request_header",
         "response",
         "response_header",
@@ -70,6 +73,7 @@ class Route:
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Any, RequestContext], Any] = handler.__call__
         self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
+        self.only_records: Callable[[Any], Holder | None] | None = getattr(handler, "only_records", None)
         self.decode: Callable[[memoryview], Any] = decoder(request, version, exact=False)
         self.response = response_class(request)
         self.encode: Callable[[Any], list[Any]] = _tallying(encoder(self.response, version), tally)

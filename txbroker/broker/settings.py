@@ -18,7 +18,7 @@ OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compres
 QUEUED_BYTES_MAX = 512 << 20  # where queued.max.request.bytes is not set
 
 _CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append"}
-_SAME = [field.name for field in dataclasses.fields(LogConfig) if field.name not in _CONVERTED]
+_SAME = [field.name for field in dataclasses.fields(LogConfig) if field.init and field.name not in _CONVERTED]
 
 
 def log_config(settings: TopicSettings) -> LogConfig:
@@ -54,8 +54,8 @@ def limits(config: BrokerConfig) -> Limits:
         connections_per_ip_max=config.int("max.connections.per.ip"),
         connections_per_ip_overrides=connections_per_ip_overrides(config),
         idle_ms_max=config.int("connections.max.idle.ms"),
-        send_buffer_bytes=_socket_buffer(config, "socket.send.buffer.bytes"),
-        receive_buffer_bytes=_socket_buffer(config, "socket.receive.buffer.bytes"),
+        send_buffer_bytes=config.int("socket.send.buffer.bytes"),
+        receive_buffer_bytes=_receive_buffer(config),
     )
 
 
@@ -67,6 +67,8 @@ def _queued_bytes(config: BrokerConfig) -> int:
     return config.int("queued.max.request.bytes") if config.int("queued.max.request.bytes") > 0 else -1
 
 
-def _socket_buffer(config: BrokerConfig, name: str) -> int:
+def _receive_buffer(config: BrokerConfig) -> int:
     # The system's own choice takes a large produce for less than half the CPU that Kafka's default costs: only what somebody set counts.
+    # With the send buffer it is the other way round: what waits in a small one is still in the processor's cache when the peer takes it.
+    name = "socket.receive.buffer.bytes"
     return config.int(name) if name in config.static.values else -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from txbroker.wire.compression import Codec
 
@@ -44,13 +44,12 @@ class LogConfig:
     max_compaction_lag_ms: int = FOREVER_MS
     min_cleanable_dirty_ratio: float = 0.5
 
-    @property
-    def compact(self) -> bool:
-        return "compact" in self.cleanup_policy
+    compact: bool = field(init=False)
+    delete: bool = field(init=False)
 
-    @property
-    def delete(self) -> bool:
-        return "delete" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
 
     @property
     def compression_level(self) -> int | None:

@@ -33,12 +33,12 @@ class Limits:
     idle_ms_max: int = 600_000
     """connections.max.idle.ms."""
 
-    send_buffer_bytes: int = -1
-    """socket.send.buffer.bytes; -1 leaves it to the system. Kafka's default is 102400, but the system's own choice is kinder to
-    throughput: a large produce then costs less than half the CPU."""
+    send_buffer_bytes: int = 102_400
+    """socket.send.buffer.bytes; -1 leaves it to the system, whose own choice costs half as much CPU again for large fetches."""
 
     receive_buffer_bytes: int = -1
-    """socket.receive.buffer.bytes; as above."""
+    """socket.receive.buffer.bytes; -1 leaves it to the system. Kafka's default is 102400, but the system's own choice is kinder to
+    throughput: a large produce then costs less than half the CPU."""
 
     output_bytes_max: int = 1 * MIB
     """Replies of one connection that its peer has not taken; above it the connection is not read. Kafka allows one request at a time."""

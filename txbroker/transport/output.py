@@ -81,9 +81,14 @@ class Stretch:
 
         return read
 
+    @property
+    def slice_left(self) -> int:
+        """The bytes that are known to be warm."""
+        return min(self.end, self.warm_until) - self.position
+
     def send(self, fd: int) -> int:
         """Send what the socket takes of the next slice; raises BlockingIOError when it takes nothing."""
-        count = os.sendfile(fd, self.region.file.fileno(), self.position, min(self.end, self.warm_until) - self.position)
+        count = os.sendfile(fd, self.region.file.fileno(), self.position, self.slice_left)
         if count == 0:
             raise RegionGone(f"a file ends before position {self.end}, at {self.position} or earlier, and a reply cannot be finished")
         self.position += count
@@ -137,9 +142,13 @@ class SendQueue:
                     if head.is_cold():
                         self.cold = True
                         return False
-                    self.size -= head.send(skt.fileno())
+                    wanted = head.slice_left
+                    count = head.send(skt.fileno())
+                    self.size -= count
                     if head.position == head.end:
                         chunks.popleft()
+                    elif count < wanted:
+                        return False  # the socket is full: to ask again would only tell the same
                 else:
                     count = skt.send(head, socket.MSG_MORE if len(chunks) > 1 else 0)
                     self.size -= count

@@ -27,10 +27,13 @@ _SIZE_CORRELATION_NO_TAGS = struct.Struct(">iiB")
 HEADER_TAGS_MAX = 64
 
 
+FLEXIBLE_HEADER = 2  # the request header of flexible versions, which ends with tags
+
+
 def request_header_version(request: type[Request], version: int) -> int:
     """0, 1 or 2: which header precedes this request."""
     if version in request.flexible:
-        return 2
+        return FLEXIBLE_HEADER
     return 0 if request.api_key == CONTROLLED_SHUTDOWN_KEY and version == 0 else 1
 
 

@@ -1,0 +1,100 @@
+"""Requests recognised by comparison: whatever is sent in whatever order, the message is the one that decoding gives."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.headers import read_client_id, request_header_version, request_prefix
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.repeats import BYTES_MAX, REPEATS_MAX, Repeats
+
+VERSIONS = st.sampled_from([3, 7, 8, 9, 12, 13])
+IDS = [bytes([n]) * 16 for n in range(2)]
+
+
+def request(topic: int, index: int, records: bytes | None, acks: int = 1, timeout_ms: int = 1000) -> ProduceRequest:
+    data = PartitionProduceData(index=index, records=records)
+    topics = [TopicProduceData(name=f"t{topic}", topic_id=IDS[topic], partition_data=[data])]
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+
+
+def frame(message: ProduceRequest, version: int, client_id: str | None = "c", correlation_id: int = 1) -> bytearray:
+    body = encode_bytes(message, version)
+    return bytearray((request_prefix(ProduceRequest, version, correlation_id, client_id, len(body)) + body)[4:])
+
+
+def straight(data: bytearray, version: int) -> tuple[str | None, ProduceRequest]:
+    client_id, at = read_client_id(memoryview(data), request_header_version(ProduceRequest, version))
+    return client_id, decode(ProduceRequest, version, memoryview(data)[at:])
+
+
+class Wire:
+    """One connection's frames, each decoded both ways."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.repeats = Repeats(flexible=version >= 9)
+
+    def take(self, data: bytearray) -> bool:
+        """Whether the frame was a repeated one."""
+        client_id, expected = straight(data, self.version)
+        found = self.repeats.find(memoryview(data))
+        if found is None:
+            self.repeats.remember(memoryview(data), client_id, expected, expected.topic_data[0].partition_data[0])
+            return False
+        assert found.client_id == client_id
+        assert found.message == expected
+        return True
+
+
+RECORDS = st.one_of(st.binary(max_size=5), st.integers(100, 20_000).map(bytes))
+REQUESTS = st.builds(request, st.integers(0, 1), st.integers(0, 2), RECORDS, st.sampled_from([1, -1]), st.sampled_from([1000, 2000]))
+
+
+@settings(max_examples=200)
+@given(VERSIONS, st.lists(st.tuples(REQUESTS, st.sampled_from(["c", "d", "long", None]), st.integers(0, 9)), max_size=12))
+def test_messages_are_those_that_decoding_gives(version: int, sent: list[tuple[ProduceRequest, str | None, int]]) -> None:
+    wire = Wire(version)
+    for message, client_id, correlation_id in sent:
+        wire.take(frame(message, version, client_id, correlation_id))
+
+
+@settings(max_examples=200)
+@given(VERSIONS, st.integers(0, 400), st.integers(0, 255), st.integers(0, 3))
+def test_a_spoilt_frame_is_no_other_message(version: int, at: int, value: int, cut: int) -> None:
+    """What is taken for a repeated request is one, whatever a byte was changed to and however much is missing."""
+    wire = Wire(version)
+    good = frame(request(0, 1, bytes(150)), version)
+    assert not wire.take(good)
+    bad = bytearray(good)
+    bad[8 + at % (len(bad) - 8)] = value
+    if cut:
+        del bad[-cut:]
+    found = wire.repeats.find(memoryview(bad))
+    if found is not None:
+        assert (found.client_id, found.message) == straight(bad, version)
+
+
+def test_the_second_of_the_same_kind_is_recognised() -> None:
+    for version in (3, 9, 13):
+        wire = Wire(version)
+        assert [wire.take(frame(request(0, n % 2, bytes(100 + n)), version)) for n in range(6)] == [False] * 2 + [True] * 4
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    wire = Wire(13)
+    for index in range(REPEATS_MAX + 10):
+        assert not wire.take(frame(request(0, index, b"records"), 13))
+    assert wire.take(frame(request(0, 0, b"other"), 13))
+    assert not wire.take(frame(request(0, REPEATS_MAX + 5, b"other"), 13)), "there was no room for it"
+    long = Wire(7)
+    for _ in range(2):
+        assert not long.take(frame(request(0, 0, b"records"), 7, client_id="x" * BYTES_MAX))
+
+
+def test_no_records_at_all_are_left_to_the_decoder() -> None:
+    wire = Wire(13)
+    for _ in range(2):
+        assert not wire.take(frame(request(0, 0, None), 13))
