@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ PROCESS_FIXTURES = frozenset({"broker", "start_broker", "server_directory", "spa
 
 _names = itertools.count(1)
 _servers = pytest.StashKey[list[tuple[Server, int]]]()  # the brokers of a test, and how much each had logged when it began
+
+# A run in the background may have been told to ignore Ctrl-C, and so would every process that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.api.context import RequestContext, Session
-from txbroker.api.kept import KeptAnswer
+from txbroker.api.kept import KeptAnswer, MadeAnswer
 from txbroker.api.registry import Registry, Route, UnsupportedVersion
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport.interfaces import FrameTransport
@@ -162,7 +162,9 @@ class Connection:
             response = self._failed(error, route, request, context)
         if holder is not None:
             holder.records = b""  # the view of the frame ends here
-        if response.__class__ is route.response or response.__class__ is KeptAnswer:
+        if response.__class__ is MadeAnswer:
+            self._put(*_framed(response.parts, route, context))
+        elif response.__class__ is route.response or response.__class__ is KeptAnswer:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
             self._wait(response, len(frame), route, request, context)
@@ -333,6 +335,8 @@ class Connection:
 
 
 def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[Any], int]:
+    if response.__class__ is MadeAnswer:
+        return _framed(response.parts, route, context)
     if response.__class__ is KeptAnswer:
         body = response.body(route.encode)
         reply = response_prefix(route.response_header, len(body), context.correlation_id) + body
@@ -347,7 +351,12 @@ def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[A
         else:
             reply = response_prefix(route.response_header, len(body), context.correlation_id) + body
             return [reply], len(reply)
+    return _framed(parts, route, context)
+
+
+def _framed(parts: list[Any], route: Route, context: RequestContext) -> tuple[list[Any], int]:
+    """The parts of a body with the frame's size and the header before them, and their size."""
     size = size_of(parts)
     prefix = response_prefix(route.response_header, size, context.correlation_id)
-    parts.insert(0, prefix)
+    parts[0] = prefix + parts[0]
     return parts, size + len(prefix)

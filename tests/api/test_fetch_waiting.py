@@ -10,10 +10,13 @@ from twisted.internet.task import Clock
 from txbroker.api.context import RequestContext, Session
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.api.kept import MadeAnswer
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.wire.codec import decode
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 VERSION = 11
@@ -50,8 +53,14 @@ class Waiting:
         session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
         answer: Any = self.handler(request, RequestContext(1, VERSION, 1, None, session))
         self.answer: FetchResponse | None = None
-        answer.addCallback(lambda response: setattr(self, "answer", response))
+        answer.addCallback(self._answered)
         self.handler.reads.clear()
+
+    def _answered(self, response: FetchResponse | MadeAnswer) -> None:
+        if isinstance(response, MadeAnswer):
+            parts = [part.read() if isinstance(part, Region) else part for part in response.parts]
+            response = decode(FetchResponse, VERSION, b"".join(parts))
+        self.answer = response
 
     def moved(self, partition: int, size: int = 0) -> list[int]:
         """Give a partition so many bytes; what was read for it."""

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
 from txbroker.api.context import RequestContext, Session
-from txbroker.api.kept import KeptAnswer
+from txbroker.api.kept import MadeAnswer
 from txbroker.api.produce import ProduceHandler
 from txbroker.broker.joints import Joints
 from txbroker.broker.offsets_store import PartitionOffsetsStore
@@ -24,7 +24,7 @@ from txbroker.log.directories import LogDirectories, one_by_one
 from txbroker.log.disk import File, OsFile
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
-from txbroker.wire.codec import decode, encoder
+from txbroker.wire.codec import decode
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -136,8 +136,8 @@ class Scene:
         answers: list[ProduceResponse] = []
         if isinstance(answer, Deferred):
             answer.addCallback(answers.append)
-        elif isinstance(answer, KeptAnswer):
-            answers.append(decode(ProduceResponse, CONTEXT.api_version, answer.body(encoder(ProduceResponse, CONTEXT.api_version))))
+        elif isinstance(answer, MadeAnswer):
+            answers.append(decode(ProduceResponse, CONTEXT.api_version, b"".join(answer.parts)))
         elif answer is not None:
             answers.append(answer)
         return answers

@@ -17,7 +17,9 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
 from txbroker.api.counts import Errors
+from txbroker.api.fetch_answers import FetchAnswers
 from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSessions, named_by_id
+from txbroker.api.kept import MadeAnswer
 from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
@@ -81,9 +83,10 @@ class FetchHandler:
         self._purgatory = purgatory
         self._now_ms = now_ms
         self._fetch_max_bytes = fetch_max_bytes
+        self.answers = FetchAnswers()
         self.errors: Errors = Counter()
 
-    def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred[FetchResponse]:
+    def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | MadeAnswer | Deferred[FetchResponse | MadeAnswer]:
         replica = request.replica_id if request.replica_id != CONSUMER else request.replica_state.replica_id
         uses_ids = context.api_version >= TOPIC_ID_VERSION
         try:
@@ -276,7 +279,7 @@ class Reader:
             self.read()
         self.ready = enough
 
-    def response(self) -> FetchResponse:
+    def response(self) -> FetchResponse | MadeAnswer:
         """The answer: everything, or only what changed since the session's last one."""
         plan = self._plan
         results = self._results
@@ -289,6 +292,13 @@ class Reader:
             for item, data in results:
                 if not _down_convert(data, 0 if self._version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset):
                     self._handler.errors[data.error_code] += 1
+        if len(results) == 1:
+            item, data = results[0]
+            parts = self._handler.answers.parts(self._version, plan.session_id, item, data)
+            if parts is not None:
+                if item.counts is not None:
+                    item.counts.bytes_out += _size(data)
+                return MadeAnswer(parts)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for item, data in results:
             key = (item.topic, item.topic_id)
@@ -307,7 +317,7 @@ class _Waiting:
 
     __slots__ = ("_done", "_purgatory", "_reader")
 
-    def __init__(self, reader: Reader, purgatory: Purgatory, done: Deferred[FetchResponse]) -> None:
+    def __init__(self, reader: Reader, purgatory: Purgatory, done: Deferred[FetchResponse | MadeAnswer]) -> None:
         self._reader = reader
         self._purgatory = purgatory
         self._done = done

@@ -158,7 +158,7 @@ class FetchSessions:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._remove(request.session_id)
             # A partition that is named again is served once, as in a session.
-            items = {(t.topic, t.topic_id, p.partition): FetchItem(t.topic, t.topic_id, p) for t in request.topics for p in t.partitions}
+            items = _items(request)
             session = None
             if epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items)) and self._make_room(privileged, now_ms):
                 session = FetchSession(self._new_id(), privileged, uses_ids, now_ms)
@@ -217,6 +217,14 @@ class FetchSessions:
             session_id = self._random_id()
             if session_id != NO_SESSION and session_id not in self._sessions:
                 return session_id
+
+
+def _items(request: FetchRequest) -> dict[_Key, FetchItem]:
+    items: dict[_Key, FetchItem] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            items[topic.topic, topic.topic_id, wanted.partition] = FetchItem(topic.topic, topic.topic_id, wanted)
+    return items
 
 
 def named_by_id(item: FetchItem) -> bool:

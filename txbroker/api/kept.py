@@ -16,10 +16,9 @@ class KeptAnswer:
 
     __slots__ = ("_body", "_response")
 
-    def __init__(self, response: Response | None, body: bytes = b"") -> None:
-        """Of a response, or of its `body` that is made already."""
-        self._response = response
-        self._body = body
+    def __init__(self, response: Response) -> None:
+        self._response: Response | None = response
+        self._body = b""
 
     def body(self, encode: Callable[[Any], list[Any]]) -> bytes:
         """The answer as `encode`, the same one at each call, makes it."""
@@ -27,6 +26,15 @@ class KeptAnswer:
             self._body = b"".join(encode(self._response))
             self._response = None
         return self._body
+
+
+class MadeAnswer:
+    """A handler's answer whose body is encoded already, in the version that was asked; file regions may be among the parts."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
 
 
 class KeptAnswers:

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
 from txbroker.api.counts import Errors
-from txbroker.api.kept import KeptAnswer
+from txbroker.api.kept import MadeAnswer
 from txbroker.api.parking import park
 from txbroker.api.produce_answers import ProduceAnswers, success
 from txbroker.cluster.image import ClusterImage
@@ -80,7 +80,7 @@ class ProduceHandler:
 
     def __call__(
         self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResponse | KeptAnswer | Deferred[ProduceResponse] | None:
+    ) -> ProduceResponse | MadeAnswer | Deferred[ProduceResponse] | None:
         acks = request.acks
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
@@ -95,7 +95,7 @@ class ProduceHandler:
             if not isinstance(outcome, BrokerError) and outcome[0].acknowledged(outcome[1].last_offset, all_in_sync=all_in_sync):
                 body = self._answers.body(context.api_version, topic, data.index, outcome[1])
                 if body is not None:
-                    return KeptAnswer(None, body)
+                    return MadeAnswer([body])
             return self._answer(request, [(topic, [(data, outcome)])], acks)
         outcomes = [
             (topic, [(data, self._append(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])

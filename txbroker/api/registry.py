@@ -4,16 +4,16 @@ A handler is an object with
 
     request: type[Request]          the request class that it answers, and with it the API key
     versions: VersionRange          optional: a range narrower than the schema's
-    __call__(request, context)      -> Response | KeptAnswer | Deferred[Response | None] | None
+    __call__(request, context)      -> Response | KeptAnswer | MadeAnswer | Deferred[… | None] | None
     failed(request, context, error) -> Response | None         optional
     only_records(request) -> the struct with `records`, or None     optional: requests that mostly differ in that alone (wire/repeats.py)
     errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
 
-`__call__` answers with a response (or a `kept.KeptAnswer` of one), with None (no answer is wanted, as for acks=0) or with a Deferred of
-a response or None. Record views in the request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with,
-is the failure of the whole request; any other exception counts as one with UNKNOWN_SERVER_ERROR. Then `failed` makes the response that
-carries `error.code`; where it is missing, raises or gives None, the connection is closed, which is also how Kafka tells a producer with
-acks=0.
+`__call__` answers with a response (or a `kept.KeptAnswer` or `kept.MadeAnswer` of one), with None (no answer is wanted, as for acks=0) or
+with a Deferred of a response (or a MadeAnswer) or None. Record views in the request are valid until it returns. A BrokerError that it
+raises, or that its Deferred fails with, is the failure of the whole request; any other exception counts as one with UNKNOWN_SERVER_ERROR.
+Then `failed` makes the response that carries `error.code`; where it is missing, raises or gives None, the connection is closed, which is
+also how Kafka tells a producer with acks=0.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from txbroker.api.context import Session
 from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
+from txbroker.transport.poller import Poller
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.receive import ReceiveBuffers
 
@@ -68,6 +69,7 @@ class Hub:
         self.reactor = reactor
         self.limits = limits
         self.run_in_worker = run_in_worker
+        self.poller = Poller(reactor)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         descriptors = Descriptors(limits.descriptors_max)
         self.quotas = ConnectionQuotas(
@@ -92,7 +94,8 @@ class Hub:
         return Counter(member.session.listener for member in self._members)
 
     def start(self) -> None:
-        """Start the timer."""
+        """Start the timer, and look at sockets."""
+        self.poller.start()
         self._timer = self.reactor.callLater(self._sweep_s, self._sweep)
 
     def stop(self) -> Deferred[None]:
@@ -101,12 +104,18 @@ class Hub:
             self._timer.cancel()
             self._timer = None
         if not self._members:
+            self.poller.stop()
             return succeed(None)
         for member in tuple(self._members):
             member.loseConnection()
         cut = self.reactor.callLater(STOP_GRACE_S, self._abort_all)
         self._emptied = Deferred()
-        return self._emptied.addCallback(lambda _: cut.cancel() if cut.active() else None)
+        return self._emptied.addCallback(lambda _: self._empty(cut))
+
+    def _empty(self, cut: Any) -> None:
+        if cut.active():
+            cut.cancel()
+        self.poller.stop()
 
     def _abort_all(self) -> None:
         self.closed_for["stopping"] += len(self._members)

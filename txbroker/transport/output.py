@@ -178,7 +178,7 @@ def join_small(parts: Iterable[Buffer | Region]) -> bytes | None:
     """All parts as bytes; None where a region is large, or not in the page cache."""
     run: list[Buffer] = []
     for part in parts:
-        if isinstance(part, _BUFFERS):
+        if part.__class__ is bytes or isinstance(part, _BUFFERS):
             run.append(part)
             continue
         data = _read_small(part) if len(part) < REGION_READ_MAX else None

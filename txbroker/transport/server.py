@@ -61,6 +61,20 @@ class ServerTransport(tcp.Server):
         hub.quotas.add(self.session.peer_host)
         hub.opened(self)
 
+    # Twisted would ask its reactor; the hub's poller is faster.
+
+    def startReading(self) -> None:
+        self._hub.poller.want(self, read=True)
+
+    def stopReading(self) -> None:
+        self._hub.poller.want(self, read=False)
+
+    def startWriting(self) -> None:
+        self._hub.poller.want(self, write=True)
+
+    def stopWriting(self) -> None:
+        self._hub.poller.want(self, write=False)
+
     def doRead(self) -> Exception | None:  # type: ignore[override]
         hub = self._hub
         hub.busy = self._dirty = True
