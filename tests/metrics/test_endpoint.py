@@ -1,0 +1,201 @@
+"""The port itself: who is answered what, when the broker is ready, and what peers may not do to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.metrics.scraping import ON, OPENMETRICS, Scrape, address, get
+from tests.support.broker import BrokerProcess
+from tests.support.cache import CHECKOUT
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import create_topic
+from tests.support.raw_log import batch, produce
+from tests.support.records import numbered
+from tests.support.server import HOST, Server, ServerFailed, free_port
+from tests.support.waiting import until
+from txbroker.metrics.http import CONNECTIONS_MAX
+
+
+def test_who_is_answered_what(start_broker: Callable[..., Server]) -> None:
+    server = start_broker(ON)
+    assert get(server).content_type.startswith("text/plain; version=")
+    assert get(server, accept=OPENMETRICS).content_type.startswith("application/openmetrics-text; version=")
+    assert get(server, accept=OPENMETRICS).body.endswith(b"\n# EOF\n")
+    assert get(server, "/metrics?name=whatever").status == 200
+    for path in ("/healthz", "/readyz"):
+        assert get(server, path)[::2] == (200, b"ok\n")
+    head = get(server, "/metrics", method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert get(server, "/favicon.ico")[::2] == (404, b"this port serves /healthz, /metrics, /readyz\n")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert get(server, method=method).status == 405
+    assert address(server)[0] == HOST, "other machines are let in only where that is configured"
+
+
+def speak(server: Server, data: bytes) -> bytes:
+    """Send these bytes, and take what comes until the end."""
+    with socket.create_connection(address(server), 30) as peer:
+        try:
+            peer.sendall(data)
+            parts = []
+            while part := peer.recv(65536):
+                parts.append(part)
+        except ConnectionError:
+            pass
+        return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", b"413"),
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 10_000 + b"\r\n", b"400"),
+        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n", b"400"),
+    ],
+    ids=["large body", "chunks", "many headers", "long line", "no HTTP"],
+)
+def test_what_is_no_request_for_metrics(start_broker: Callable[..., Server], data: bytes, status: bytes) -> None:
+    server = start_broker(ON)
+    answer = speak(server, data)
+    assert answer.startswith(b"HTTP/1.1 " + status) or answer == b""
+    assert get(server, "/readyz").status == 200
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(start_broker: Callable[..., Server]) -> None:
+    server = start_broker(ON)
+    create_topic(server, "t")
+    idle = [socket.create_connection(address(server)) for _ in range(3 * CONNECTIONS_MAX)]
+    try:
+        for peer in idle[-10:]:
+            peer.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+        with RawConnection(server.address) as connection:
+            assert produce(connection, "t", batch(numbered(3))).error_code == 0
+        scrape = Scrape(server)
+        assert scrape("kafka_server_brokertopicmetrics_messagesin_total", topic="t") == 3
+        assert scrape("process_open_fds") < 2 * CONNECTIONS_MAX + 40
+    finally:
+        for peer in idle:
+            peer.close()
+
+
+def test_readers_that_take_nothing_keep_nobody_out(start_broker: Callable[..., Server]) -> None:
+    server = start_broker(ON)
+    create_topic(server, "t", 200)
+    slow = []
+    for _ in range(2 * CONNECTIONS_MAX):
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(address(server))
+        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.append(peer)
+    assert Scrape(server)("kafka_topic_partitions", topic="t") == 200
+    for peer in slow:
+        peer.close()
+
+
+def test_a_port_that_is_taken_stops_the_start(start_broker: Callable[..., Server]) -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = rf"the metrics port cannot be opened on {HOST}:{port}: Address already in use; stop what uses the port"
+        with pytest.raises(pytest.fail.Exception, match=said):
+            start_broker({"txbroker.metrics.port": str(port)})
+
+
+def test_many_partitions_are_told_up_to_the_limit(start_broker: Callable[..., Server]) -> None:
+    server = start_broker(ON | {"txbroker.metrics.labels.max": "5"})
+    create_topic(server, "t", 8)
+    scrape = Scrape(server)
+    assert len(scrape.samples["kafka_log_log_size"]) == 5
+    assert scrape("txbroker_metrics_left_out", kind="partition") == 3
+    assert scrape("kafka_server_replicamanager_partitioncount") == 8
+    assert scrape("txbroker_metrics_left_out", kind="topic") == 0
+
+
+@contextmanager
+def started_beside(server: Server) -> Iterator[None]:
+    """Start the process without waiting for it here; it is ready at the end."""
+    failures: list[ServerFailed] = []
+
+    def start() -> None:
+        try:
+            server.start()
+        except ServerFailed as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    assert not failures, failures
+
+
+def asked(port: int, path: str) -> tuple[int, bytes] | None:
+    """Status and body of an answer; None while nobody listens."""
+    try:
+        with socket.create_connection((HOST, port), 30) as peer:
+            peer.sendall(b"GET %s HTTP/1.0\r\n\r\n" % path.encode())
+            with peer.makefile("rb") as answer:
+                head, _, body = answer.read().partition(b"\r\n\r\n")
+    except ConnectionError:
+        return None
+    return int(head.split()[1]), body
+
+
+def test_it_answers_while_logs_are_loaded_and_while_the_broker_stops(server_directory: Path) -> None:
+    port = free_port()
+    server = BrokerProcess(server_directory / "readiness", {"txbroker.metrics.port": str(port), "num.recovery.threads.per.data.dir": "3"})
+    server.start()
+    try:
+        create_topic(server, "t", 3)
+        assert server.stop() == 0
+        # A pipe in place of a file that each log reads: whoever opens it waits until somebody writes.
+        place = server.partition_directory("t", 1) / "partition.metadata"
+        content = place.read_bytes()
+        place.unlink()
+        os.mkfifo(place)
+        with started_beside(server):
+            until(lambda: asked(port, "/readyz") == (503, b"loading logs 2 of 3\n"), "two of three logs are loaded")
+            assert asked(port, "/healthz") == (200, b"ok\n")
+            told = asked(port, "/metrics")
+            assert told is not None and b"\nkafka_server_kafkaserver_brokerstate 2.0\n" in told[1]
+            place.write_bytes(content)
+        assert asked(port, "/readyz") == (200, b"ok\n")
+        place.unlink()
+        # And one where the checkpoints of the end are written.
+        os.mkfifo(server.data / "recovery-point-offset-checkpoint.tmp")
+        ending = threading.Thread(target=server.stop)
+        ending.start()
+        until(lambda: asked(port, "/readyz") == (503, b"stopping\n"), "it is stopping")
+        assert asked(port, "/healthz") == (200, b"ok\n")
+        with open(server.data / "recovery-point-offset-checkpoint.tmp", "rb") as pipe:
+            pipe.read()
+        ending.join()
+    finally:
+        server.close()
+
+
+def test_nothing_of_it_is_imported_without_a_port() -> None:
+    program = (
+        "import sys\n"
+        "from tests.fuzz.inprocess import InProcessBroker\n"
+        "import txbroker.tap, txbroker.cli.run\n"
+        "InProcessBroker().close()\n"
+        "print([name for name in sys.modules if name.split('.')[0] == 'prometheus_client' or name.startswith('twisted.web')])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    assert subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout == "[]\n"
