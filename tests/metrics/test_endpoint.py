@@ -54,22 +54,22 @@ def speak(server: Server, data: bytes) -> bytes:
         return b"".join(parts)
 
 
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", b"413"),
-        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 10_000 + b"\r\n", b"400"),
-        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"400"),
-        (b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n", b"400"),
-    ],
-    ids=["large body", "chunks", "many headers", "long line", "no HTTP"],
-)
-def test_what_is_no_request_for_metrics(start_broker: Callable[..., Server], data: bytes, status: bytes) -> None:
+NO_REQUESTS = {
+    "a large body": (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", b"413"),
+    "chunks": (b"POST /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
+    "many headers": (b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 10_000 + b"\r\n", b"400"),
+    "a long line": (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"400"),
+    "no HTTP": (b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n", b"400"),
+}
+
+
+def test_what_is_no_request_for_metrics(start_broker: Callable[..., Server]) -> None:
     server = start_broker(ON)
-    answer = speak(server, data)
-    assert answer.startswith(b"HTTP/1.1 " + status) or answer == b""
-    assert get(server, "/readyz").status == 200
+    for what, (data, status) in NO_REQUESTS.items():
+        answer = speak(server, data)
+        # What is still on its way when the broker closes makes its system throw the answer away.
+        assert answer.startswith(b"HTTP/1.1 " + status) or (answer == b"" and len(data) > 10_000), what
+        assert get(server, "/readyz").status == 200
 
 
 def test_connections_that_ask_nothing_keep_nobody_out(start_broker: Callable[..., Server]) -> None:
@@ -172,7 +172,7 @@ def test_it_answers_while_logs_are_loaded_and_while_the_broker_stops(server_dire
             until(lambda: asked(port, "/readyz") == (503, b"loading logs 2 of 3\n"), "two of three logs are loaded")
             assert asked(port, "/healthz") == (200, b"ok\n")
             told = asked(port, "/metrics")
-            assert told is not None and b"\nkafka_server_kafkaserver_brokerstate 2.0\n" in told[1]
+            assert told is not None and b"\nkafka_server_kafkaserver_brokerstate 2\n" in told[1]
             place.write_bytes(content)
         assert asked(port, "/readyz") == (200, b"ok\n")
         place.unlink()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 
 from txbroker.groups.states import GroupState
-from txbroker.metrics.families import Piece, Sample, gauge, gauges
+from txbroker.metrics.families import Piece, Sample, gathered, gauge, gauges, labels
 from txbroker.metrics.watched import Watched
 
 
@@ -25,33 +26,42 @@ def states(watched: Watched) -> Iterator[Piece]:
 def consumers(watched: Watched, labels_max: int) -> Iterator[Piece]:
     """Committed offsets and lag of each group, in partitions that are here, up to the high watermark."""
     held = sorted(watched.coordinator.held(), key=lambda one: one.group.group_id)
-    members = [({"consumergroup": one.group.group_id}, len(one.group.roster)) for one in islice(held, labels_max)]
+    members = [(labels(consumergroup=one.group.group_id), len(one.group.roster)) for one in islice(held, labels_max)]
     yield from gauges("kafka_consumergroup_members", "Members of a group", members)
-    committed = (
-        ({"consumergroup": one.group.group_id, "topic": topic, "partition": str(index)}, offset.offset, watched.replicas.find(topic, index))
-        for one in held
-        for (topic, index), offset in sorted(one.offsets)
-    )
-    rows = list(islice(committed, labels_max))
-    offsets: list[Sample] = [(labels, offset) for labels, offset, _ in rows]
-    yield from gauges("kafka_consumergroup_current_offset", "The offset that a group has committed", offsets)
-    lags: list[Sample] = [
-        (labels, max(partition.high_watermark - offset, 0)) for labels, offset, partition in rows if partition is not None and offset >= 0
-    ]
-    yield from gauges("kafka_consumergroup_lag", "Records between what a group has committed and the high watermark", lags)
-    for name, documentation, samples in (
-        ("kafka_consumergroup_current_offset_sum", "The offsets that a group has committed in a topic, together", offsets),
-        ("kafka_consumergroup_lag_sum", "What a group lags behind in a topic, all partitions together", lags),
+    every = (_Committed(one.group.group_id, *place, offset.offset) for one in held for place, offset in sorted(one.offsets))
+    offsets: list[tuple[_Committed, int]] = []
+    yield from gathered(((committed, committed.offset) for committed in islice(every, labels_max)), offsets)
+    lags = [(committed, lag) for committed, _ in offsets if (lag := _lag(watched, committed)) is not None]
+    for name, documentation, values in (
+        ("current_offset", "The offset that a group has committed", offsets),
+        ("lag", "Records between what a group has committed and the high watermark", lags),
     ):
-        sums: Counter[tuple[str, str]] = Counter()
-        for labels, value in samples:
-            sums[labels["consumergroup"], labels["topic"]] += int(value)
-        told: list[Sample] = [({"consumergroup": group, "topic": topic}, total) for (group, topic), total in sums.items()]
-        yield from gauges(name, documentation, told)
+        yield from gauges(f"kafka_consumergroup_{name}", documentation, ((committed.labels, value) for committed, value in values))
+        sums: Counter[str] = Counter()
+        for committed, value in values:
+            sums[labels(consumergroup=committed.group, topic=committed.topic)] += value
+        yield from gauges(f"kafka_consumergroup_{name}_sum", f"{documentation}, all partitions of a topic together", sums.items())
+
+
+class _Committed(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def labels(self) -> str:
+        return labels(consumergroup=self.group, topic=self.topic, partition=str(self.partition))
+
+
+def _lag(watched: Watched, committed: _Committed) -> int | None:
+    """Of a partition that is here."""
+    partition = watched.replicas.find(committed.topic, committed.partition)
+    return None if partition is None or committed.offset < 0 else max(partition.high_watermark - committed.offset, 0)
 
 
 def left_out(watched: Watched, labels_max: int) -> list[Sample]:
     """How many groups and committed offsets are too many to be told each on its own."""
     held = list(watched.coordinator.held())
     counts = {"group": len(held), "committed_offset": sum(len(one.offsets) for one in held)}
-    return [({"kind": kind}, max(count - labels_max, 0)) for kind, count in counts.items()]
+    return [(labels(kind=kind), max(count - labels_max, 0)) for kind, count in counts.items()]

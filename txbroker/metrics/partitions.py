@@ -7,10 +7,8 @@ from itertools import islice
 
 from txbroker.cluster.image import PartitionImage
 from txbroker.cluster.partition import Partition
-from txbroker.metrics.families import Piece, Sample, counter, gauge, gauges
+from txbroker.metrics.families import Piece, Sample, counter, gathered, gauge, gauges, labels
 from txbroker.metrics.watched import Watched
-
-Labels = dict[str, str]
 
 
 def replicas(watched: Watched) -> Iterator[Piece]:
@@ -73,7 +71,7 @@ def directories(watched: Watched) -> Iterator[Piece]:
     states = dict.fromkeys(watched.directories.online(), 0) | dict.fromkeys(watched.directories.offline(), 1)
     prefix = "kafka_log_logmanager"
     yield from gauge(f"{prefix}_offlinelogdirectorycount", "Log directories that failed", sum(states.values()))
-    offline: list[Sample] = [({"logDirectory": path}, state) for path, state in states.items()]
+    offline: list[Sample] = [(labels(logDirectory=path), state) for path, state in states.items()]
     yield from gauges(f"{prefix}_logdirectoryoffline", "Whether a log directory failed", offline)
 
 
@@ -105,13 +103,13 @@ _OF_IMAGE: tuple[tuple[str, str, Callable[[PartitionImage], float]], ...] = (
 
 def logs(watched: Watched, labels_max: int) -> Iterator[Piece]:
     """kafka.log:type=Log and kafka.cluster:type=Partition, of the replicas here; and what kafka_exporter tells of each partition."""
-    here = sorted(islice(watched.replicas, labels_max), key=lambda partition: partition.topic_partition)
-    rows = [(_labels(*partition.topic_partition), partition) for partition in here]
+    rows: list[tuple[str, Partition]] = []
+    yield from gathered(((_labels(*partition.topic_partition), partition) for partition in islice(watched.replicas, labels_max)), rows)
     for name, documentation, value in _OF_LOGS:
-        yield from gauges(name, documentation, ((labels, value(partition)) for labels, partition in rows))
-    led = [(labels, partition) for labels, partition in rows if partition.is_leader]
+        yield from gauges(name, documentation, ((text, value(partition)) for text, partition in rows))
+    led = [(text, partition) for text, partition in rows if partition.is_leader]
     for name, documentation, value in _OF_LED:
-        yield from gauges(name, documentation, ((labels, value(partition)) for labels, partition in led))
+        yield from gauges(name, documentation, ((text, value(partition)) for text, partition in led))
 
 
 def cluster(watched: Watched, labels_max: int) -> Iterator[Piece]:
@@ -119,18 +117,19 @@ def cluster(watched: Watched, labels_max: int) -> Iterator[Piece]:
     image = watched.image
     yield from gauge("kafka_brokers", "Brokers of the cluster", len(image.brokers))
     addresses: list[Sample] = [
-        ({"id": str(broker.id), "address": f"{endpoint.host}:{endpoint.port}"}, 1)
+        (labels(id=str(broker.id), address=f"{endpoint.host}:{endpoint.port}"), 1)
         for broker in image.brokers.values()
         for endpoint in islice(broker.endpoints.values(), 1)
     ]
     yield from gauges("kafka_broker_info", "Where a broker is", addresses)
-    topics = sorted(islice(image.topics.items(), labels_max))
-    counts: list[Sample] = [({"topic": name}, len(topic.partitions)) for name, topic in topics]
+    topics = list(islice(image.topics.items(), labels_max))
+    counts = ((labels(topic=name), len(topic.partitions)) for name, topic in topics)
     yield from gauges("kafka_topic_partitions", "Partitions of a topic", counts)
     every = ((_labels(name, index), partition) for name, topic in topics for index, partition in topic.partitions.items())
-    rows = list(islice(every, labels_max))
+    rows: list[tuple[str, PartitionImage]] = []
+    yield from gathered(islice(every, labels_max), rows)
     for name, documentation, value in _OF_IMAGE:
-        yield from gauges(name, documentation, ((labels, value(partition)) for labels, partition in rows))
+        yield from gauges(name, documentation, ((text, value(partition)) for text, partition in rows))
 
 
 def left_out(watched: Watched, labels_max: int) -> list[Sample]:
@@ -138,8 +137,8 @@ def left_out(watched: Watched, labels_max: int) -> list[Sample]:
     topics = watched.image.topics
     partitions = sum(len(topic.partitions) for topic in topics.values())
     counts = {"topic": len(topics), "partition": max(partitions, len(watched.replicas))}
-    return [({"kind": kind}, max(count - labels_max, 0)) for kind, count in counts.items()]
+    return [(labels(kind=kind), max(count - labels_max, 0)) for kind, count in counts.items()]
 
 
-def _labels(topic: str, partition: int) -> Labels:
-    return {"topic": topic, "partition": str(partition)}
+def _labels(topic: str, partition: int) -> str:
+    return labels(topic=topic, partition=str(partition))

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from txbroker import __version__
 from txbroker.broker.world import Instruments
 from txbroker.log.disk import SYNCS_KEPT
-from txbroker.metrics.families import Piece, Sample, counters, gauge, gauges, quantiles, untyped
+from txbroker.metrics.families import Piece, Sample, counters, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.turns import SAMPLES_KEPT, Turns
 
 _LATENESS = {"0.5": 0.5, "0.99": 0.99, "1": 1.0}
@@ -31,7 +31,7 @@ class SystemMetrics:
 
 def system(metrics: list[Metric]) -> Iterator[Piece]:
     """What a worker has read."""
-    return (Piece(metric, True) for metric in metrics)
+    return (Piece(metric, "") for metric in metrics)
 
 
 def reactor(turns: Turns) -> Iterator[Piece]:
@@ -39,7 +39,7 @@ def reactor(turns: Turns) -> Iterator[Piece]:
     yield from gauges(
         "txbroker_reactor_lateness_seconds",
         f"How late a timer fired, tried once a second, of the last {SAMPLES_KEPT} times: as long as others keep the reactor busy",
-        quantiles(turns.lateness, 1, {}, _LATENESS),
+        quantiles(turns.lateness, 1, _LATENESS),
     )
     documentation = "The part of the last second in which the reactor's thread, which is all that Kafka has threads for, did not compute"
     for name in (
@@ -54,12 +54,14 @@ def reactor(turns: Turns) -> Iterator[Piece]:
 def workers(instruments: Instruments) -> Iterator[Piece]:
     """Threads that wait for the disk, so that the reactor need not."""
     pools = sorted(instruments.pools.items())
-    waiting: list[Sample] = [({"pool": name}, max(pool.unfinished - pool.threads, 0)) for name, pool in pools]
+    waiting: list[Sample] = [(labels(pool=name), max(pool.unfinished - pool.threads, 0)) for name, pool in pools]
     yield from gauges("txbroker_workers_waiting", "Jobs that wait for a thread", waiting)
-    running: list[Sample] = [({"pool": name}, min(pool.unfinished, pool.threads)) for name, pool in pools]
+    running: list[Sample] = [(labels(pool=name), min(pool.unfinished, pool.threads)) for name, pool in pools]
     yield from gauges("txbroker_workers_running", "Jobs that a thread has", running)
-    yield from gauges("txbroker_workers_threads", "Threads that a pool may have", [({"pool": name}, pool.threads) for name, pool in pools])
-    yield from counters("txbroker_workers_jobs", "Jobs that were given to a pool", [({"pool": name}, pool.begun) for name, pool in pools])
+    threads: list[Sample] = [(labels(pool=name), pool.threads) for name, pool in pools]
+    yield from gauges("txbroker_workers_threads", "Threads that a pool may have", threads)
+    begun: list[Sample] = [(labels(pool=name), pool.begun) for name, pool in pools]
+    yield from counters("txbroker_workers_jobs", "Jobs that were given to a pool", begun)
 
 
 def syncs(instruments: Instruments) -> Iterator[Piece]:
@@ -67,10 +69,10 @@ def syncs(instruments: Instruments) -> Iterator[Piece]:
     name = "kafka_log_logflushstats_logflushrateandtimems"
     times = instruments.syncs
     documentation = f"Milliseconds that syncs of segments took, of the last {SYNCS_KEPT}"
-    yield from gauges(name, documentation, quantiles(tuple(times.latest), 1000, {}))
-    yield from untyped(f"{name}_count", "Syncs of segments", [({}, times.count)])
+    yield from gauges(name, documentation, quantiles(tuple(times.latest), 1000))
+    yield from untyped(f"{name}_count", "Syncs of segments", [("", times.count)])
 
 
 def build() -> Iterator[Piece]:
     """Which program this is."""
-    return gauges("txbroker_build_info", "The version of this broker", [({"version": __version__}, 1)])
+    return gauges("txbroker_build_info", "The version of this broker", [(labels(version=__version__), 1)])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from txbroker.api.registry import Registry
 from txbroker.errors import ErrorCode
-from txbroker.metrics.families import Piece, Sample, counter, counters
+from txbroker.metrics.families import Piece, Sample, counter, counters, labels
 from txbroker.metrics.watched import Watched
 from txbroker.wire.messages.join_group import JoinGroupRequest
 from txbroker.wire.messages.offset_commit import OffsetCommitRequest
@@ -50,7 +50,7 @@ def refusals(watched: Watched) -> Iterator[Piece]:
         **{reason: hub.closed_for[reason] for reason in _CLOSED_BY_TRANSPORT},
         **{reason: _errors(registry, request.api_key, code) for reason, request, code in _BY_ERROR},
     }
-    samples: list[Sample] = [({"reason": reason}, count) for reason, count in sorted(counts.items())]
+    samples: list[Sample] = [(labels(reason=reason), count) for reason, count in sorted(counts.items())]
     documentation = "What was refused, made to wait by a limit, or ended by the broker, by reason"
     yield from counters("txbroker_refusals", documentation, samples)
     yield from counter(

@@ -15,8 +15,8 @@ from txbroker.metrics.families import Piece
 
 log = logging.getLogger("txbroker.metrics")
 
-# The reactor turns to others after so long. A piece (families.PIECE_SAMPLES) takes less.
-SLICE_S = 0.002
+# The reactor turns to others after so long. A piece (families.PIECE_LINES) takes less.
+SLICE_S = 0.001
 
 _END = b"# EOF\n"
 
@@ -55,9 +55,10 @@ class Scrapes:
         return content_type, done
 
     def _text(self, pieces: Iterator[Piece], encode: Callable[[Any], bytes], content_type: str) -> Iterator[bytes]:
-        for piece in pieces:
-            text = encode(_Some(piece.metric)).removesuffix(_END)
-            yield text if piece.first else _without_head(text)
+        for head, lines in pieces:
+            if head is not None:
+                yield encode(_Some(head)).removesuffix(_END)
+            yield lines.encode()
         if content_type.startswith("application/openmetrics-text"):
             yield _END
 
@@ -81,10 +82,3 @@ class Scrapes:
                 done.errback(result)
             else:
                 done.callback(result)
-
-
-def _without_head(text: bytes) -> bytes:
-    """The samples of a family whose head has been told."""
-    while text.startswith(b"# "):
-        text = text[text.index(b"\n") + 1 :]
-    return text

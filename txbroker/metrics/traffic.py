@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from txbroker.api.counts import SAMPLED_ONE_IN, SAMPLES_KEPT
 from txbroker.cluster.counts import TopicCounts
 from txbroker.errors import ErrorCode
-from txbroker.metrics.families import Piece, Sample, counter, counters, gauge, gauges, quantiles, untyped
+from txbroker.metrics.families import Piece, Sample, counter, counters, gathered, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.watched import Watched
 
 _TOPIC_COUNTS: tuple[tuple[str, str, Callable[[TopicCounts], int]], ...] = (
@@ -32,9 +32,11 @@ _ALSO = {"Fetch": "FetchConsumer"}
 def topics(watched: Watched, labels_max: int) -> Iterator[Piece]:
     """kafka.server:type=BrokerTopicMetrics, for all topics together (without a label) and for each."""
     by_topic, together = watched.replicas.counts()
-    told = list(islice(by_topic.items(), labels_max))
+    told: list[tuple[str, TopicCounts]] = []
+    yield from gathered(((labels(topic=topic), counts) for topic, counts in islice(by_topic.items(), labels_max)), told)
     for name, documentation, value in _TOPIC_COUNTS:
-        samples: list[Sample] = [({}, value(together)), *(({"topic": topic}, value(counts)) for topic, counts in told)]
+        rows = chain([("", together)], told)
+        samples = ((text, value(counts)) for text, counts in rows)
         yield from counters(f"kafka_server_brokertopicmetrics_{name}", documentation, samples)
 
 
@@ -51,11 +53,11 @@ def requests(watched: Watched) -> Iterator[Piece]:
     rows: list[Sample] = []
     for route in routes:
         for name in names(route.api_key):
-            rows.append(({"request": name, "version": str(route.api_version)}, route.requests))
+            rows.append((labels(request=name, version=str(route.api_version)), route.requests))
             totals[name] = totals.get(name, 0) + route.requests
-    yield from counters("kafka_network_requestmetrics_requests", "Requests received, by API and version", sorted(rows, key=_request))
+    yield from counters("kafka_network_requestmetrics_requests", "Requests received, by API and version", sorted(rows))
     errors = [
-        ({"request": name, "error": error_name(code)}, count)
+        (labels(request=name, error=error_name(code)), count)
         for key, of_api in sorted(registry.errors.items())
         for code, count in sorted(of_api.items())
         for name in names(key)
@@ -63,24 +65,20 @@ def requests(watched: Watched) -> Iterator[Piece]:
     yield from counters(
         "kafka_network_requestmetrics_errors",
         "Errors told in answers, each error of a topic or partition on its own; NONE is not counted",
-        sorted(errors, key=_request),
+        sorted(errors),
     )
     times = {name: times for key, times in registry.times.items() for name in names(key)}
     yield from gauges(
         "kafka_network_requestmetrics_totaltimems",
         "Milliseconds from when a request was received until its answer was made, of the last"
         f" {SAMPLES_KEPT} requests that were timed: one in {SAMPLED_ONE_IN} of each API and version",
-        (sample for name in sorted(times) for sample in quantiles(times[name].latest, 1000, {"request": name})),
+        (sample for name in sorted(times) for sample in quantiles(times[name].latest, 1000, request=name)),
     )
     yield from untyped(
         "kafka_network_requestmetrics_totaltimems_count",
         "Requests received",
-        [({"request": name}, total) for name, total in sorted(totals.items())],
+        [(labels(request=name), total) for name, total in sorted(totals.items())],
     )
-
-
-def _request(sample: Sample) -> str:
-    return sample[0]["request"]
 
 
 def error_name(code: int) -> str:
@@ -98,7 +96,7 @@ def connections(watched: Watched) -> Iterator[Piece]:
     prefix = "kafka_server_socket_server_metrics"
     yield from gauges(
         f"{prefix}_connection_count", "Connections now",
-        [({"listener": name, "networkProcessor": "0"}, here[name]) for name in watched.listeners],
+        [(labels(listener=name, networkProcessor="0"), here[name]) for name in watched.listeners],
     )
     quotas = hub.quotas
     yield from counter(f"{prefix}_connection_creation", "Connections accepted", quotas.accepted)
@@ -115,7 +113,7 @@ def connections(watched: Watched) -> Iterator[Piece]:
 
 def waiting(watched: Watched) -> Iterator[Piece]:
     """kafka.server:type=DelayedOperationPurgatory and type=FetchSessionCache."""
-    sizes: list[Sample] = [({"delayedOperation": name}, len(purgatory)) for name, purgatory in watched.purgatories.items()]
+    sizes: list[Sample] = [(labels(delayedOperation=name), len(purgatory)) for name, purgatory in watched.purgatories.items()]
     prefix = "kafka_server_delayedoperationpurgatory"
     yield from gauges(f"{prefix}_purgatorysize", "Requests that wait for something", sizes)
     yield from gauges(f"{prefix}_numdelayedoperations", "Requests that wait for something", sizes)
