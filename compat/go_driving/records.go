@@ -141,12 +141,14 @@ func (d driver) acks(ctx context.Context, topic string) error {
 			return fmt.Errorf("acks=%s: %w", acks, err)
 		}
 	}
-	err = until(ctx, "what was sent without acknowledgement", func() (bool, error) {
-		_, last, err := d.FirstAndLast(ctx, topic, 2)
-		return last == 22, err
-	})
-	if err != nil {
-		return err
+	for partition := range int32(partitions) {
+		err = until(ctx, "what was sent without acknowledgement", func() (bool, error) {
+			_, last, err := d.FirstAndLast(ctx, topic, partition)
+			return last == 22, err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return d.readBack(ctx, topic, records, prompt)
 }

@@ -120,7 +120,7 @@ func (c *client) offset(ctx context.Context, topic string, which kafka.OffsetReq
 }
 
 func (c *client) DeleteRecords(context.Context, string, int32, int64) error {
-	return driving.Lacks("records are not deleted")
+	return driving.Lacks("it has no request for that")
 }
 
 func (c *client) Config(ctx context.Context, topic, key string) (string, error) {

@@ -76,7 +76,7 @@ async function openProducer({ codec, acks, idempotent }) {
 }
 
 // kafkajs reads in groups only.
-async function consume(topic, groupId, options = {}) {
+async function consume(topic, groupId, options = {}, isNew = () => true) {
   const consumer = kafka.consumer({ groupId, heartbeatInterval: 300, maxWaitTimeInMs: 200, ...options })
   const arrived = new Arrivals()
   consumer.on(consumer.events.CRASH, ({ payload }) => { if (!payload.restart) arrived.fail(payload.error) })
@@ -84,17 +84,26 @@ async function consume(topic, groupId, options = {}) {
   await consumer.subscribe({ topics: [topic], fromBeginning: true })
   const run = () => consumer.run({
     autoCommit: false,
-    eachMessage: async ({ partition, message }) => arrived.push(received(partition, message)),
+    eachMessage: async ({ partition, message }) => { if (isNew(partition, Number(message.offset))) arrived.push(received(partition, message)) },
   })
   return { consumer, arrived, run }
 }
 
 async function openConsumer(topic, partitions, { maxWaitMs, maxBytes }) {
-  const { consumer, arrived, run } = await consume(topic, `${topic}-reader-${Date.now()}`, { maxWaitTimeInMs: maxWaitMs, maxBytesPerPartition: maxBytes })
+  // This group commits nothing: when a member has to join again, it begins at the first offset again.
+  const next = new Map()
+  const isNew = (partition, offset) => {
+    if (offset < (next.get(partition) ?? 0)) return false
+    next.set(partition, offset + 1)
+    return true
+  }
+  const group = `${topic}-reader-${Date.now()}`
+  const { consumer, arrived, run } = await consume(topic, group, { maxWaitTimeInMs: maxWaitMs, maxBytesPerPartition: maxBytes }, isNew)
   await run()
   return {
     arrived,
     renew() {
+      next.clear()
       for (let partition = 0; partition < partitions; partition++) consumer.seek({ topic, partition, offset: '0' })
     },
     close: () => consumer.disconnect(),
