@@ -171,7 +171,7 @@ async function setConfig(topic, key, value) {
 const client = {
   async createTopic(topic, numPartitions, given) {
     const configEntries = Object.entries(given).map(([name, value]) => ({ name, value }))
-    await admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor: 1, configEntries }], waitForLeaders: true })
+    await admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor: 1, configEntries }], waitForLeaders: false })
   },
   topics: () => admin.listTopics(),
   partitionsWithLeaders,

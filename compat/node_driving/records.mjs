@@ -13,17 +13,18 @@ export const PROMPT = { maxWaitMs: 200, maxBytes: 1 << 20 }
 // How long a consumer that is waiting may be left without an answer; clients give up on requests after 30 s.
 const LONG_WAIT_MS = 15_000
 
-// Kafka names leaders before they know it.
 export async function readyTopic(client, topic, partitions = PARTITIONS, configs = {}) {
   await client.createTopic(topic, partitions, { 'retention.ms': '-1', ...configs }) // the sample records have old timestamps
   await led(client, topic, partitions)
 }
 
+// Kafka answers that a topic is made before every broker knows it, and names leaders before they know it.
 export async function led(client, topic, partitions) {
-  await until(async () => await client.partitionsWithLeaders(topic) === partitions, `${partitions} partitions with leaders`)
-  const answers = partition => client.firstAndLast(topic, partition).then(() => true, () => false)
+  let problem = null
+  const works = step => step().catch(found => { problem = found })
+  await until(async () => await works(() => client.partitionsWithLeaders(topic)) === partitions, () => `${partitions} partitions with leaders (${problem})`)
   for (let partition = 0; partition < partitions; partition++) {
-    await until(() => answers(partition), 'every leader answers')
+    await until(() => works(() => client.firstAndLast(topic, partition)), () => `every leader answers (${problem})`)
   }
 }
 
