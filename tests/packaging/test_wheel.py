@@ -1,48 +1,155 @@
-"""What is installed: a wheel has the package, the typing mark, the Twisted plugin and the command, and nothing else."""
+"""What is installed: a wheel has the package, the typing mark, the Twisted plugin and the command, and nothing else; and it works alone."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.cache import CHECKOUT
+from tests.support.running import Running
+
+pytestmark = pytest.mark.process
 
 SOURCES = ("txbroker", "twisted", "setup.cfg", "pyproject.toml", "README.md")
+# An environment without what this one has.
+CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=CLEAN_ENVIRONMENT)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy: setuptools leaves its traces where it builds."""
-    place = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist, built from a copy: setuptools leaves its traces where it builds."""
+    place = tmp_path_factory.mktemp("built")
+    source = place / "source"
+    source.mkdir()
     for name in SOURCES:
-        source = CHECKOUT / name
-        if source.is_dir():
-            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache"))
-        elif source.exists():
-            shutil.copy(source, place / name)
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "out", "."]
-    ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (built,) = (place / "out").glob("*.whl")
-    return zipfile.ZipFile(built)
+        original = CHECKOUT / name
+        if original.is_dir():
+            shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache"))
+        else:
+            shutil.copy(original, source / name)
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", place, ".", cwd=source)
+    run(sys.executable, "-c", f"import setuptools.build_meta as backend; backend.build_sdist({str(place)!r})", cwd=source)
+    return place
 
 
-@pytest.mark.process
-def test_the_wheel_has_every_module(wheel: zipfile.ZipFile) -> None:
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def packed(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_wheel_has_every_module(wheel: Path) -> None:
     modules = {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "txbroker").rglob("*.py")}
-    packed = set(wheel.namelist())
-    assert modules <= packed
-    assert {"txbroker/py.typed", "twisted/plugins/txbroker_plugin.py"} <= packed
-    assert "twisted/plugins/__init__.py" not in packed
-    assert {Path(name).parts[0] for name in packed if not Path(name).parts[0].endswith(".dist-info")} == {"txbroker", "twisted"}
+    names = packed(wheel)
+    assert modules <= names
+    assert {"txbroker/py.typed", "twisted/plugins/txbroker_plugin.py"} <= names
+    assert "twisted/plugins/__init__.py" not in names
+    assert {Path(name).parts[0] for name in names if not Path(name).parts[0].endswith(".dist-info")} == {"txbroker", "twisted"}
 
 
-@pytest.mark.process
-def test_the_wheel_has_the_command(wheel: zipfile.ZipFile) -> None:
-    (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert "txbroker = txbroker.cli.main:main" in wheel.read(entry_points).decode()
+def test_the_wheel_has_the_command(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (entry_points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert "txbroker = txbroker.cli.main:main" in archive.read(entry_points).decode()
+
+
+def test_the_sdist_makes_the_same_wheel(built: Path, wheel: Path, tmp_path: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path / "out", ".", cwd=source)
+    (again,) = (tmp_path / "out").glob("*.whl")
+    assert packed(again) == packed(wheel)
+
+
+class Installation:
+    """An environment of its own, with nothing in it but pip at first."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        venv.create(place, with_pip=True, symlinks=True)
+
+    @property
+    def plugins(self) -> Path:
+        (found,) = self.place.glob("lib/python*/site-packages/twisted/plugins")
+        return found
+
+    def command(self, name: str) -> str:
+        return str(self.place / "bin" / name)
+
+    def pip(self, *arguments: str | Path) -> str:
+        return run(self.command("python"), "-m", "pip", "--disable-pip-version-check", *arguments, cwd=self.place)
+
+    def ours(self) -> list[Path]:
+        return sorted(path for path in self.place.rglob("*txbroker*") if ".dist-info" not in str(path.parent))
+
+
+@pytest.fixture(scope="module")
+def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The wheel and what it asks for, from the package index, installed in an empty environment."""
+    place = tmp_path_factory.mktemp("installed") / "venv"
+    made = Installation(place)
+    made.pip("install", "-q", wheel)
+    yield made
+    shutil.rmtree(place)
+
+
+def unprivileged() -> tuple[str, ...]:
+    """For a superuser, what a command is run under so that modes of files count for it too."""
+    return ("setpriv", "--bounding-set", "-dac_override") if os.geteuid() == 0 else ()
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="wants setpriv to give up a superuser's rights")
+@pytest.mark.parametrize("host", [("txbroker", "run"), ("twistd", "-n", "txbroker")], ids=["run", "twistd"])
+def test_it_serves_from_an_empty_environment(installation: Installation, host: tuple[str, ...], tmp_path: Path) -> None:
+    """Started by somebody who may not write where it is installed: Twisted cannot keep its cache of plugins there."""
+    assert installation.pip("check") == "No broken requirements found.\n"
+    (installation.plugins / "dropin.cache").unlink(missing_ok=True)
+    installation.plugins.chmod(0o555)
+    command = (*unprivileged(), installation.command(host[0]), *host[1:])
+    service = Running(command, tmp_path, environment=CLEAN_ENVIRONMENT)
+    try:
+        service.wait_ready()
+        server = ("--bootstrap-server", service.address, "--topic", "hello")
+        ours = installation.command("txbroker")
+        run(ours, "topics", "--create", *server, cwd=tmp_path)
+        run("sh", "-c", 'echo world | "$@"', "sh", ours, "produce", *server, "--producer-property", "compression.type=zstd", cwd=tmp_path)
+        assert run(ours, "consume", *server, "--from-beginning", "--max-messages", "1", cwd=tmp_path).startswith("world\n")
+        assert service.end(signal.SIGTERM) == 0
+        assert not (installation.plugins / "dropin.cache").exists()
+    finally:
+        service.process.kill()
+        service.process.wait()
+        installation.plugins.chmod(0o755)
+
+
+def test_installed_twice_and_taken_away_nothing_is_left(installation: Installation, wheel: Path) -> None:
+    installation.pip("install", "-q", wheel)
+    installation.pip("install", "-q", "--force-reinstall", "--no-deps", wheel)
+    assert "txbroker" in run(installation.command("twistd"), "--help", cwd=installation.place)
+    assert installation.ours()
+    installation.pip("uninstall", "-q", "-y", "txbroker")
+    assert installation.ours() == []
+    assert "txbroker" not in run(installation.command("twistd"), "--help", cwd=installation.place), "nor in Twisted's cache of plugins"
+    installation.pip("install", "-q", wheel)
