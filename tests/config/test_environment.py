@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from txbroker.config.advice import advice
+from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.environment import FirstTopic, derived_listeners, key_of, parse_environment, parse_topics
 from txbroker.config.listeners import Listeners, parse_listeners
 from txbroker.config.load import load_broker_config
@@ -104,6 +105,18 @@ def read(variables: Mapping[str, str]) -> tuple[BrokerConfig, Listeners, list[st
 )
 def test_names(variable: str, key: str | None) -> None:
     assert key_of(variable) == key
+
+
+def test_every_key_has_its_variable() -> None:
+    for key in BROKER_KEYS:
+        name = key.upper().replace("_", "__").replace("-", "___").replace(".", "_")
+        assert key_of(f"KAFKA_{name}") == key_of(f"KAFKA_CFG_{name}") == key
+
+
+def test_users_that_nobody_makes_are_not_passed_over_in_silence() -> None:
+    environment = parse_environment({"KAFKA_CLIENT_USERS": "a", "KAFKA_CLIENT_PASSWORDS": "hunter2"})
+    (warning,) = environment.warnings
+    assert warning == "environment: KAFKA_CLIENT_PASSWORDS, KAFKA_CLIENT_USERS stand for no known keys and are ignored"
 
 
 def test_what_others_have_in_the_environment_is_passed_over() -> None:
