@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,16 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[dict[str, d
     assert main(["config", "--print", "--json", *argv]) == 0
     shown = json.loads(capsys.readouterr().out)
     return {row["name"]: row for row in shown["values"]}, shown["warnings"]
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A start that is refused has begun to log: to a standard error that is gone after the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
