@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 
 from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
 from txbroker.api.context import RequestContext, Session
+from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.kept import MadeAnswer
 from txbroker.api.produce import ProduceHandler
 from txbroker.broker.joints import Joints
@@ -92,7 +93,7 @@ class Scene:
         joints = Joints(self.purgatory, Purgatory(self.clock, "fetch"), directory_lost=lambda: None, fatal=lambda why: None)
         image = ClusterImage()
         self.replicas = Replicas(BROKER, directories, image, joints)
-        joints.wire(self.replicas, Coordinator())  # type: ignore[arg-type]
+        joints.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1))  # type: ignore[arg-type]
         directories.wire(joints)
         for topic in configs:
             self._lead(topic)

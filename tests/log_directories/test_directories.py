@@ -506,7 +506,9 @@ def test_a_retention_pass_goes_on_after_a_failure(tmp_path: Path) -> None:
             append(log, bytes(50))
     broker.disk.broken.add(logs[0].directory)
     ends = {log.topic_partition: log.log_end_offset for log in logs}
-    assert directories.retention_pass(NOW, lambda topic_partition: ends[topic_partition]) == 4
+    moved: list[TopicPartition] = []
+    assert directories.retention_pass(NOW, lambda topic_partition: ends[topic_partition], moved.append) == 4
+    assert moved == [logs[1].topic_partition]
     assert directories.offline() == [broker.paths[0]]
     assert logs[1].log_start_offset == 4
 

@@ -11,14 +11,14 @@ not implemented: preferred_read_replica is always -1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.context import RequestContext
 from txbroker.api.counts import Errors
 from txbroker.api.fetch_answers import FetchAnswers
-from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSessions, named_by_id
+from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, FetchSessions, named_by_id
 from txbroker.api.kept import MadeAnswer
 from txbroker.api.parking import park
 from txbroker.cluster.image import ClusterImage
@@ -96,7 +96,7 @@ class FetchHandler:
             return FetchResponse(error_code=error.code, responses=[])
         reader = Reader(self, plan, request, replica, context.api_version)
         reader.read()
-        if reader.ready or request.max_wait_ms <= 0 or not plan.items:
+        if reader.ready or request.max_wait_ms <= 0 or plan.is_empty:
             return reader.response()
         purgatory = self._purgatory
         return park(purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, purgatory, done), tried=True)
@@ -182,6 +182,10 @@ class FetchHandler:
                 data.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
         return data
 
+    def watch(self, session: FetchSession, item: FetchItem) -> None:
+        """Have the session told of the item's moves."""
+        self._sessions.watch(session, item, self.key(item))
+
     def limit(self, request: FetchRequest) -> int:
         """How many bytes of records an answer may have: the client's limit, and the broker's fetch.max.bytes."""
         return min(request.max_bytes, self._fetch_max_bytes)
@@ -225,8 +229,10 @@ class Reader:
         self.ready = False
 
     @property
-    def keys(self) -> list[TopicPartition]:
+    def keys(self) -> Sequence[Hashable]:
         """What to wait for."""
+        if self._plan.incremental:
+            return [self._plan.session]  # whoever moves one of its partitions checks the session, too
         keys = [self._handler.key(item) for item in self._plan.items]
         if len(keys) > 1:
             self._places = {key: place for place, key in enumerate(keys)}
@@ -239,6 +245,7 @@ class Reader:
         whole_first_batch = version > HARD_LIMIT_VERSION
         results = self._results = []
         urgent = False
+        session = self._plan.session if self._plan.incremental else None
         for item in self._plan.items:
             try:
                 if version < ZSTD_VERSION:
@@ -253,9 +260,25 @@ class Reader:
             except BrokerError as error:
                 data = handler.failed_item(item, error, version)
                 urgent = True
+            if session is not None:
+                self._watch(session, item, data)
+                if not self._tells(item, data):
+                    session.pending.pop(item.key, None)
+                    continue
             results.append((item, data))
         self._bytes = limit - left
         self.ready = urgent or self._bytes >= self._min_bytes
+
+    def _watch(self, session: FetchSession, item: FetchItem, data: PartitionData) -> None:
+        if item.watched is None and not data.error_code:
+            self._handler.watch(session, item)
+
+    def _tells(self, item: FetchItem, data: PartitionData) -> bool:
+        """Whether the session must look at the item again before it is named or moves."""
+        if self._replica != CONSUMER:
+            return True
+        end = data.last_stable_offset if self._isolation == Isolation.READ_COMMITTED else data.high_watermark
+        return item.tells(data, end)
 
     def read_moved(self, key: Hashable) -> None:
         """Read what moved. The rest stands as it was read, as all that moves is told; there may be thousands of partitions.

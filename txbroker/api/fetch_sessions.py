@@ -2,6 +2,9 @@
 
 A session's partitions are in the order in which they are served; a partition that gave records goes to the end, so that a busy one does
 not starve the others. Sessions belong to connections only loosely: they are found by id, and evicted when the cache is full.
+
+What a fetch costs is what changed, however many partitions the session has: those that had nothing to tell when they were last read are
+left alone until the client names them, or until somebody tells that they have moved.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from txbroker.cluster.counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
+from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX, TopicPartition
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION = 0
@@ -23,6 +26,9 @@ EVICTION_MIN_MS = 120_000
 
 # What one session may hold. Who wants more goes without one, so that no client takes up what there is for all.
 SESSION_ITEMS_MAX = 10_000
+
+
+_Key = tuple[str, bytes, int]
 
 
 class FetchItem:
@@ -39,6 +45,7 @@ class FetchItem:
         "partition_max_bytes",
         "topic",
         "topic_id",
+        "watched",
     )
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
@@ -48,6 +55,7 @@ class FetchItem:
         self.partition = wanted.partition
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.watched: TopicPartition | None = None  # the partition whose moves are told to the item's session
         self.update(wanted)
 
     def update(self, wanted: FetchPartition) -> None:
@@ -56,6 +64,21 @@ class FetchItem:
         self.partition_max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
+
+    @property
+    def key(self) -> _Key:
+        """What the session finds it by."""
+        return self.topic, self.topic_id, self.partition
+
+    def tells(self, data: PartitionData, end: int) -> bool:
+        """Whether an incremental answer has to carry `data`, now or once more of it fits; `end` is as far as the reader may see."""
+        return (
+            data.error_code != 0
+            or self.fetch_offset < end
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.diverging_epoch.epoch != -1
+        )
 
     def changed(self, data: PartitionData) -> bool:
         """Whether an incremental answer must carry `data`; remembers what it says."""
@@ -69,13 +92,13 @@ class FetchItem:
         return moved or (data.records is not None and len(data.records) > 0) or data.diverging_epoch.epoch != -1
 
 
-_Key = tuple[str, bytes, int]
-
-
 class FetchSession:
-    """One client's partitions. `epoch` is the session epoch that the next request must name."""
+    """One client's partitions. `epoch` is the session epoch that the next request must name.
 
-    __slots__ = ("created_ms", "epoch", "items", "privileged", "session_id", "used_ms", "uses_ids")
+    `pending` are those that may have something to tell; the others' moves are told to `FetchSessions.moved`.
+    """
+
+    __slots__ = ("created_ms", "epoch", "isolation", "items", "pending", "privileged", "session_id", "used_ms", "uses_ids")
 
     def __init__(self, session_id: int, privileged: bool, uses_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -83,54 +106,85 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.created_ms = self.used_ms = now_ms
         self.epoch = INITIAL_EPOCH + 1
+        self.isolation = 0
         self.items: dict[_Key, FetchItem] = {}
+        self.pending: dict[_Key, FetchItem] = {}
 
     def advance(self) -> None:
         """The next epoch; it wraps to 1, as 0 asks for a new session."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
-    def apply(self, request: FetchRequest) -> None:
-        """Add and change what the request names, and forget what it forgets."""
-        items = self.items
+    def apply(self, request: FetchRequest) -> list[FetchItem]:
+        """Add and change what the request names, and forget what it forgets, which is returned."""
+        items, pending = self.items, self.pending
+        if request.isolation_level != self.isolation:
+            self.isolation = request.isolation_level
+            pending.update(items)
         for topic in request.topics:
             for wanted in topic.partitions:
                 key = (topic.topic, topic.topic_id, wanted.partition)
                 known = items.get(key)
                 if known is None:
-                    items[key] = FetchItem(topic.topic, topic.topic_id, wanted)
+                    known = items[key] = FetchItem(topic.topic, topic.topic_id, wanted)
                 else:
                     known.update(wanted)
+                pending[key] = known
+        forgotten = []
         for gone in request.forgotten_topics_data:
             for partition in gone.partitions:
-                items.pop((gone.topic, gone.topic_id, partition), None)
+                key = (gone.topic, gone.topic_id, partition)
+                pending.pop(key, None)
+                item = items.pop(key, None)
+                if item is not None:
+                    forgotten.append(item)
+        return forgotten
 
     def served(self, items: Iterable[FetchItem]) -> None:
         """These gave records: others come first next time."""
         for item in items:
-            key = (item.topic, item.topic_id, item.partition)
+            key = item.key
             if self.items.pop(key, None) is not None:
                 self.items[key] = item
+                self.pending.pop(key, None)
+                self.pending[key] = item
 
 
 class FetchPlan:
-    """What one request asks for: its partitions in order, and the session it belongs to, if any."""
+    """What one request asks for: its partitions in order, and the session it belongs to, if any.
 
-    __slots__ = ("incremental", "items", "session")
+    Of an `incremental` one, with a session, `items` are those that may have something to tell by now.
+    """
+
+    __slots__ = ("_items", "incremental", "session")
 
     def __init__(self, items: list[FetchItem], session: FetchSession | None, incremental: bool) -> None:
-        self.items = items
+        self._items = items
         self.session = session
         self.incremental = incremental
+
+    @property
+    def items(self) -> list[FetchItem]:
+        if self.incremental and self.session is not None:
+            return list(self.session.pending.values())
+        return self._items
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for, so that nothing can be waited for."""
+        return not (self._items if self.session is None else self.session.items)
 
     @property
     def session_id(self) -> int:
         return NO_SESSION if self.session is None else self.session.session_id
 
 
+_NONE: list[FetchSession] = []
+
+
 class FetchSessions:
     """The cache of sessions, at most `slots` of them (max.incremental.fetch.session.cache.slots), `items_max` partitions in all.
 
-    Kafka bounds the slots only; some 250 bytes a partition are kept here. `evicted` counts those that made room for others, `refused_...`
+    Kafka bounds the slots only; some 500 bytes a partition are kept here. `evicted` counts those that made room for others, `refused_...`
     the requests that went without a session for want of a slot, or because it would have held too much.
     """
 
@@ -140,6 +194,7 @@ class FetchSessions:
         self._items = 0
         self._random_id = random_id  # a positive 31-bit number
         self._sessions: dict[int, FetchSession] = {}  # the least recently used first
+        self._watched: dict[TopicPartition, dict[FetchItem, FetchSession]] = {}
         self.evicted = 0
         self.refused_slots = 0
         self.refused_size = 0
@@ -163,6 +218,8 @@ class FetchSessions:
             if epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items)) and self._make_room(privileged, now_ms):
                 session = FetchSession(self._new_id(), privileged, uses_ids, now_ms)
                 session.items = items
+                session.pending = dict(items)
+                session.isolation = request.isolation_level
                 self._sessions[session.session_id] = session
                 self._items += len(items)
             return FetchPlan(list(items.values()), session, False)
@@ -176,7 +233,8 @@ class FetchSessions:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         found.used_ms = now_ms
         before = len(found.items)
-        found.apply(request)
+        for item in found.apply(request):
+            self._unwatch(item)
         self._items += len(found.items) - before
         if not self._fits(request, len(found.items)):  # the client goes on without a session
             self._remove(request.session_id)
@@ -185,7 +243,31 @@ class FetchSessions:
             self._remove(request.session_id)
             return FetchPlan([], None, True)
         found.advance()
-        return FetchPlan(list(found.items.values()), found, True)
+        return FetchPlan([], found, True)
+
+    def watch(self, session: FetchSession, item: FetchItem, topic_partition: TopicPartition) -> None:
+        """From now on moves of this partition make the item of the session pending."""
+        if item.watched != topic_partition and item.key in session.items:
+            self._unwatch(item)
+            item.watched = topic_partition
+            self._watched.setdefault(topic_partition, {})[item] = session
+
+    def _unwatch(self, item: FetchItem) -> None:
+        if item.watched is not None:
+            watching = self._watched[item.watched]
+            del watching[item]
+            if not watching:
+                del self._watched[item.watched]
+            item.watched = None
+
+    def moved(self, topic_partition: TopicPartition) -> list[FetchSession]:
+        """A partition has moved: the sessions in which it is pending now."""
+        watching = self._watched.get(topic_partition)
+        if watching is None:
+            return _NONE
+        for item, session in watching.items():
+            session.pending.setdefault(item.key, item)
+        return list(watching.values())
 
     def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
         """Whether a session may have `own` partitions, `more` of them new to the cache, and what the request names."""
@@ -211,6 +293,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._items -= len(session.items)
+            for item in session.items.values():
+                self._unwatch(item)
 
     def _new_id(self) -> int:
         while True:

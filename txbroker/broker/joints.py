@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import StorageError
@@ -23,6 +24,7 @@ class Joints:
 
     _replicas: Replicas
     _coordinator: GroupCoordinator
+    _sessions: FetchSessions
 
     def __init__(self, produce: Purgatory, fetch: Purgatory, *, directory_lost: Callable[[], None], fatal: Callable[[str], None]) -> None:
         """`directory_lost`: the controller must hear of it; `fatal`: the broker cannot go on."""
@@ -31,8 +33,9 @@ class Joints:
         self._directory_lost = directory_lost
         self._fatal = fatal
 
-    def wire(self, replicas: Replicas, coordinator: GroupCoordinator) -> None:
+    def wire(self, replicas: Replicas, coordinator: GroupCoordinator, sessions: FetchSessions) -> None:
         """Whom to tell; before anything happens."""
+        self._sessions = sessions
         self._replicas = replicas
         self._coordinator = coordinator
 
@@ -41,6 +44,8 @@ class Joints:
     def moved(self, partition: Partition) -> None:
         """Wake who waits for this partition."""
         key = partition.topic_partition
+        for session in self._sessions.moved(key):
+            self._fetch.check(session)
         self._fetch.check(key)
         self._produce.check(key)
 

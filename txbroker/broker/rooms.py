@@ -100,7 +100,7 @@ class Rooms:
             ),
             None if world.instruments is None else world.instruments.seconds,
         )
-        joints.wire(self.replicas, self._coordinator)
+        joints.wire(self.replicas, self._coordinator, self._sessions)
         directories.wire(joints)
 
     def start(self) -> None:

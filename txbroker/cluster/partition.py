@@ -330,6 +330,10 @@ class Partition:
             offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp[0] <= timestamp]
         return sorted({offset for offset in offsets if offset <= end}, reverse=True)
 
+    def start_moved(self) -> None:
+        """Retention has moved the log's start."""
+        self.observer.moved(self)
+
     @_reporting
     def delete_records(self, offset: int) -> int:
         """Move the log's start up to `offset` (-1: the high watermark). The new low watermark of this replica.
@@ -342,5 +346,6 @@ class Partition:
         wanted = self.high_watermark if offset == HIGH_WATERMARK_REQUEST else offset
         if wanted < 0 or wanted > self.high_watermark:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the high watermark of {self.topic_partition} is {self.high_watermark}")
-        self.log.advance_start(wanted)
+        if self.log.advance_start(wanted):
+            self.observer.moved(self)
         return self.log.log_start_offset

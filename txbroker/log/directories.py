@@ -458,9 +458,18 @@ class LogDirectories:
 
     # --- what timers call ---
 
-    def retention_pass(self, now_ms: int, high_watermark: Callable[[TopicPartition], int]) -> int:
+    def retention_pass(
+        self, now_ms: int, high_watermark: Callable[[TopicPartition], int], start_moved: Callable[[TopicPartition], None]
+    ) -> int:
         """Delete what retention allows in every log; how many segments (log.retention.check.interval.ms)."""
-        return self._for_each_log(lambda topic_partition, log: log.delete_expired(now_ms, high_watermark(topic_partition)))
+
+        def expire(topic_partition: TopicPartition, log: Log) -> int:
+            deleted = log.delete_expired(now_ms, high_watermark(topic_partition))
+            if deleted:
+                start_moved(topic_partition)
+            return deleted
+
+        return self._for_each_log(expire)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget silent idempotent producers; how many (producer.id.expiration.check.interval.ms)."""

@@ -1,0 +1,189 @@
+"""A fetch of a session reads what may have changed, and nothing else; and it tells what one that reads everything would tell."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from txbroker.api.context import RequestContext, Session
+from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.api.kept import MadeAnswer
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Isolation
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.purgatory import Purgatory
+from txbroker.wire.codec import decode
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
+
+VERSION = 11
+LIMIT = 100
+SESSION = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
+
+# What a client was told: by partition (error, records, high watermark, log start).
+Told = dict[int, tuple[int, int, int, int]]
+
+
+class Reading(FetchHandler):
+    """Partitions whose records have a byte each; `lazy` False makes every fetch look at everything, as Kafka's does."""
+
+    def __init__(self, partitions: int, *, lazy: bool) -> None:
+        none: Any = None
+        numbers = count(1)
+        self.cache = FetchSessions(10, lambda: next(numbers))
+        self.purgatory = Purgatory(Clock(), "fetch")
+        super().__init__(none, ClusterImage(), self.cache, self.purgatory, lambda: 0, fetch_max_bytes=LIMIT)
+        self.lazy = lazy
+        self.ends = [0] * partitions
+        self.stable = [0] * partitions
+        self.starts = [0] * partitions
+        self.failing: set[int] = set()
+        self.reads: list[int] = []
+        self.session_id = 0
+        self.epoch = 0
+
+    def read_item(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+        index = item.partition
+        self.reads.append(index)
+        if index in self.failing:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not self.starts[index] <= item.fetch_offset <= self.ends[index]:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        end = self.stable[index] if isolation == Isolation.READ_COMMITTED else self.ends[index]
+        size = max(0, min(end - item.fetch_offset, bytes_max, item.partition_max_bytes))
+        return PartitionData(partition_index=index, error_code=0, high_watermark=self.ends[index], last_stable_offset=self.stable[index],
+                             log_start_offset=self.starts[index], records=bytes(size))
+
+    def check_codec(self, item: FetchItem) -> None:
+        pass
+
+    def moved(self, index: int) -> None:
+        topic_partition = TopicPartition("t", index)
+        for session in self.cache.moved(topic_partition):
+            self.purgatory.check(session)
+        self.purgatory.check(topic_partition)
+
+    def fetch(self, wanted: dict[int, int], forget: list[int], isolation: int, *, wait: bool = False) -> list[Told]:
+        """Where the answer is, or will be. `wanted`: offsets by partition."""
+        self.reads.clear()
+        topics = [FetchTopic(topic="t", partitions=[
+            FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=60) for p, offset in wanted.items()])] if wanted else []
+        forgotten = [ForgottenTopic(topic="t", partitions=forget)] if forget else []
+        request = FetchRequest(max_wait_ms=500 if wait else 0, min_bytes=1, max_bytes=LIMIT, isolation_level=isolation, topics=topics,
+                               forgotten_topics_data=forgotten, session_id=self.session_id, session_epoch=self.epoch)
+        if not self.lazy and self.session_id in self.cache._sessions:
+            session = self.cache._sessions[self.session_id]
+            session.pending.update(session.items)
+        answer: Any = self(request, RequestContext(1, VERSION, 1, None, SESSION))
+        told: list[Told] = []
+        if isinstance(answer, Deferred):
+            answer.addCallback(lambda response: told.append(self._told(response)))
+        else:
+            told.append(self._told(answer))
+        return told
+
+    def _told(self, response: FetchResponse | MadeAnswer) -> Told:
+        if isinstance(response, MadeAnswer):
+            response = decode(FetchResponse, VERSION, b"".join(response.parts))
+        if response.error_code:
+            self.session_id = self.epoch = 0
+            return {-1: (response.error_code, 0, 0, 0)}
+        self.session_id, self.epoch = response.session_id, self.epoch + 1 if response.session_id else 0
+        return {p.partition_index: (p.error_code, len(p.records or b""), p.high_watermark, p.log_start_offset)
+                for topic in response.responses for p in topic.partitions}
+
+
+def test_only_what_moved_or_is_named_is_read() -> None:
+    handler = Reading(100, lazy=True)
+    handler.fetch(dict.fromkeys(range(100), 0), [], 0)
+    assert len(handler.reads) == 100
+    handler.fetch({}, [], 0)
+    assert len(handler.reads) == 100, "the first one to be told only what changed sees that nothing did"
+    handler.fetch({}, [], 0)
+    assert handler.reads == []
+    handler.ends[7] = 5
+    handler.moved(7)
+    assert handler.fetch({}, [], 0) == [{7: (0, 5, 5, 0)}]
+    assert handler.reads == [7]
+    handler.fetch({7: 5}, [], 0)
+    assert handler.reads == [7]
+    handler.fetch({}, [], 0)
+    assert handler.reads == []
+
+
+def test_who_waits_is_woken_by_what_moves_and_reads_that() -> None:
+    handler = Reading(100, lazy=True)
+    handler.fetch(dict.fromkeys(range(100), 0), [], 0)
+    handler.fetch({}, [], 0)
+    told = handler.fetch({}, [], 0, wait=True)
+    assert told == []
+    assert handler.reads == []
+    handler.moved(3)
+    assert told == [], "nothing is there"
+    handler.ends[9] = 2
+    handler.moved(9)
+    assert told == [{9: (0, 2, 2, 0)}]
+    assert set(handler.reads) == {3, 9}
+
+
+def test_what_a_session_forgets_or_takes_with_it_is_not_told_of_moves() -> None:
+    handler = Reading(3, lazy=True)
+    handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
+    handler.fetch({}, [1], 0)
+    assert handler.cache.moved(TopicPartition("t", 0))
+    assert not handler.cache.moved(TopicPartition("t", 1))
+    handler.epoch = -1
+    handler.fetch({}, [], 0)
+    assert not handler.cache.moved(TopicPartition("t", 0))
+    assert not handler.cache._watched
+
+
+PARTITIONS = 4
+index = st.integers(0, PARTITIONS - 1)
+STEPS = st.one_of(
+    st.tuples(st.just("append"), index, st.integers(1, 80)),
+    st.tuples(st.just("stable"), index, st.integers(0, 80)),
+    st.tuples(st.just("start"), index, st.integers(0, 200)),
+    st.tuples(st.just("fail"), index, st.booleans()),
+    st.tuples(st.just("fetch"), st.lists(st.tuples(index, st.integers(0, 300) | st.none()), max_size=4), st.lists(index, max_size=1)),
+    st.tuples(st.just("isolation"), st.integers(0, 1), st.none()),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_nothing_is_missed(steps: list[tuple[str, Any, Any]]) -> None:
+    """Both answers are the same, but for the order and for which partitions fill an answer that has a limit."""
+    both = [Reading(PARTITIONS, lazy=True), Reading(PARTITIONS, lazy=False)]
+    isolation = 0
+    for handler in both:
+        handler.fetch(dict.fromkeys(range(PARTITIONS), 0), [], isolation)
+    for what, first, second in steps:
+        if what == "isolation":
+            isolation = first
+            continue
+        answers = []
+        for handler in both:
+            if what == "append":
+                handler.ends[first] += second
+                if first % 2:
+                    handler.stable[first] = handler.ends[first]
+            elif what == "stable":
+                handler.stable[first] = min(handler.stable[first] + second, handler.ends[first])
+            elif what == "start":
+                handler.starts[first] = max(handler.starts[first], min(second, handler.ends[first]))
+            elif what == "fail":
+                (handler.failing.add if second else handler.failing.discard)(first)
+            else:
+                wanted = {p: handler.ends[p] if offset is None else offset for p, offset in first}
+                answers.append(handler.fetch(wanted, second, isolation))
+            if what != "fetch":
+                handler.moved(first)
+        if answers:
+            assert answers[0] == answers[1]
