@@ -12,6 +12,7 @@ from compat.clients import CLIENTS, Client
 from compat.matrix import ABSENT, NO, YES, Row
 from compat.running import run_client
 from tests.support.server import Server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +34,13 @@ def driver(tmp_path: Path) -> Callable[[str], Client]:
     return make
 
 
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def run(client: Client, restart: Callable[[], None] | None = None, silence_s: float = 60) -> Row:
     return run_client(client, "nowhere:1", FEATURES, lambda feature: None, restart, silence_s=silence_s)
 
@@ -46,8 +54,8 @@ def test_a_driver_that_hangs_is_ended_with_all_that_it_started(driver: Callable[
     assert row.version == "7"
     assert row.cells == {"gzip": YES, "acks": NO}
     assert "hung" in row.details["acks"] and "about to wait" in row.details["acks"]
-    child = Path(f"/proc/{children.read_text().strip()}/stat")
-    assert not child.exists() or child.read_text().split()[2] == "Z", "the driver's child lives"
+    child = int(children.read_text())
+    until(lambda: not _lives(child), "the driver's child ends")
 
 
 def test_a_driver_that_fails_is_told_with_its_last_words(driver: Callable[[str], Client]) -> None:
