@@ -51,15 +51,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--features", metavar="NAME,...", type=_names, default=[],
                         help="; ".join(f"of {kind}: {', '.join(features)}" for kind, features in FEATURES.items()))
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="clients that run side by side (default 2)")
-    parser.add_argument("--write", action="store_true", help="write the rows of these clients into TABLE.md, for txbroker or kafka")
+    parser.add_argument("--write", action="store_true", help="write these cells into TABLE.md, for txbroker or kafka")
     options = parser.parse_args()
     known = {feature for features in FEATURES.values() for feature in features}
     if unknown := (set(options.clients) - CLIENTS.keys()) | (set(options.features) - known):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if options.features:
         options.clients = [name for name in options.clients if set(options.features) & set(CLIENTS[name].features)]
-    if options.write and (options.features or options.bootstrap_server is not None or options.broker not in HALVES):
-        parser.error(f"--write is for whole rows, on a broker that is started for them: {', '.join(HALVES)}")
+    if options.write and (options.bootstrap_server is not None or options.broker not in HALVES):
+        parser.error(f"--write is for a broker that is started here, {' or '.join(HALVES)}")
     if options.jobs < 1:
         parser.error("--jobs must be at least 1")
     return options

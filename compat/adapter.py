@@ -13,7 +13,8 @@ from compat.samples import PARTITIONS, Record, sample_records
 
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+SENDING_S = 200.0  # a restart of the broker may come between, of one that starts slowly
 # What a request of a producer, and a record, may have at most in every adapter.
 LARGEST_BYTES = 12 * 2**20
 KEEP = {"retention.ms": "-1"}  # the sample records have old timestamps
@@ -31,7 +32,7 @@ class Fault(Exception):
 
 
 def until(condition: Callable[[], T], what: str) -> T:
-    """The first true value; AssertionError when none comes in half a minute."""
+    """The first true value; AssertionError when none comes in a minute."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         value = condition()
@@ -108,7 +109,7 @@ class Consumer(ABC):
 
     def _commit_surely(self) -> None:
         """Some clients leave it to their user to try again, for instance after the broker was restarted."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + SENDING_S
         while True:
             try:
                 return self.commit()

@@ -79,9 +79,24 @@ def _row(cells: Sequence[str], features: Sequence[str]) -> Row:
 
 
 def replaced(half: Half, rows: Mapping[str, Sequence[Row]], order: Sequence[str]) -> Half:
-    """The half with new rows in the place of those of the same clients; clients that are not in `order` any more go."""
+    """The half with the cells of `rows` in it; what a row was not asked for stays, unless it is of another version of its client.
+
+    Clients that are not in `order` any more go.
+    """
     made: Half = {}
-    for kind in FEATURES:
-        by_client = {row.client: row for row in [*half.get(kind, []), *rows.get(kind, [])]}
+    for kind, features in FEATURES.items():
+        by_client = {row.client: row for row in half.get(kind, [])}
+        for row in rows.get(kind, []):
+            by_client[row.client] = _over(by_client.get(row.client), row, features)
         made[kind] = [by_client[client] for client in order if client in by_client]
+    return made
+
+
+def _over(old: Row | None, new: Row, features: Sequence[str]) -> Row:
+    if old is None or old.version != new.version:
+        return new
+    made = Row(new.client, new.version)
+    for feature in features:
+        source = new if feature in new.cells else old
+        made.set(feature, source.cells.get(feature, NO), source.details.get(feature, ""))
     return made

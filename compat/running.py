@@ -17,7 +17,7 @@ from compat.clients import Client
 from compat.matrix import Row
 
 INSTALLING_S = 900.0  # until a driver says its first line: its client may have to be installed
-SILENCE_S = 150.0  # of a driver, from one line to the next
+SILENCE_S = 300.0  # of a driver, from one line to the next
 _COMPLAINT_CHARACTERS = 300
 
 Restart = Callable[[], None]
@@ -64,6 +64,7 @@ def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], Non
         try:
             said = json.loads(line)
             if said.get("restart"):
+                alive()
                 if restart is not None:
                     _restart(restart, process.stdin, alive)
                 continue

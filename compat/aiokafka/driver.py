@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, PATIENCE_S, Client, Consumer, Producer, Unsupported
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, Unsupported
 from compat.driving import drive
 from compat.samples import Record
 
@@ -36,7 +36,7 @@ class AioKafka(Client):
         self._admin: Any = self._run(self._start_admin())
 
     def _run(self, awaited: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(awaited, 2 * PATIENCE_S), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(awaited, SENDING_S), self._loop).result()
 
     async def _start_admin(self) -> AIOKafkaAdminClient:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.address)

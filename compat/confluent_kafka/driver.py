@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     ResourceType,
 )
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, Client, Consumer, Producer, in_flight, until
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, in_flight, until
 from compat.driving import drive
 from compat.samples import Record
 
@@ -168,11 +168,11 @@ class _Producer(Producer):
         for r in records:
             self._producer.produce(self._topic, r.value, r.key, r.partition, on_delivery=delivered, timestamp=r.timestamp,
                                    headers=list(r.headers))
-        assert self._producer.flush(_TIMEOUT_S) == 0, "not everything was sent"
+        assert self._producer.flush(SENDING_S) == 0, "not everything was sent"
         assert not problems, problems[0]
 
     def close(self) -> None:
-        assert self._producer.flush(_TIMEOUT_S) == 0, "not everything was sent"
+        assert self._producer.flush(SENDING_S) == 0, "not everything was sent"
 
 
 class _Consumer(Consumer):

@@ -12,13 +12,12 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import NoError, UnknownTopicOrPartitionError
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, Client, Consumer, Producer, in_flight, until
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, in_flight, until
 from compat.driving import drive
 from compat.samples import Record
 
 # 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: few polls, and long ones.
 _POLL_MS = 1000
-_TIMEOUT_S = 60
 _ASSIGNORS = {EAGER: RangePartitionAssignor, COOPERATIVE: CooperativeStickyAssignor}
 
 
@@ -60,7 +59,7 @@ class KafkaPython(Client):
                                   idempotent=idempotent)
         futures = [_send(producer, topic, record) for record in records]
         for future in futures if acks != "0" else ():
-            future.get(timeout=_TIMEOUT_S)
+            future.get(timeout=SENDING_S)
         producer.close()
 
     def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
@@ -69,7 +68,7 @@ class KafkaPython(Client):
     def _producer(self, *, idempotent: bool, **settings: Any) -> KafkaProducer:
         return KafkaProducer(bootstrap_servers=self.address, enable_idempotence=idempotent, batch_size=4000, linger_ms=10,
                              max_in_flight_requests_per_connection=in_flight(idempotent), max_request_size=LARGEST_BYTES,
-                             allow_auto_create_topics=False, **settings)
+                             delivery_timeout_ms=int(SENDING_S * 1000), allow_auto_create_topics=False, **settings)
 
     def read(self, topic: str, count: int) -> list[Record]:
         consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest")
@@ -170,7 +169,7 @@ class _Producer(Producer):
 
     def send(self, records: Sequence[Record]) -> None:
         for future in [_send(self._producer, self._topic, record) for record in records]:
-            future.get(timeout=_TIMEOUT_S)
+            future.get(timeout=SENDING_S)
 
     def close(self) -> None:
         self._producer.close()

@@ -7,12 +7,11 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, Client, Consumer, Producer, Unsupported, in_flight, until
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, SENDING_S, Client, Consumer, Producer, Unsupported, in_flight, until
 from compat.driving import drive
 from compat.kcat.processes import FORMAT, KEY_END, RECORD_END, KcatConsumer, parsed, settings
 from compat.samples import ANY_TIME, Record, sample_records
 
-_TIMEOUT_S = 60
 _ASSIGNORS = {EAGER: "roundrobin", COOPERATIVE: "cooperative-sticky"}
 
 
@@ -108,12 +107,12 @@ class Kcat(Client):
 
     def _run(self, *arguments: str, stdin: bytes | None = None) -> bytes:
         command = ["kcat", "-q", "-b", self.address, *arguments]
-        ended = subprocess.run(command, input=stdin, capture_output=True, timeout=_TIMEOUT_S, check=False)
+        ended = subprocess.run(command, input=stdin, capture_output=True, timeout=SENDING_S, check=False)
         assert ended.returncode == 0, f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr.decode(errors='replace')}"
         return ended.stdout
 
     def _version(self) -> str:
-        said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=SENDING_S, check=False)
         found = re.search(r"Version (\S+) .*librdkafka (\S+)", said.stdout)
         assert found is not None, said.stdout
         return f"{found[1]} (librdkafka {found[2]})"

@@ -103,3 +103,12 @@ def test_rows_are_replaced_in_their_place() -> None:
     half = {CLIENTS: [row("a"), row("gone"), row("b", lz4=NO)]}
     fresh = {CLIENTS: [row("b"), row("new")]}
     assert replaced(half, fresh, ["new", "a", "b"]) == {CLIENTS: [row("new"), row("a"), row("b")], TOOLS: []}
+
+
+def test_a_cell_is_replaced_in_its_row() -> None:
+    half = {CLIENTS: [row("a", lz4=NO, acks=NO)]}
+    half[CLIENTS][0].details = {"lz4": "broken", "acks": "lost"}
+    made, = replaced(half, {CLIENTS: [Row("a", "1.0", {"acks": YES})]}, ["a"])[CLIENTS]
+    assert (made.cells, made.details) == (row(lz4=NO).cells, {"lz4": "broken"})
+    other = Row("a", "2.0", {"acks": YES})
+    assert replaced(half, {CLIENTS: [other]}, ["a"])[CLIENTS] == [other], "another version has nothing of the old one"
