@@ -46,6 +46,8 @@ _MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
     "kafka-dump-log": {KAFKA_OLD: "kafka.tools.DumpLogSegments", KAFKA_NEW: "org.apache.kafka.tools.DumpLogSegments"},
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-server-start": "kafka.Kafka",
     "zookeeper-server-start": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
@@ -69,8 +71,13 @@ def main_class(tool: str, release: str) -> str:
 
 def command(tool: str, release: str, arguments: list[str], *, options: tuple[str, ...] = SHORT_LIVED, log_level: str = "WARN") -> list[str]:
     """The command line of one of Apache Kafka's tools, by its script's name, in `release` (KAFKA_OLD or KAFKA_NEW)."""
-    jars = cache.jars(release)
-    return [java(), *options, _logging_option(release, log_level), "-cp", f"{jars[0].parent}/*", main_class(tool, release), *arguments]
+    return [*class_path(release, options=options, log_level=log_level), main_class(tool, release), *arguments]
+
+
+def class_path(release: str, *classes: Path, options: tuple[str, ...] = SHORT_LIVED, log_level: str = "WARN") -> list[str]:
+    """The command line up to a main class, with folders of classes before the jars of `release`."""
+    places = [*map(str, classes), f"{cache.jars(release)[0].parent}/*"]
+    return [java(), *options, _logging_option(release, log_level), "-cp", ":".join(places)]
 
 
 class ToolFailed(Exception):
