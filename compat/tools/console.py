@@ -82,8 +82,8 @@ def _groups(bench: Bench, topic: str, records: Sequence[Record]) -> None:
     equal(bench.group_offsets(group), {0: 33, 1: 33, 2: 33}, "committed offsets")
     printed = bench.run("console-consumer", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "3000", "--formatter",
                         "org.apache.kafka.tools.consumer.OffsetsMessageFormatter").out
-    commits = [(commit["key"]["data"], commit["value"]["data"]) for commit in _objects(printed)]
-    last = {key["partition"]: value["offset"] for key, value in commits if key["group"] == group}
+    commits = [commit for commit in _objects(printed) if commit["key"]["data"]["group"] == group]
+    last = {commit["key"]["data"]["partition"]: commit["value"]["data"]["offset"] for commit in commits}
     equal(last, {0: 33, 1: 33, 2: 33}, "the last commits in __consumer_offsets")
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from compat.adapter import Unsupported
 from compat.matrix import FEATURES, TOOLS
+from compat.saying import attempt, introduce
 from compat.tools import console, groups, load, places, topics
 from compat.tools.bench import Bench
 
@@ -39,26 +37,11 @@ def main() -> None:
     address, *names = sys.argv[1:]
     release = os.environ["RELEASE"]
     bench = Bench(address, release, Path(os.environ["CLASSES"]))
-    _print(client="Kafka's tools", version=release.removeprefix("kafka-"))
+    introduce("Kafka's tools", release.removeprefix("kafka-"))
     for name in names or FEATURES[TOOLS]:
-        _print(feature=name, **_attempt(name, bench, f"compat-{name}-{time.time_ns() // 1_000_000}"))
+        bench.begin()
+        attempt(name, functools.partial(_KNOWN[name], bench, f"compat-{name}-{time.time_ns() // 1_000_000}"))
     bench.close()
-
-
-def _attempt(name: str, bench: Bench, topic: str) -> dict[str, Any]:
-    bench.begin()
-    try:
-        _KNOWN[name](bench, topic)
-    except Unsupported as reason:
-        return {"ok": None, "detail": str(reason)}
-    except Exception as problem:  # whatever goes wrong is a cell that says no
-        traceback.print_exc()
-        return {"ok": False, "detail": f"{type(problem).__name__}: {problem}"}
-    return {"ok": True, "detail": ""}
-
-
-def _print(**line: Any) -> None:
-    print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":

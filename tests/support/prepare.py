@@ -23,11 +23,16 @@ PROGRAMS = {"java": "default-jre-headless", "mvn": "maven", "kcat": "kcat"}
 
 
 def main(jar_sets: Sequence[str] = ()) -> int:
-    """Prepare everything; 0 even when something is missing, since most tests do without it. With sets of jars, 1 when one is missing."""
+    """Prepare everything; 0 even when something is missing, since most tests do without it.
+
+    With sets of jars these only, and with Spark's PySpark too; 1 when something is missing then.
+    """
     if jar_sets:
         for jar_set in jar_sets:
             ensure_jars(jar_set)
-        return 0 if all(map(cache.jars_are_complete, jar_sets)) else 1
+        if cache.SPARK in jar_sets:
+            ensure_pyspark()
+        return 0 if all(map(cache.jars_are_complete, jar_sets)) and (cache.SPARK not in jar_sets or cache.pyspark_is_complete()) else 1
     cache.directory().mkdir(parents=True, exist_ok=True)
     with _alone():
         _install_programs()
@@ -43,6 +48,13 @@ def ensure_jars(jar_set: str) -> None:
     cache.directory().mkdir(parents=True, exist_ok=True)
     with _alone():
         _download_jars(jar_set)
+
+
+def ensure_pyspark() -> None:
+    """Install PySpark unless it is there; says why when it cannot."""
+    cache.directory().mkdir(parents=True, exist_ok=True)
+    with _alone():
+        _install_pyspark()
 
 
 def _install_programs() -> None:

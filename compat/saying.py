@@ -1,0 +1,38 @@
+"""What drivers in Python print: a line of JSON about themselves, and one a feature. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from compat.adapter import Fault, Unsupported
+
+
+def introduce(client: str, version: str) -> None:
+    """The first line."""
+    say(client=client, version=version)
+
+
+def attempt(name: str, feature: Callable[[], None]) -> None:
+    """Try a feature, and say what came of it."""
+    say(feature=name, **_outcome(feature))
+
+
+def say(**line: Any) -> None:
+    """One line."""
+    print(json.dumps(line, ensure_ascii=False), flush=True)
+
+
+def _outcome(feature: Callable[[], None]) -> dict[str, Any]:
+    try:
+        feature()
+    except Unsupported as reason:
+        return {"ok": None, "detail": str(reason)}
+    except Fault as reason:
+        return {"ok": None, "fault": str(reason)}
+    except Exception as problem:  # whatever a client raises is a cell that says no
+        traceback.print_exc()
+        return {"ok": False, "detail": f"{type(problem).__name__}: {problem}"}
+    return {"ok": True, "detail": ""}
