@@ -117,7 +117,7 @@ def _offsets(bench: _Bench, topic: str) -> None:
 
 
 def _large(bench: _Bench, topic: str) -> None:
-    ready_topic(bench.plain, topic, None, **{"max.message.bytes": str(_ROOM_BYTES)})
+    ready_topic(bench.plain, topic, **{"max.message.bytes": str(_ROOM_BYTES)})
     value = b"".join(n.to_bytes(4, "big") for n in range(_LARGE_BYTES // 4))
     records = [Record(partition, 0, BASE_TIMESTAMP, None, value) for partition in range(2)]
     expected = bench.spark.write(topic, records, kafka__max__request__size=_ROOM_BYTES, kafka__buffer__memory=4 * _ROOM_BYTES)
