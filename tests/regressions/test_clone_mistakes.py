@@ -123,6 +123,15 @@ def test_list_offsets_by_timestamp_when_time_steps_back(broker: Server, connecti
     assert list_offset(connection, name, BASE_TIMESTAMP + 51).offset == -1
 
 
+def test_a_negative_timestamp_that_names_no_offset(broker: Server, connection: RawConnection, name: str) -> None:
+    """Kafka's reset tool asks for one when a duration goes back to before 1970; names are understood from their own versions on."""
+    create_topic(broker, name)
+    produce(connection, name, batch(numbered(3)))
+    assert list_offset(connection, name, -1_000_000_000_000).error_code == 35
+    assert list_offset(connection, name, MAX_TIMESTAMP, version=6).error_code == 35
+    assert list_offset(connection, name, MAX_TIMESTAMP, version=7).offset == 2
+
+
 # Deleting
 
 

@@ -3,13 +3,23 @@
 Behaviour: a timestamp finds the first record, by offset, that is as late or later; nothing found is offset -1 without an error.
 Consumers see up to the high watermark, read_committed ones up to the last stable offset. Nothing is tiered: earliest local is
 earliest, latest tiered (KIP-1005) is -1.
-Version notes: v0 answers with a list of segment starts; v2 isolation level; v4 leader epochs; v7 largest timestamp (KIP-734).
+Version notes: v0 answers with a list of segment starts; v2 isolation level; v4 leader epochs; v7 largest timestamp (KIP-734);
+v8, v9 and v11 more names. A negative timestamp that names nothing in its version is UNSUPPORTED_VERSION, as in Kafka's ReplicaManager.
 """
 
 from __future__ import annotations
 
 from txbroker.api.context import RequestContext
-from txbroker.cluster.partition import CONSUMER, Partition
+from txbroker.cluster.partition import (
+    CONSUMER,
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    Partition,
+)
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.list_offsets import (
@@ -24,6 +34,10 @@ from txbroker.wire.schema import Request
 OLD_STYLE_VERSION = 0
 LEADER_EPOCH_VERSION = 4
 DEBUGGING_REPLICA = -2  # a reader that sees like a consumer, at any replica
+_NAMED_SINCE = {  # the first version of each negative timestamp that names an offset
+    LATEST_TIMESTAMP: 1, EARLIEST_TIMESTAMP: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}  # fmt: skip
 
 
 class ListOffsetsHandler:
@@ -74,6 +88,8 @@ class ListOffsetsHandler:
 
 
 def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None, version: int) -> ListOffsetsPartitionResponse:
+    if wanted.timestamp < 0 and version < _NAMED_SINCE.get(wanted.timestamp, version + 1):
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} names no offset in version {version}")
     found = partition.list_offset(wanted.timestamp, isolation)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
     if found is not None:
