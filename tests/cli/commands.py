@@ -12,8 +12,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from kafka import KafkaProducer
 
 from tests.support.cache import CHECKOUT
+from tests.support.server import Server
 from tests.support.waiting import until
 from txbroker.cli.main import main
 
@@ -42,6 +44,15 @@ def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str
     assert ended == status, complaint.getvalue()
     output.seek(0)
     return output.buffer.read().decode(errors="surrogateescape"), complaint.getvalue()
+
+
+def fill(broker: Server, topic: str, counts: dict[int, int]) -> None:
+    """So many records for each partition, with timestamps that grow by a millisecond."""
+    with KafkaProducer(bootstrap_servers=broker.address) as producer:
+        for partition, count in counts.items():
+            for i in range(count):
+                producer.send(topic, b"%05d" % i, partition=partition, timestamp_ms=1_700_000_000_000 + i)
+        producer.flush()
 
 
 def on_terminal(*argv: str, stdin: Path | None = None, columns: int = 80) -> str:

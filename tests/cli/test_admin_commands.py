@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import on_terminal, run
+from tests.cli.commands import fill, on_terminal, run
 from tests.support.raw_admin import advertised, create_topic
 from tests.support.server import Server
 
@@ -19,17 +19,6 @@ pytestmark = pytest.mark.process
 def objects(*argv: str, status: int = 0) -> list[dict[str, Any]]:
     """What a command prints with --json."""
     return [json.loads(line) for line in run(*argv, "--json", status=status)[0].splitlines()]
-
-
-def fill(broker: Server, topic: str, counts: dict[int, int]) -> None:
-    """So many records for each partition; each is as long as the other."""
-    from kafka import KafkaProducer
-
-    with KafkaProducer(bootstrap_servers=broker.address) as producer:
-        for partition, count in counts.items():
-            for i in range(count):
-                producer.send(topic, b"%05d" % i, partition=partition, timestamp_ms=1_700_000_000_000 + i)
-        producer.flush()
 
 
 def test_offsets(broker: Server, name: str) -> None:
@@ -98,6 +87,57 @@ def test_log_directories(broker: Server, name: str) -> None:
     _, complaint = run(*describe, "--broker-list", "777", status=1)
     assert complaint == f"txbroker log-dirs: there is no broker 777, only {row['broker']}; correct --broker-list\n"
     assert "does not exist" in run(*describe[:-1], f"no-{name}", status=1)[1]
+
+
+def test_configurations(broker: Server, name: str, tmp_path: Path) -> None:
+    create_topic(broker, name, 1, {})
+    server = ("configs", "--bootstrap-server", broker.address)
+    topic = ("--entity-type", "topics", "--entity-name", name)
+    assert run(*server, "--describe", *topic) == (f"Dynamic configs for topic {name} are:\n", "")
+    added = ("--add-config", "cleanup.policy=[compact,delete],max.message.bytes=4000")
+    assert run(*server, "--alter", *topic, *added) == (f"Completed updating config for topic {name}.\n", "")
+    lines = run(*server, "--describe", "--topic", name)[0].splitlines()
+    policy = "cleanup.policy=compact,delete"
+    assert lines[1].startswith(f"  {policy} sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:{policy}, ")
+    assert lines[2:] == [
+        "  max.message.bytes=4000 sensitive=false "
+        "synonyms={DYNAMIC_TOPIC_CONFIG:max.message.bytes=4000, DEFAULT_CONFIG:message.max.bytes=1048588}"
+    ]
+    settings = tmp_path / "topic.properties"
+    settings.write_text("retention.ms = 60000\ncleanup.policy=delete\n")
+    run(*server, "--alter", *topic, "--add-config-file", str(settings), "--delete-config", "max.message.bytes")
+    (row,) = objects(*server, "--describe", *topic)
+    assert (row["entity_type"], row["entity_name"]) == ("topics", name)
+    assert {each["name"]: each["value"] for each in row["configs"]} == {"cleanup.policy": "delete", "retention.ms": "60000"}
+    (everything,) = objects(*server, "--describe", *topic, "--all")
+    assert len(everything["configs"]) > 20
+    assert all(len(line) <= 60 for line in on_terminal(*server, "--describe", *topic, columns=60).splitlines())
+    _, complaint = run(*server, "--alter", *topic, "--add-config", "retention.ms=soon", status=1)
+    assert complaint.startswith(f"txbroker configs: topic {name} was not altered: ")
+    assert complaint.endswith("(INVALID_CONFIG)\n")
+    missing = ("--entity-type", "topics", "--entity-name", f"no-{name}")
+    for action in (("--describe",), ("--alter", *added)):
+        assert f"topic no-{name} does not exist; see" in run(*server, *action, *missing, status=1)[1]
+
+
+def test_configurations_of_brokers(broker: Server) -> None:
+    server = ("configs", "--bootstrap-server", broker.address)
+    changed = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "log.cleaner.backoff.ms=1700")
+    try:
+        assert run(*server, *changed)[0] == "Completed updating default config for brokers in the cluster.\n"
+        lines = run(*server, "--describe", "--broker-defaults")[0].splitlines()
+        assert lines[0] == "Default configs for brokers in the cluster are:"
+        assert any(line.startswith("  log.cleaner.backoff.ms=1700 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER") for line in lines)
+    finally:
+        run(*server, "--alter", "--broker-defaults", "--delete-config", "log.cleaner.backoff.ms")
+    *brokers, defaults = objects(*server, "--describe", "--entity-type", "brokers")
+    assert defaults["entity_name"] is None
+    assert "log.cleaner.backoff.ms" not in {each["name"] for each in defaults["configs"]}
+    (everything,) = objects(*server, "--describe", "--broker", brokers[0]["entity_name"], "--all")
+    sources = {each["name"]: each["source"] for each in everything["configs"]}
+    assert sources["group.initial.rebalance.delay.ms"] == "STATIC_BROKER_CONFIG"
+    _, complaint = run(*server, "--describe", "--broker", "777", status=1)
+    assert complaint == "txbroker configs: there is no broker 777; `txbroker broker-api-versions` names those that are there\n"
 
 
 def test_versions(broker: Server) -> None:

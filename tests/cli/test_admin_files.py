@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from txbroker.cli import files
+from txbroker.cli.configs import pairs
 from txbroker.cli.delete_records import read_offsets
-from txbroker.cli.failures import CommandFailed
+from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.cli.group_reset import clamp, datetime_ms, duration_ms, read_plan, topic_partitions
 from txbroker.cli.partitions import Partition, rules
 
 
@@ -30,6 +34,105 @@ from txbroker.cli.partitions import Partition, rules
 def test_partitions_by_rules(text: str, expected: list[tuple[str, int]]) -> None:
     there = [Partition(topic, number) for topic in "ab" for number in range(4)]
     assert [partition for partition in there if any(rule.matches(partition) for rule in rules(text))] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1", {"a": "1"}),
+        ("a=1,b=2", {"a": "1", "b": "2"}),
+        ("cleanup.policy=[compact,delete], b = x y ", {"cleanup.policy": "compact,delete", "b": "x y"}),
+        ("a=,b=c=d", {"a": "", "b": "c=d"}),
+        ("a=[]", {"a": ""}),
+        ("a=[1,2],b=[3,4]", {"a": "1,2", "b": "3,4"}),
+    ],
+)
+def test_configurations_with_brackets(text: str, expected: dict[str, str]) -> None:
+    assert pairs(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", "a=1,", "a=1,,b=2", "[a,b]"])
+def test_configurations_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="wants KEY=VALUE"):
+        pairs(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("P7D", 604_800_000), ("PT1H30M", 5_400_000), ("P1DT2H3M4.5S", 93_784_500), ("PT0S", 0), ("pt1m", 60_000)],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "PT1H ", "P-1D", "P1Y", "P1W", "PT1.5H", f"P{10**30}D"])
+def test_durations_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="wants a duration like P7D"):
+        duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-31T18:00:00.123", 1769882400123),
+        ("2026-01-31T18:00:00.123Z", 1769882400123),
+        ("2026-01-31T18:00:00+01:00", 1769878800000),
+        ("1970-01-01T00:00", 0),
+    ],
+)
+def test_dates(text: str, expected: int) -> None:
+    assert datetime_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "now", "2026-01-31", "2026-02-31T00:00:00", "18:00", "T", "2026-01-31T25:00:00", "1700000000000"])
+def test_dates_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="wants a date and time"):
+        datetime_ms(text)
+
+
+def described(names: list[str]) -> list[dict[str, Any]]:
+    """Topics a and b of three partitions, as an admin client describes them."""
+    return [
+        {"name": name, "error_code": 0 if name in "ab" else 3, "partitions": [{"partition_index": i, "leader_id": 1} for i in range(3)]}
+        for name in names
+    ]
+
+
+def test_partitions_of_topics() -> None:
+    assert topic_partitions(["b", "a:2,0"], described) == [("a", 0), ("a", 2), ("b", 0), ("b", 1), ("b", 2)]
+    assert topic_partitions(["a:1", "a:2"], described) == [("a", 1), ("a", 2)]
+    assert topic_partitions(["a:1", "a"], described) == [("a", 0), ("a", 1), ("a", 2)]
+    with pytest.raises(CommandFailed, match="there is no partition a-3, a-7; see"):
+        topic_partitions(["a:7,3,0"], described)
+    with pytest.raises(CommandFailed, match="topic c does not exist"):
+        topic_partitions(["c:0"], described)
+    for spec in ("a:", ":1", "a:x", "a:1,,2", "a:-1", ""):
+        with pytest.raises(BadUsage, match="it must be a topic, or with some of its partitions"):
+            topic_partitions([spec], described)
+
+
+def test_plans_of_offsets() -> None:
+    assert read_plan("a,0,7\na,1,8\n\n", "plan", ["g"]) == {"g": {Partition("a", 0): 7, Partition("a", 1): 8}}
+    assert read_plan('h,a,0,7\n"g,1",a,1,8', "plan", ["g,1", "h"]) == {"h": {Partition("a", 0): 7}, "g,1": {Partition("a", 1): 8}}
+    for text in ("a,0", "a,x,7", "a,0,-1", "g,a,0,7,9", "a;0;7"):
+        with pytest.raises(CommandFailed, match=r"line 1 of plan is not topic,partition,offset"):
+            read_plan(text, "plan", ["g"])
+    with pytest.raises(CommandFailed, match="line 1 of plan is not"):
+        read_plan("a,0,7", "plan", ["g", "h"])
+    with pytest.raises(CommandFailed, match="line 2 of plan is of group x; name it with --group"):
+        read_plan("g,a,0,7\nx,a,0,7", "plan", ["g"])
+    with pytest.raises(CommandFailed, match="plan has no offsets"):
+        read_plan("\n", "plan", ["g"])
+
+
+def test_offsets_are_kept_inside_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    partitions = [Partition("a", i) for i in range(3)]
+    found = clamp(dict(zip(partitions, (3, 15, 40), strict=True)), dict.fromkeys(partitions, 10), dict.fromkeys(partitions, 20))
+    assert list(found.values()) == [10, 15, 20]
+    assert capsys.readouterr().err.splitlines() == [
+        "New offset (3) is lower than the earliest offset for topic partition a-0. Value will be set to 10.",
+        "New offset (40) is higher than the latest offset for topic partition a-2. Value will be set to 20.",
+    ]
 
 
 def written(directory: Path, content: object) -> str:

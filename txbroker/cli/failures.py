@@ -25,6 +25,10 @@ _ADVICE = {
     ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true in the broker's configuration",
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes and the producer's max.request.size",
     ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas",
+    ErrorCode.GROUP_ID_NOT_FOUND: "see `txbroker groups --list`",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its members first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
     ErrorCode.INVALID_RECORD: "a compacted topic wants a key: --property parse.key=true",
 }
 

@@ -9,7 +9,20 @@ import traceback
 from collections.abc import Sequence
 
 from txbroker import __version__
-from txbroker.cli import broker_api_versions, config, consume, delete_records, dump_log, get_offsets, log_dirs, produce, run, topics
+from txbroker.cli import (
+    broker_api_versions,
+    config,
+    configs,
+    consume,
+    delete_records,
+    dump_log,
+    get_offsets,
+    groups,
+    log_dirs,
+    produce,
+    run,
+    topics,
+)
 from txbroker.cli.arguments import Parser
 from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed
 from txbroker.cli.perf import consume as perf_consume
@@ -37,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
-    for module in (run, config, topics, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log):
+    for module in (run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log):
         module.add_parser(subparsers)
     for measure in (perf_produce, perf_consume):
         measure.add_parser(subparsers)

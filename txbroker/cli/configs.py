@@ -1,0 +1,288 @@
+"""`txbroker configs`: show and change configurations of topics and brokers (Kafka's kafka-configs)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client
+from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
+from txbroker.cli.results import Column, Results, Row, cell, results
+from txbroker.errors import ErrorCode
+
+DESCRIPTION = """\
+Show and change configurations while brokers run.
+
+  txbroker configs --bootstrap-server 127.0.0.1:9092 --describe --entity-type topics --entity-name hello --all
+  txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --topic hello --add-config retention.ms=3600000,cleanup.policy=[compact,delete]
+  txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --entity-type brokers --entity-default --delete-config log.retention.ms
+
+Without a name all topics, or all brokers and their defaults, are described. A value that is a list stands in brackets.
+"""
+
+
+class Kind(NamedTuple):
+    """A type of entity: its number in DescribeConfigs, its word in Kafka's sentences, and the sources of its dynamic configurations."""
+
+    number: int
+    word: str
+    source: int
+    default_source: int | None = None
+
+
+# Numbers of ConfigResource.Type and DescribeConfigsResponse.ConfigSource.
+KINDS = {
+    "topics": Kind(2, "topic", 1),
+    "brokers": Kind(4, "broker", 2, 3),
+    "broker-loggers": Kind(8, "broker-logger", 6),
+    "client-metrics": Kind(16, "client-metric", 7),
+    "groups": Kind(32, "group", 8),
+}
+# What Kafka's tool changes by other requests than those for configurations.
+ELSEWHERE = ("users", "clients", "ips")
+SERVED = ("topics", "brokers")
+AT_BROKERS = ("brokers", "broker-loggers")
+SOURCES = (
+    "UNKNOWN", "DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG", "STATIC_BROKER_CONFIG", "DEFAULT_CONFIG",
+    "DYNAMIC_BROKER_LOGGER_CONFIG", "DYNAMIC_CLIENT_METRICS_CONFIG", "DYNAMIC_GROUP_CONFIG",
+)  # fmt: skip
+TYPES = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+DEFAULT = ""  # the name of the entity that stands for all brokers
+SET, DELETE = 0, 1
+COLUMNS = (Column("name", "CONFIG"), Column("value", "VALUE"), Column("source", "SOURCE"), Column("others", "SYNONYMS"))
+
+
+class Entity(NamedTuple):
+    """What is described or altered."""
+
+    type: str
+    name: str
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its type."""
+        return KINDS[self.type]
+
+    @property
+    def node_id(self) -> int | None:
+        """The broker that must be asked; None for any."""
+        return int(self.name) if self.type in AT_BROKERS and self.name != DEFAULT else None
+
+    def __str__(self) -> str:
+        return f"{self.kind.word} {self.name}" if self.name != DEFAULT else f"default {self.kind.word}"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("configs", help="show and change configurations of topics and brokers", description=DESCRIPTION)
+    add_client(parser)
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument("--describe", dest="action", action="store_const", const="describe", help="show configurations that were changed")
+    actions.add_argument("--alter", dest="action", action="store_const", const="alter", help="change them, by the three flags below")
+    type_help = "topics or brokers; of other types, broker-loggers, client-metrics and groups are shown where the broker has them"
+    parser.add_argument("--entity-type", choices=(*KINDS, *ELSEWHERE), metavar="TYPE", help=type_help)
+    parser.add_argument("--entity-name", metavar="NAME", help="a topic, or a broker's id")
+    parser.add_argument("--entity-default", action="store_true", help="what holds for all brokers that have no value of their own")
+    parser.add_argument("--topic", metavar="NAME", help="short for --entity-type topics --entity-name NAME")
+    parser.add_argument("--broker", metavar="ID", help="short for --entity-type brokers --entity-name ID")
+    parser.add_argument("--broker-defaults", action="store_true", help="short for --entity-type brokers --entity-default")
+    parser.add_argument("--all", action="store_true", help="with --describe: also those that were not changed")
+    add_help = "with --alter: set these; commas in a value: key=[a,b]"
+    parser.add_argument("--add-config", type=pairs, metavar="KEY=VALUE,…", help=add_help)
+    parser.add_argument("--add-config-file", metavar="FILE", help="with --alter: set what this properties file says")
+    parser.add_argument("--delete-config", type=keys, metavar="KEY,KEY…", help="with --alter: back to the defaults")
+    parser.set_defaults(command=run)
+
+
+def pairs(text: str) -> dict[str, str]:
+    """The type of --add-config: KEY=VALUE divided by commas, of which those in brackets belong to a value."""
+    parts: list[str] = [""]
+    depth = 0
+    for each in text:
+        depth = 1 if each == "[" else 0 if each == "]" else depth
+        if each == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += each
+    found: dict[str, str] = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise argparse.ArgumentTypeError(f"wants KEY=VALUE divided by commas, a value with commas in brackets, not {text!r}")
+        found[key.strip()] = value.strip().replace("[", "").replace("]", "")
+    return found
+
+
+def keys(text: str) -> list[str]:
+    """The type of --delete-config."""
+    parts = [part.strip() for part in text.split(",")]
+    if "" in parts or any("=" in part for part in parts):
+        raise argparse.ArgumentTypeError(f"wants keys divided by commas, not {text!r}")
+    return parts
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do the one action; BadUsage, CommandFailed."""
+    kind, name = chosen(arguments)
+    if arguments.action == "alter":
+        changes = _changes(arguments)
+        with clients.administering(arguments) as admin:
+            _alter(admin, Entity(kind, name if name is not None else DEFAULT), changes)
+        _show_altered(results(arguments), Entity(kind, name or DEFAULT), changes)
+        return DONE
+    with clients.administering(arguments) as admin:
+        for entity in [Entity(kind, name)] if name is not None else _all(admin, kind):
+            _show(results(arguments), entity, _describe(admin, entity), arguments.all)
+    return DONE
+
+
+def chosen(arguments: argparse.Namespace) -> tuple[str, str | None]:
+    """Type and name of the entity (DEFAULT for all brokers, None for all there are); BadUsage."""
+    short = [("topics", arguments.topic), ("brokers", arguments.broker), ("brokers", DEFAULT if arguments.broker_defaults else None)]
+    given = [(kind, name) for kind, name in short if name is not None]
+    long = arguments.entity_type or arguments.entity_name is not None or arguments.entity_default
+    if len(given) + bool(long) != 1 or (long and not arguments.entity_type):
+        raise BadUsage("say what is meant by --entity-type and --entity-name, or by one of --topic, --broker and --broker-defaults")
+    kind, name = given[0] if given else (arguments.entity_type, arguments.entity_name)
+    if kind in ELSEWHERE:
+        raise BadUsage(f"--entity-type {kind} is about quotas and credentials, which this command does not know; choose topics or brokers")
+    if arguments.entity_default:
+        if kind != "brokers" or name is not None:
+            raise BadUsage("--entity-default goes with --entity-type brokers, without --entity-name")
+        name = DEFAULT
+    _check(arguments, kind, name)
+    return kind, name
+
+
+def _check(arguments: argparse.Namespace, kind: str, name: str | None) -> None:
+    altering = (arguments.add_config, arguments.add_config_file, arguments.delete_config)
+    if name == "" and not (arguments.entity_default or arguments.broker_defaults):
+        raise BadUsage("the name must not be empty")
+    if kind in AT_BROKERS and name and not (name.isascii() and name.isdecimal()):
+        raise BadUsage(f"a broker's name is its id, a number, not {name!r}")
+    if arguments.action == "describe" and any(altering):
+        raise BadUsage("--add-config, --add-config-file and --delete-config go with --alter, not with --describe")
+    if arguments.action == "alter":
+        if name is None:
+            raise BadUsage("--alter needs --entity-name, or --entity-default for all brokers")
+        if not any(altering) or (arguments.add_config and arguments.add_config_file):
+            raise BadUsage("--alter needs --add-config or --add-config-file, or --delete-config")
+        if arguments.all:
+            raise BadUsage("--all goes with --describe, not with --alter")
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, str | None]:
+    """What is to be altered: new values, None for what is to be deleted."""
+    added = arguments.add_config or clients.read_properties(arguments.add_config_file)
+    deleted = arguments.delete_config or []
+    both = sorted(set(added) & set(deleted))
+    if both:
+        raise BadUsage(f"{both[0]} is both added and deleted; leave one of them out")
+    if not added and not deleted:
+        raise CommandFailed(f"{arguments.add_config_file} has no configurations; write KEY=VALUE lines into it")
+    return {**added, **dict.fromkeys(deleted)}
+
+
+def _all(admin: Any, kind: str) -> list[Entity]:
+    if kind == "topics":
+        return [Entity(kind, name) for name in sorted(topic["name"] for topic in admin.describe_topics())]
+    if kind in AT_BROKERS:
+        brokers = [Entity(kind, str(broker["broker_id"])) for broker in admin.describe_cluster()["brokers"]]
+        return [*brokers, Entity(kind, DEFAULT)] if kind == "brokers" else brokers
+    raise BadUsage(f"--entity-type {kind} needs --entity-name")
+
+
+def _failure(entity: Entity, what: str, code: int, message: str | None) -> CommandFailed:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return no_topic(entity.name)
+    if entity.type not in SERVED and code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION):
+        return CommandFailed(f"this broker keeps no configurations of {entity.type}; topics and brokers have some")
+    return broker_error(f"{entity} {what}", code, message)
+
+
+def _ask(admin: Any, entity: Entity, request: Any) -> Any:
+    from kafka.errors import IncompatibleBrokerVersion, NodeNotReadyError, UnknownBrokerIdError
+
+    try:
+        return clients.ask(admin, request, entity.node_id)
+    except (UnknownBrokerIdError, NodeNotReadyError):
+        raise CommandFailed(f"there is no broker {entity.name}; `txbroker broker-api-versions` names those that are there") from None
+    except IncompatibleBrokerVersion:
+        raise CommandFailed("the broker is too old for this; it does not have the request") from None
+
+
+def _describe(admin: Any, entity: Entity) -> list[Row]:
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    wanted = [(entity.kind.number, entity.name, None)]
+    (found,) = _ask(admin, entity, DescribeConfigsRequest(resources=wanted, include_synonyms=True, min_version=1)).results
+    if found.error_code != ErrorCode.NONE:
+        raise _failure(entity, "is not described", found.error_code, found.error_message)
+    return [_entry(config) for config in sorted(found.configs, key=lambda config: str(config.name))]
+
+
+def _entry(config: Any) -> Row:
+    return {
+        "name": config.name,
+        "value": config.value,
+        "source": _named(SOURCES, config.config_source),
+        "sensitive": config.is_sensitive,
+        "read_only": config.read_only,
+        "type": _named(TYPES, getattr(config, "config_type", None) or 0),
+        "synonyms": [{"name": each.name, "value": each.value, "source": _named(SOURCES, each.source)} for each in config.synonyms],
+    }
+
+
+def _named(names: tuple[str, ...], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else names[0]
+
+
+def _show(shown: Results, entity: Entity, entries: Iterable[Row], everything: bool) -> None:
+    source = entity.kind.source if entity.name != DEFAULT else entity.kind.default_source
+    rows = [row for row in entries if everything or row["source"] == SOURCES[source or 0]]
+    if shown.as_json:
+        shown.json({"entity_type": entity.type, "entity_name": entity.name or None, "configs": rows})
+        return
+    which = "All" if everything else "Dynamic"
+    of_all = f"{'All' if everything else 'Default'} configs for brokers in the cluster are:"
+    shown.line(of_all if entity.name == DEFAULT else f"{which} configs for {entity} are:")
+    if shown.width is None:
+        for row in rows:
+            shown.line(plain(row))
+    elif rows:
+        shown.rows(COLUMNS, [{**row, "others": [_synonym(each) for each in row["synonyms"][1:]]} for row in rows])
+
+
+def _synonym(synonym: Row) -> str:
+    return f"{synonym['source']}:{synonym['name']}={_value(synonym)}"
+
+
+def _value(row: Row) -> str:
+    """Kafka's tool prints what is not told as null."""
+    return "null" if row["value"] is None else str(row["value"])
+
+
+def plain(row: Row) -> str:
+    """A configuration as Kafka's tool prints it."""
+    synonyms = ", ".join(map(_synonym, row["synonyms"]))
+    return f"  {row['name']}={_value(row)} sensitive={cell(row['sensitive'])} synonyms={{{synonyms}}}"
+
+
+def _alter(admin: Any, entity: Entity, changes: Mapping[str, str | None]) -> None:
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+    entries = [(key, DELETE if value is None else SET, value) for key, value in changes.items()]
+    request = IncrementalAlterConfigsRequest(resources=[(entity.kind.number, entity.name, entries)], validate_only=False)
+    (answer,) = _ask(admin, entity, request).responses
+    if answer.error_code != ErrorCode.NONE:
+        raise _failure(entity, "was not altered", answer.error_code, answer.error_message)
+
+
+def _show_altered(shown: Results, entity: Entity, changes: Mapping[str, str | None]) -> None:
+    of_all = "Completed updating default config for brokers in the cluster."
+    sentence = of_all if entity.name == DEFAULT else f"Completed updating config for {entity}."
+    added = {key: value for key, value in changes.items() if value is not None}
+    deleted = [key for key, value in changes.items() if value is None]
+    shown.done(sentence, entity_type=entity.type, entity_name=entity.name or None, added=added, deleted=deleted)

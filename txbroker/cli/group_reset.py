@@ -1,0 +1,233 @@
+"""`txbroker groups --reset-offsets`: where groups shall go on reading (Kafka's class GroupOffsetsResetter)."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
+from txbroker.cli.files import read_text
+from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
+from txbroker.cli.partitions import Partition, list_offsets, partitions_of
+from txbroker.cli.results import Column, Results, Row
+from txbroker.errors import ErrorCode
+
+LATEST, EARLIEST = -1, -2
+UNKNOWN_OFFSET = -1
+RESETTABLE = ("Empty", "Dead")
+COLUMNS = (
+    Column("group", "GROUP", 15), Column("topic", "TOPIC", 15), Column("partition", "PARTITION", 10), Column("new_offset", "NEW-OFFSET"),
+)  # fmt: skip
+
+_DURATION = re.compile(r"P(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.I)
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_LARGEST = 10**12  # seconds: far more than any log holds, far less than an offset's 64 bits
+
+Offsets = Mapping[Partition, int]
+
+
+def duration_ms(text: str) -> int:
+    """The type of --by-duration: days, hours, minutes and seconds of ISO 8601, as in Java's Duration (P7D, PT1H30M)."""
+    found = _DURATION.fullmatch(text)
+    parts = {unit: float(number) for unit, number in found.groupdict().items() if number} if found else {}
+    if not parts or sum(number * _SECONDS[unit] for unit, number in parts.items()) > _LARGEST:
+        raise argparse.ArgumentTypeError(f"wants a duration like P7D, PT12H or P1DT2H30M5S, not {text!r}")
+    return int(1000 * sum(number * _SECONDS[unit] for unit, number in parts.items()))
+
+
+def datetime_ms(text: str) -> int:
+    """The type of --to-datetime: milliseconds since 1970 of a date and time of ISO 8601, in UTC where it names no zone."""
+    try:
+        if "T" not in text.upper():
+            raise ValueError(text)
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wants a date and time like 2026-01-31T18:00:00.000, with Z or +01:00, not {text!r}") from None
+    try:
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (OverflowError, ValueError):
+        raise argparse.ArgumentTypeError(f"wants a date and time after 1970, not {text!r}") from None
+
+
+def topic_partitions(specs: Sequence[str], topics: Callable[[list[str]], Iterable[Mapping[str, Any]]]) -> list[Partition]:
+    """The partitions of --topic flags: `topic`, or `topic:0,1`. They must be there; BadUsage, CommandFailed."""
+    wanted: dict[str, list[int] | None] = {}
+    for spec in specs:
+        name, colon, numbers = spec.partition(":")
+        parts = [part.strip() for part in numbers.split(",")]
+        if not name or (colon and not all(part.isascii() and part.isdecimal() for part in parts)):
+            raise BadUsage(f"--topic is {spec!r}; it must be a topic, or with some of its partitions topic:0,1")
+        wanted[name] = [*(wanted.get(name) or []), *map(int, parts)] if colon else None
+    there = _partitions(topics, sorted(wanted))
+    chosen = [partition for partition in there if (numbers_ := wanted[partition.topic]) is None or partition.number in numbers_]
+    missing = sorted({Partition(name, number) for name, numbers_ in wanted.items() for number in numbers_ or ()} - set(chosen))
+    if missing:
+        raise CommandFailed(f"there is no partition {', '.join(map(str, missing))}; see `txbroker topics --describe`")
+    return chosen
+
+
+def _partitions(topics: Callable[[list[str]], Iterable[Mapping[str, Any]]], names: list[str]) -> list[Partition]:
+    described = list(topics(names))
+    for topic in described:
+        if topic["error_code"] != ErrorCode.NONE:
+            raise no_topic(topic["name"])
+    return list(partitions_of(described))
+
+
+def read_plan(text: str, path: str, groups: Sequence[str]) -> dict[str, dict[Partition, int]]:
+    """The offsets of a file as --export writes it: topic,partition,offset for the one group, or group,topic,partition,offset."""
+    plan: dict[str, dict[Partition, int]] = {}
+    for number, fields in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not fields:
+            continue
+        try:
+            group = fields[-4] if len(fields) == 4 else groups[0] if len(groups) == 1 and len(fields) == 3 else None
+            topic, partition, offset = fields[-3], int(fields[-2]), int(fields[-1])
+        except (ValueError, IndexError):
+            group = None
+        if group is None or partition < 0 or offset < 0:
+            raise CommandFailed(f"line {number} of {path} is not topic,partition,offset, nor group,topic,partition,offset")
+        if group not in groups:
+            raise CommandFailed(f"line {number} of {path} is of group {group}; name it with --group, or leave the line out")
+        plan.setdefault(group, {})[Partition(topic, partition)] = offset
+    if not plan:
+        raise CommandFailed(f"{path} has no offsets; write some with --export")
+    return plan
+
+
+def clamp(wanted: Offsets, first: Offsets, end: Offsets) -> dict[Partition, int]:
+    """Offsets that are there; the person is told of those that were not."""
+    found = {}
+    for partition, offset in wanted.items():
+        found[partition] = max(min(offset, end[partition]), first[partition])
+        if found[partition] != offset:
+            than = "higher than the latest" if offset > end[partition] else "lower than the earliest"
+            warn(f"New offset ({offset}) is {than} offset for topic partition {partition}. Value will be set to {found[partition]}.")
+    return found
+
+
+class Resetter:
+    """What flags say about new offsets, asked of one cluster."""
+
+    def __init__(self, admin: Any, arguments: argparse.Namespace) -> None:
+        self._admin = admin
+        self._arguments = arguments
+
+    def plan(self, groups: Sequence[Group]) -> dict[str, dict[Partition, int]]:
+        """New offsets by group; CommandFailed."""
+        arguments = self._arguments
+        names = [group.name for group in groups]
+        if arguments.from_file:
+            plan = read_plan(read_text(arguments.from_file), arguments.from_file, names)
+            _partitions(self._admin.describe_topics, sorted({partition.topic for offsets in plan.values() for partition in offsets}))
+            return {name: self._inside(offsets) for name, offsets in plan.items()}
+        committed = committed_offsets(self._admin, names, arguments.timeout)
+        chosen = None if arguments.all_topics else topic_partitions(arguments.topic, self._admin.describe_topics)
+        return {name: self._offsets(list(committed[name]) if chosen is None else chosen, committed[name]) for name in names}
+
+    def _offsets(self, partitions: Sequence[Partition], committed: Mapping[Partition, Any]) -> dict[Partition, int]:
+        arguments = self._arguments
+        if arguments.to_earliest:
+            return self._at(partitions, EARLIEST)
+        if arguments.to_latest:
+            return self._at(partitions, LATEST)
+        if arguments.to_offset is not None:
+            return self._inside(dict.fromkeys(partitions, arguments.to_offset))
+        if arguments.shift_by is not None:
+            for partition in partitions:
+                if partition not in committed:
+                    raise CommandFailed(f"there is no committed offset of partition {partition} to shift; choose --to-offset or another")
+            return self._inside({partition: committed[partition].offset + arguments.shift_by for partition in partitions})
+        if arguments.to_datetime is not None:
+            return self._since(partitions, arguments.to_datetime)
+        if arguments.by_duration is not None:
+            return self._since(partitions, max(int(time.time() * 1000) - arguments.by_duration, 0))
+        ends = self._at([partition for partition in partitions if partition not in committed], LATEST)
+        return {partition: committed[partition].offset if partition in committed else ends[partition] for partition in partitions}
+
+    def _at(self, partitions: Sequence[Partition], timestamp: int) -> dict[Partition, int]:
+        return {partition: found.offset for partition, found in sorted(list_offsets(self._admin, partitions, timestamp).items())}
+
+    def _inside(self, wanted: Offsets) -> dict[Partition, int]:
+        partitions = list(wanted)
+        return clamp(wanted, self._at(partitions, EARLIEST), self._at(partitions, LATEST))
+
+    def _since(self, partitions: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        found = self._at(partitions, timestamp_ms)
+        later = [partition for partition, offset in found.items() if offset == UNKNOWN_OFFSET]
+        for partition in later:
+            warn(f"Partition {partition.number} of topic {partition.topic} has no record since then. Falling back to its latest offset.")
+        return {**found, **self._at(later, LATEST)}
+
+
+def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown: Results) -> int:
+    """Show new offsets, and commit them with --execute. FAILED where a group is in use, or a commit was refused."""
+    status = DONE
+    groups = []
+    for group in describe_groups(admin, names, arguments.timeout):
+        if group.missing or group.state in RESETTABLE:
+            groups.append(group)
+            continue
+        if group.error is not None:
+            raise broker_error(f"group {group.name} is not described", *group.error)
+        status = FAILED
+        warn(f"Assignments can only be reset if the group '{group.name}' is inactive, but the current state is {group.state}; "
+             "stop its members first")  # fmt: skip
+    if not groups:
+        return status
+    plan = Resetter(admin, arguments).plan(groups)
+    if arguments.execute:
+        refused = {group: _commit(admin, group, offsets) for group, offsets in plan.items()}
+        plan = {group: {partition: offset for partition, offset in offsets.items() if partition not in refused[group]}
+                for group, offsets in plan.items()}  # fmt: skip
+        status = FAILED if any(refused.values()) else status
+    elif not arguments.dry_run:
+        warn("No action was performed; --execute performs it, --dry-run says that it shall not be.")
+    rows = [
+        {"group": group, "topic": partition.topic, "partition": partition.number, "new_offset": offset}
+        for group, offsets in plan.items()
+        for partition, offset in sorted(offsets.items())
+    ]
+    _show(shown, rows, arguments, len(names) == 1)
+    return status
+
+
+def _commit(admin: Any, group: str, offsets: Offsets) -> set[Partition]:
+    """Commit; the partitions that were refused, of which the person is told."""
+    from kafka import TopicPartition
+    from kafka.structs import OffsetAndMetadata
+
+    wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, "", None) for partition, offset in offsets.items()}
+    answers = admin.alter_group_offsets(group, wanted)
+    refused = {Partition(*partition): error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
+    for partition, code in sorted(refused.items()):
+        warn(str(broker_error(f"the offset of group {group} for {partition} was not set", code, None)))
+    return set(refused)
+
+
+def _show(shown: Results, rows: Sequence[Row], arguments: argparse.Namespace, single: bool) -> None:
+    if arguments.export:
+        writer = csv.writer(_Lines(shown), lineterminator="")
+        for row in rows:
+            writer.writerow([row[key] for key in ("group", "topic", "partition", "new_offset") if not (single and key == "group")])
+        return
+    if not shown.as_json:
+        shown.line("")
+    shown.rows(COLUMNS, [{**row, "executed": bool(arguments.execute)} for row in rows])
+
+
+class _Lines:
+    """A file for `csv` that prints each row."""
+
+    def __init__(self, shown: Results) -> None:
+        self._shown = shown
+
+    def write(self, text: str) -> None:
+        """Print a row."""
+        self._shown.line(text)

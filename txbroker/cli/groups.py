@@ -1,0 +1,231 @@
+"""`txbroker groups`: list, describe, reset and delete consumer groups (Kafka's kafka-consumer-groups)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client, number
+from txbroker.cli.failures import DONE, FAILED, BadUsage, broker_error, warn
+from txbroker.cli.group_describe import describe
+from txbroker.cli.group_requests import delete_groups, list_groups
+from txbroker.cli.group_reset import datetime_ms, duration_ms, reset, topic_partitions
+from txbroker.cli.partitions import Partition
+from txbroker.cli.results import Column, Results, results
+from txbroker.errors import ErrorCode
+
+DESCRIPTION = """\
+List and describe groups of consumers, set where they go on reading, and delete them.
+
+  txbroker groups --bootstrap-server 127.0.0.1:9092 --describe --group readers
+  txbroker groups --bootstrap-server 127.0.0.1:9092 --reset-offsets --group readers --topic hello:0,1 --to-earliest --execute
+  txbroker groups --bootstrap-server 127.0.0.1:9092 --reset-offsets --group readers --all-topics --by-duration PT1H --dry-run
+  txbroker groups --bootstrap-server 127.0.0.1:9092 --delete --group readers
+
+The offsets of a group can be reset while it has no members. --reset-offsets needs one of --to-earliest, --to-latest, --to-current,
+--to-offset, --shift-by, --to-datetime, --by-duration and --from-file, and for all but the last one --topic or --all-topics.
+"""
+
+ACTIONS = {
+    "list": "print the names of groups, with --state also their states",
+    "describe": "show offsets and lag, or --members, or --state",
+    "reset-offsets": "show new offsets, and with --execute commit them",
+    "delete": "delete groups that have no members, with all their offsets",
+    "delete-offsets": "delete the offsets of a group for --topic",
+}
+STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead", "Assigning", "Reconciling", "Unknown")
+TYPES = ("Classic", "Consumer")
+TARGETS = ("to_earliest", "to_latest", "to_current", "to_offset", "shift_by", "to_datetime", "by_duration", "from_file")
+TIMEOUT_MS = 5_000
+SUCCESSFUL = "Successful"
+STATUS = (Column("topic", "TOPIC", 15), Column("partition", "PARTITION", 10), Column("status", "STATUS", 15))
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("groups", help="list, describe, reset and delete consumer groups", description=DESCRIPTION)
+    add_client(parser)
+    actions = parser.add_mutually_exclusive_group(required=True)
+    for action, text in ACTIONS.items():
+        actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
+    parser.add_argument("--group", action="append", default=[], metavar="NAME", help="a group; may be given several times")
+    parser.add_argument("--all-groups", action="store_true", help="all groups, with --describe, --reset-offsets and --delete")
+    timeout_help = f"milliseconds to wait for a group's coordinator (default: {TIMEOUT_MS})"
+    parser.add_argument("--timeout", type=number(0), default=TIMEOUT_MS, metavar="MS", help=timeout_help)
+    state_help = "with --list: the states, or only groups in these; with --describe: the state and the coordinator"
+    parser.add_argument("--state", nargs="?", const="", type=_choice("states", STATES), metavar="STATE,…", help=state_help)
+    type_help = "with --list: the types, or only groups of these: Classic, Consumer"
+    parser.add_argument("--type", nargs="?", const="", type=_choice("types", TYPES), metavar="TYPE,…", help=type_help)
+    parser.add_argument("--offsets", action="store_true", help="with --describe: offsets and lag, which is the default")
+    parser.add_argument("--members", action="store_true", help="with --describe: the members")
+    parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
+    topic_help = "of this topic, or of some partitions: topic:0,1; may be given several times"
+    parser.add_argument("--topic", action="append", default=[], metavar="TOPIC", help=topic_help)
+    parser.add_argument("--all-topics", action="store_true", help="of all topics that the group has committed offsets for")
+    _add_targets(parser)
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--execute", action="store_true", help="commit the new offsets")
+    modes.add_argument("--dry-run", action="store_true", help="only show them, which is the default")
+    parser.add_argument("--export", action="store_true", help="print new offsets as CSV, for --from-file")
+    parser.set_defaults(command=run)
+
+
+def _add_targets(targets: argparse.ArgumentParser) -> None:
+    targets.add_argument("--to-earliest", action="store_true", help="to the first record that is there")
+    targets.add_argument("--to-latest", action="store_true", help="to the end, where the next record will be")
+    targets.add_argument("--to-current", action="store_true", help="to the committed offset, or the end where there is none")
+    targets.add_argument("--to-offset", type=number(0), metavar="OFFSET", help="to this offset, or the nearest one that is there")
+    targets.add_argument("--shift-by", type=int, metavar="N", help="so many records on from the committed offset; back below 0")
+    targets.add_argument("--to-datetime", type=datetime_ms, metavar="TIME", help="to the first record since 2026-01-31T18:00:00.000 (UTC)")
+    targets.add_argument("--by-duration", type=duration_ms, metavar="TIME", help="to the first record of the time before now: PnDTnHnMnS")
+    targets.add_argument("--from-file", metavar="FILE", help="to the offsets of a CSV file")
+
+
+def _choice(what: str, known: Sequence[str]) -> Any:
+    """A type of words of `known`, in any case, divided by commas."""
+    spelled = {word.lower(): word for word in known}
+
+    def parse(text: str) -> list[str]:
+        words = [word.strip().lower() for word in text.split(",")] if text else []
+        wrong = [word for word in words if word not in spelled]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"does not know {wrong[0]!r}; {what} are {', '.join(known)}")
+        return [spelled[word] for word in words]
+
+    return parse
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """BadUsage when flags do not go together."""
+    action = arguments.action
+    targets = [_flag(name) for name in TARGETS if getattr(arguments, name) is not None and getattr(arguments, name) is not False]
+    allowed = {
+        "--group": (bool(arguments.group), ("describe", "reset-offsets", "delete", "delete-offsets")),
+        "--all-groups": (arguments.all_groups, ("describe", "reset-offsets", "delete")),
+        "--state": (arguments.state is not None, ("list", "describe")),
+        "--type": (arguments.type is not None, ("list",)),
+        "--offsets": (arguments.offsets, ("describe",)),
+        "--members": (arguments.members, ("describe",)),
+        "--verbose": (arguments.verbose, ("describe",)),
+        "--topic": (bool(arguments.topic), ("reset-offsets", "delete-offsets")),
+        "--all-topics": (arguments.all_topics, ("reset-offsets",)),
+        "--execute": (arguments.execute, ("reset-offsets",)),
+        "--dry-run": (arguments.dry_run, ("reset-offsets",)),
+        "--export": (arguments.export, ("reset-offsets",)),
+        **dict.fromkeys(targets, (True, ("reset-offsets",))),
+    }
+    for flag, (given, actions) in allowed.items():
+        if given and action not in actions:
+            raise BadUsage(f"{flag} goes with {' and '.join(f'--{other}' for other in actions)}, not with --{action}")
+    if action != "list" and bool(arguments.group) == arguments.all_groups:
+        raise BadUsage(f"--{action} needs {'--group' if action == 'delete-offsets' else 'either --group or --all-groups'}")
+    _check_action(arguments, targets)
+
+
+def _check_action(arguments: argparse.Namespace, targets: Sequence[str]) -> None:
+    if arguments.action == "describe":
+        if arguments.offsets + arguments.members + (arguments.state is not None) > 1:
+            raise BadUsage("--describe takes one of --offsets, --members and --state")
+        if arguments.state:
+            raise BadUsage("--state takes states with --list only")
+    if arguments.action == "delete-offsets" and (len(arguments.group) != 1 or not arguments.topic):
+        raise BadUsage("--delete-offsets needs one --group, and --topic")
+    if arguments.action == "reset-offsets":
+        if len(targets) != 1:
+            raise BadUsage(f"--reset-offsets needs one of {', '.join(map(_flag, TARGETS))}")
+        if not arguments.from_file and bool(arguments.topic) == arguments.all_topics:
+            raise BadUsage("--reset-offsets needs either --topic or --all-topics")
+        if arguments.from_file and (arguments.topic or arguments.all_topics):
+            raise BadUsage("--from-file says the topics itself; leave out --topic and --all-topics")
+        if arguments.export and arguments.json:
+            raise BadUsage("--export and --json do not go together")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do the one action; BadUsage, CommandFailed."""
+    # As in Kafka's tool, --state is a flag with --describe and takes a value with --list only.
+    check(arguments)
+    shown = results(arguments)
+    with clients.administering(arguments) as admin:
+        if arguments.action == "list":
+            return _list(admin, arguments, shown)
+        groups = list_groups(admin, arguments.timeout) if arguments.all_groups else []
+        names = [row["group"] for row in groups] or arguments.group
+        if not names:
+            return DONE
+        if arguments.action == "describe":
+            return describe(admin, names, arguments, shown)
+        if arguments.action == "reset-offsets":
+            return reset(admin, names, arguments, shown)
+        if arguments.action == "delete":
+            return _delete(admin, names, arguments, shown)
+        return _delete_offsets(admin, arguments, shown)
+
+
+def _list(admin: Any, arguments: argparse.Namespace, shown: Results) -> int:
+    groups = [
+        row
+        for row in list_groups(admin, arguments.timeout)
+        if (not arguments.state or row["state"] in arguments.state) and (not arguments.type or row["type"] in arguments.type)
+    ]
+    columns = [Column("group", "GROUP", max([15, *(len(row["group"]) for row in groups)]) + 10)]
+    columns += [Column("type", "TYPE", 20)] if arguments.type is not None else []
+    columns += [Column("state", "STATE", 20)] if arguments.state is not None else []
+    if shown.as_json or len(columns) > 1:
+        shown.rows(columns, groups)
+    else:
+        for row in groups:
+            shown.line(row["group"])
+    return DONE
+
+
+def _delete(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown: Results) -> int:
+    codes = delete_groups(admin, names, arguments.timeout)
+    done = [name for name, code in codes.items() if code == ErrorCode.NONE]
+    if shown.as_json:
+        for name in done:
+            shown.json({"group": name, "action": "deleted"})
+    elif done:
+        quoted = ", ".join(f"'{name}'" for name in done)
+        some = len(done) < len(codes)
+        shown.line(f"These consumer groups were deleted successfully: {quoted}" if some else
+                   f"Deletion of requested consumer groups ({quoted}) was successful.")  # fmt: skip
+    for name, code in codes.items():
+        if code != ErrorCode.NONE:
+            warn(str(broker_error(f"Group '{name}' could not be deleted", code, None)))
+    return FAILED if len(done) < len(codes) else DONE
+
+
+def _delete_offsets(admin: Any, arguments: argparse.Namespace, shown: Results) -> int:
+    from kafka import TopicPartition
+    from kafka.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
+
+    (group,) = arguments.group
+    partitions = [TopicPartition(*partition) for partition in topic_partitions(arguments.topic, admin.describe_topics)]
+    try:
+        answers = clients.patiently(lambda: admin.delete_group_offsets(group, partitions), arguments.timeout)
+    except (GroupIdNotFoundError, GroupSubscribedToTopicError) as error:
+        raise broker_error(f"no offset of group {group} was deleted", error.errno, None) from None
+    failed = {partition: error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
+    rows = [
+        {"group": group, **_status(Partition(*partition), failed.get(partition, int(ErrorCode.NONE)))} for partition in sorted(answers)
+    ]
+    if not shown.as_json:
+        succeeded = f"Request succeeded for deleting offsets from group {group}."
+        shown.line("Some offsets were not deleted, see STATUS." if failed else succeeded)
+        shown.line("")
+    shown.rows(STATUS, rows)
+    for code in sorted(set(failed.values())):
+        warn(str(broker_error(f"offsets of group {group} were not deleted", code, None)))
+    return FAILED if failed else DONE
+
+
+def _status(partition: Partition, code: int) -> dict[str, Any]:
+    name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+    return {"topic": partition.topic, "partition": partition.number, "status": SUCCESSFUL if code == ErrorCode.NONE else f"Error: {name}"}
