@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from txbroker import __version__
 from txbroker.cli import (
     broker_api_versions,
+    completion,
     config,
     configs,
     consume,
@@ -43,6 +44,10 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
+# In the order of the list that --help prints.
+COMMANDS = (
+    run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log, completion,
+)  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -50,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
-    for module in (run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log):
+    for module in COMMANDS:
         module.add_parser(subparsers)
     for measure in (perf_produce, perf_consume):
         measure.add_parser(subparsers)
