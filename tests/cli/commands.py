@@ -49,10 +49,14 @@ def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str
 def fill(broker: Server, topic: str, counts: dict[int, int]) -> None:
     """So many records for each partition, with timestamps that grow by a millisecond."""
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
-        for partition, count in counts.items():
-            for i in range(count):
-                producer.send(topic, b"%05d" % i, partition=partition, timestamp_ms=1_700_000_000_000 + i)
+        sent = [
+            producer.send(topic, b"%05d" % i, partition=partition, timestamp_ms=1_700_000_000_000 + i)
+            for partition, count in counts.items()
+            for i in range(count)
+        ]
         producer.flush()
+        for future in sent:
+            future.get(10)
 
 
 def on_terminal(*argv: str, stdin: Path | None = None, columns: int = 80) -> str:

@@ -29,7 +29,7 @@ def both(broker: Server, tool: str, command: str, flags: Iterable[str]) -> tuple
 
 
 def test_groups_offsets_and_configurations(broker: Server, name: str) -> None:
-    create_topic(broker, name, 3, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    create_topic(broker, name, 3, {"segment.bytes": "1048576", "retention.ms": "-1"})
     fill(broker, name, {0: 10, 2: 5})
     consumer = KafkaConsumer(bootstrap_servers=broker.address, group_id=name, enable_auto_commit=False)
     consumer.assign([TopicPartition(name, 0)])

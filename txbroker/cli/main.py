@@ -46,7 +46,8 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
 # In the order of the list that --help prints.
 COMMANDS = (
-    run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log, completion,
+    run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log,
+    completion,
 )  # fmt: skip
 
 
