@@ -54,6 +54,33 @@ def test_topics(broker: Server, name: str) -> None:
     assert "Unknown topic configuration 'foo'" in topics("--create", "--topic", name, "--config", "foo=1", status=1)
 
 
+def test_topics_of_which_some_are_shown(broker: Server, name: str) -> None:
+    server = ("topics", "--bootstrap-server", broker.address)
+
+    def shown(*flags: str) -> list[str]:
+        return run(*server, "--describe", *flags)[0].splitlines()
+
+    run(*server, "--create", "--topic", f"{name}-0")
+    leader = shown("--topic", f"{name}-0")[1].split()[5]
+    run(*server, "--create", "--topic", name, "--replica-assignment", f"{leader},{leader}")
+    run(*server, "--alter", "--topic", name, "--partitions", "3", "--replica-assignment", ",".join([leader] * 3))
+    summary, *partitions = shown("--topic", name)
+    topic_id = re.findall(r"TopicId: (\S+)", summary)[0]
+    assert shown("--topic-id", topic_id) == [summary, *partitions]
+    assert len(partitions) == 3
+    both = ("--topic", f"{name}.*")
+    assert shown(*both, "--under-replicated-partitions") == shown(*both, "--unavailable-partitions") == []
+    assert [line for line in shown(*both, "--at-min-isr-partitions") if f"Topic: {name}\t" in line] == partitions
+    run(*server, "--alter", "--topic", name, "--config", "min.insync.replicas=2")
+    assert shown(*both, "--under-min-isr-partitions") == partitions
+    overrides = shown(*both, "--topics-with-overrides")
+    assert [line.split("\t")[0] for line in overrides if "min.insync.replicas=2" in line] == [f"Topic: {name}"]
+    _, complaint = run(*server, "--describe", "--topic-id", "nope", status=1)
+    assert "there is no topic with the id nope; `txbroker topics --describe`" in complaint
+    _, complaint = run(*server, "--create", "--topic", f"{name}-1", "--replica-assignment", "777", status=1)
+    assert "(INVALID_REPLICATION_ASSIGNMENT)" in complaint or "(INVALID_REPLICA_ASSIGNMENT)" in complaint
+
+
 def test_what_is_produced_is_consumed(broker: Server, name: str, tmp_path: Path) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     long = "value " * 100  # small batches are not compressed by kafka-python

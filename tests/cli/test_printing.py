@@ -15,7 +15,7 @@ from txbroker.cli.printing import json_line, record_format
 from txbroker.cli.progress import Progress, size_text
 from txbroker.cli.results import Column, Results
 from txbroker.cli.tables import table
-from txbroker.cli.topics import description, plain_description, terminal_description
+from txbroker.cli.topic_describe import description, plain_description, terminal_description
 
 
 def record(**fields: Any) -> Any:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
-from txbroker.cli.results import Row, results
-from txbroker.cli.tables import paragraph, table
+from txbroker.cli.results import results
+from txbroker.cli.topic_describe import FILTERS, Topic, show, shown_id
 from txbroker.errors import ErrorCode
-from txbroker.names import id_to_text
 
 DESCRIPTION = """\
 Create, list, describe, alter and delete topics.
@@ -31,8 +29,6 @@ ACTIONS = {
     "delete": "delete topics with all their records",
 }
 
-Topic = Mapping[str, Any]
-
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
@@ -47,10 +43,24 @@ def add_parser(subparsers: Any) -> None:
     factor_help = "with --create (default: default.replication.factor of the broker)"
     parser.add_argument("--replication-factor", type=number(1), metavar="N", help=factor_help)
     add_properties(parser, "--config", "a configuration of the topic, with --create and --alter")
+    assignment_help = "with --create, --alter: the brokers of each partition, the preferred leader first: 1:2,2:3,3:1"
+    parser.add_argument("--replica-assignment", type=assignment, metavar="ID:ID,…", help=assignment_help)
     parser.add_argument("--if-not-exists", action="store_true", help="with --create: a topic that exists is no error")
     parser.add_argument("--if-exists", action="store_true", help="with --describe, --alter, --delete: no error without the topic")
     parser.add_argument("--exclude-internal", action="store_true", help="with --list, --describe: leave out topics like __consumer_offsets")
+    parser.add_argument("--topic-id", metavar="ID", help="with --describe: the topic of this id")
+    for flag, text in FILTERS.items():
+        parser.add_argument(flag, action="store_true", help=f"with --describe: {text}")
+    parser.add_argument("--topics-with-overrides", action="store_true", help="with --describe: only topics that have configurations")
     parser.set_defaults(command=run)
+
+
+def assignment(text: str) -> list[list[int]]:
+    """The type of --replica-assignment: the brokers of each partition."""
+    partitions = [part.split(":") for part in text.split(",")]
+    if not all(broker.isascii() and broker.isdecimal() for brokers in partitions for broker in brokers):
+        raise argparse.ArgumentTypeError(f"wants the brokers of each partition, like 1:2,2:3,3:1, not {text!r}")
+    return [list(map(int, brokers)) for brokers in partitions]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,7 +78,21 @@ def check(arguments: argparse.Namespace) -> None:
         raise BadUsage(f"--{action} needs --topic")
     if action == "alter" and arguments.partitions is None and not arguments.config:
         raise BadUsage("--alter needs --partitions or --config")
+    if arguments.replica_assignment is not None:
+        if action == "create" and (arguments.partitions or arguments.replication_factor):
+            raise BadUsage("--replica-assignment says how many partitions and replicas there are; leave out the flags for that")
+        if action == "alter" and len(arguments.replica_assignment) != arguments.partitions:
+            raise BadUsage("--replica-assignment needs the brokers of all partitions, and --partitions as many as that")
+    filters = _filters(arguments)
+    if len(filters) + arguments.topics_with_overrides > 1:
+        raise BadUsage(f"{filters[0]} does not go together with {(filters[1:] or ['--topics-with-overrides'])[0]}")
+    if arguments.topic_id is not None and arguments.topic is not None:
+        raise BadUsage("--topic-id and --topic do not go together")
     allowed = {
+        "--replica-assignment": (arguments.replica_assignment is not None, ("create", "alter")),
+        "--topic-id": (arguments.topic_id is not None, ("describe",)),
+        "--topics-with-overrides": (arguments.topics_with_overrides, ("describe",)),
+        **dict.fromkeys(filters, (True, ("describe",))),
         "--partitions": (arguments.partitions is not None, ("create", "alter")),
         "--replication-factor": (arguments.replication_factor is not None, ("create",)),
         "--config": (bool(arguments.config), ("create", "alter")),
@@ -79,6 +103,15 @@ def check(arguments: argparse.Namespace) -> None:
     for flag, (given, actions) in allowed.items():
         if given and action not in actions:
             raise BadUsage(f"{flag} goes with {' and '.join(f'--{other}' for other in actions)}, not with --{action}")
+
+
+def only(arguments: argparse.Namespace) -> str | None:
+    """The flag of `FILTERS` that was given."""
+    return next(iter(_filters(arguments)), None)
+
+
+def _filters(arguments: argparse.Namespace) -> list[str]:
+    return [flag for flag in FILTERS if getattr(arguments, flag[2:].replace("-", "_"))]
 
 
 def select(names: Iterable[str], wanted: str | None) -> list[str]:
@@ -95,7 +128,14 @@ def select(names: Iterable[str], wanted: str | None) -> list[str]:
     return [name for name in known if pattern.fullmatch(name)]
 
 
+def describe(admin: Any, arguments: argparse.Namespace) -> None:
+    """Show topics, or those of their partitions that a flag asks for."""
+    show(results(arguments), admin, _selected(admin, arguments), only(arguments), arguments.topics_with_overrides)
+
+
 def _selected(admin: Any, arguments: argparse.Namespace) -> list[Topic]:
+    if arguments.topic_id is not None:
+        return [_by_id(admin, arguments.topic_id)]
     found: dict[str, Topic] = {topic["name"]: topic for topic in admin.describe_topics()}
     if arguments.exclude_internal:
         found = {name: topic for name, topic in found.items() if not topic["is_internal"]}
@@ -105,12 +145,21 @@ def _selected(admin: Any, arguments: argparse.Namespace) -> list[Topic]:
     return [found[name] for name in names]
 
 
+def _by_id(admin: Any, topic_id: str) -> Topic:
+    for topic in admin.describe_topics():
+        if shown_id(topic) == topic_id:
+            return dict(topic)
+    raise CommandFailed(f"there is no topic with the id {topic_id}; `txbroker topics --describe` shows their ids")
+
+
 def _create(admin: Any, arguments: argparse.Namespace) -> None:
     wanted: dict[str, Any] = {"configs": arguments.config}
     if arguments.partitions is not None:
         wanted["num_partitions"] = arguments.partitions
     if arguments.replication_factor is not None:
         wanted["replication_factor"] = arguments.replication_factor
+    if arguments.replica_assignment is not None:
+        wanted["assignments"] = dict(enumerate(arguments.replica_assignment))
     (answer,) = admin.create_topics({arguments.topic: wanted}, raise_errors=False)["topics"]
     code = answer["error_code"]
     if code == ErrorCode.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
@@ -127,9 +176,11 @@ def _list(admin: Any, arguments: argparse.Namespace) -> None:
 
 
 def _alter(admin: Any, arguments: argparse.Namespace) -> None:
-    names = [topic["name"] for topic in _selected(admin, arguments)]
+    topics = _selected(admin, arguments)
+    names = [topic["name"] for topic in topics]
     if arguments.partitions is not None and names:
-        answer = admin.create_partitions(dict.fromkeys(names, arguments.partitions), raise_errors=False)
+        wanted = {topic["name"]: _new_partitions(topic, arguments) for topic in topics}
+        answer = admin.create_partitions(wanted, raise_errors=False)
         for result in answer.results:
             if result.error_code != ErrorCode.NONE:
                 raise broker_error(f"topic {result.name} was not altered", result.error_code, result.error_message)
@@ -137,6 +188,13 @@ def _alter(admin: Any, arguments: argparse.Namespace) -> None:
             results(arguments).done(done, topic=result.name, action="altered", partition_count=arguments.partitions)
     if arguments.config and names:
         _alter_configs(admin, names, arguments)
+
+
+def _new_partitions(topic: Topic, arguments: argparse.Namespace) -> Any:
+    """The number of partitions, with the brokers of the new ones where they are given: of all partitions, as Kafka's tool takes them."""
+    if arguments.replica_assignment is None:
+        return arguments.partitions
+    return {"count": arguments.partitions, "assignments": arguments.replica_assignment[len(topic["partitions"]):]}
 
 
 def _alter_configs(admin: Any, names: Sequence[str], arguments: argparse.Namespace) -> None:
@@ -159,68 +217,4 @@ def _delete(admin: Any, arguments: argparse.Namespace) -> None:
         results(arguments).done(f"Deleted topic {result['name']}.", topic=result["name"], action="deleted")
 
 
-def _describe(admin: Any, arguments: argparse.Namespace) -> None:
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    topics = _selected(admin, arguments)
-    configs: Mapping[str, Any] = {}
-    if topics:
-        configs = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic["name"]) for topic in topics])["topic"]
-    shown = results(arguments)
-    for topic in topics:
-        row = description(topic, {key: entry["value"] for key, entry in sorted(configs.get(topic["name"], {}).items())})
-        shown.either(row, partial(plain_description, row), partial(terminal_description, row))
-
-
-def description(topic: Topic, configs: Mapping[str, str]) -> Row:
-    """What is shown of a topic, as --json prints it."""
-    partitions = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
-    topic_id = bytes.fromhex((topic.get("topic_id") or "").replace("-", ""))
-    return {
-        "topic": topic["name"],
-        "topic_id": id_to_text(topic_id) or None,
-        "internal": bool(topic.get("is_internal")),
-        "partition_count": len(partitions),
-        "replication_factor": len(partitions[0]["replica_nodes"]) if partitions else 0,
-        "configs": configs,
-        "partitions": [_partition(partition) for partition in partitions],
-    }
-
-
-def _partition(partition: Mapping[str, Any]) -> Row:
-    leader = partition["leader_id"]
-    lists = {"replicas": partition["replica_nodes"], "isr": partition["isr_nodes"]}
-    return {"partition": partition["partition_index"], "leader": None if leader < 0 else leader, **lists}
-
-
-def _summary(row: Row) -> list[str]:
-    return [
-        f"Topic: {row['topic']}",
-        f"TopicId: {row['topic_id'] or 'none'}",
-        f"PartitionCount: {row['partition_count']}",
-        f"ReplicationFactor: {row['replication_factor']}",
-        f"Configs: {','.join(f'{key}={value}' for key, value in row['configs'].items())}",
-    ]
-
-
-def _cells(partition: Row) -> list[str]:
-    leader = "none" if partition["leader"] is None else str(partition["leader"])
-    return [str(partition["partition"]), leader, *(",".join(map(str, partition[key])) for key in ("replicas", "isr"))]
-
-
-def plain_description(row: Row) -> list[str]:
-    """A topic as Kafka's tool prints it, for scripts that read that: fields divided by tabs."""
-    lines = ["\t".join(_summary(row))]
-    for partition in row["partitions"]:
-        index, leader, replicas, isr = _cells(partition)
-        lines.append(f"\tTopic: {row['topic']}\tPartition: {index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}")
-    return lines
-
-
-def terminal_description(row: Row, width: int) -> list[str]:
-    """A topic for people: no line is wider than the terminal."""
-    rows = table(("Partition", "Leader", "Replicas", "Isr"), [_cells(partition) for partition in row["partitions"]], width - 2)
-    return [*paragraph("  ".join(_summary(row)).replace(",", ", "), width), *(f"  {line}" for line in rows)]
-
-
-_DO = {"create": _create, "list": _list, "describe": _describe, "alter": _alter, "delete": _delete}
+_DO = {"create": _create, "list": _list, "describe": describe, "alter": _alter, "delete": _delete}
