@@ -148,6 +148,15 @@ def test_a_group_goes_on_exactly_where_it_was(broker: Server, name: str) -> None
     assert run("consume", *server, "--group", name, "--from-beginning", "--timeout-ms", "1000")[0] == ""
 
 
+def test_topics_by_an_expression(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address)
+    for suffix in ("a", "b", "ab"):
+        run("produce", *server, "--topic", f"{name}-{suffix}", stdin=suffix)
+    for group in ((), ("--group", name)):
+        output, _ = run("consume", *server, "--include", f"{name}-a,{name}-b", "--from-beginning", *group, "--timeout-ms", "1500")
+        assert sorted(output.split()) == ["a", "b"]
+
+
 def test_a_partition_from_an_offset(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     run("produce", *server, stdin="0\n1\n2\n3\n4\n")

@@ -13,6 +13,7 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
+from txbroker.cli.partitions import topic_pattern
 from txbroker.cli.printing import json_line, record_format
 
 DESCRIPTION = """\
@@ -40,7 +41,10 @@ def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("consume", help="print the records of a topic", description=DESCRIPTION)
     add_client(parser, "--consumer.config", client="consumer")
-    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
+    topics = parser.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topic", metavar="NAME", help="the topic to read")
+    include_help = "read all topics whose whole name matches, also those that are made later; a comma means or"
+    topics.add_argument("--include", metavar="REGEX", help=include_help)
     parser.add_argument("--from-beginning", action="store_true", help="start at the oldest record, where --group has no offset yet")
     parser.add_argument("--partition", type=number(0), metavar="N", help="read this partition only, from the end or --offset")
     offset_help = "where to start in --partition: an offset, earliest or latest (default)"
@@ -67,8 +71,12 @@ def offset(text: str) -> int | str:
 
 def check(arguments: argparse.Namespace) -> None:
     """BadUsage when flags do not go together."""
+    if arguments.include is not None:
+        topic_pattern(arguments.include, "--include")
     if arguments.offset is not None and arguments.partition is None:
         raise BadUsage("--offset needs --partition")
+    if arguments.include is not None and arguments.partition is not None:
+        raise BadUsage("--include and --partition do not go together: a partition is one of a --topic")
     if arguments.group is not None and arguments.partition is not None:
         raise BadUsage("--group and --partition do not go together: a group divides the partitions itself")
     if arguments.from_beginning and arguments.offset is not None:
@@ -115,6 +123,10 @@ def _start(consumer: Any, arguments: argparse.Namespace) -> None:
     from kafka import TopicPartition
 
     topic, partition = arguments.topic, arguments.partition
+    if arguments.include is not None:
+        # The library looks for a match at the beginning of a name.
+        consumer.subscribe(pattern=f"(?:{topic_pattern(arguments.include, '--include').pattern})$")
+        return
     partitions = consumer.partitions_for_topic(topic)
     if not partitions:
         raise no_topic(topic)
