@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,51 @@ def test_who_reads_our_output_may_have_enough(broker: Server, name: str) -> None
     assert re.fullmatch(r"Processed a total of \d+ messages\n", complaint)
 
 
+def test_output_that_finds_no_room_or_no_place(broker: Server) -> None:
+    flags = command("broker-api-versions", "--bootstrap-server", broker.address)
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(flags, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.decode() == (
+        "txbroker broker-api-versions: there is no room for the output (No space left on device); make some, or write elsewhere\n"
+    )
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *flags], stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=60)
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+def test_a_web_server_is_no_kafka_broker() -> None:
+    """It answers, and not with frames."""
+    script = (
+        "import http.server; s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.BaseHTTPRequestHandler);"
+        "print(s.server_port, flush=True); s.serve_forever()"
+    )
+    process = [sys.executable, "-c", script]
+    with subprocess.Popen(process, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as web, tempfile.NamedTemporaryFile("w") as config:
+        assert web.stdout is not None
+        address = f"127.0.0.1:{int(web.stdout.readline())}"
+        config.write("bootstrap.timeout.ms=1000\n")
+        config.flush()
+        try:
+            for line in (["groups", "--list"], ["configs", "--describe", "--topic", "a"], ["get-offsets"]):
+                _, complaint = run(line[0], "--bootstrap-server", address, "--command-config", config.name, *line[1:], status=1)
+                assert complaint.startswith(f"txbroker {line[0]}: {address} is there, but did not answer as a Kafka broker within 1 s; ")
+                assert complaint.count("\n") == 1
+        finally:
+            web.kill()
+
+
+def test_names_that_others_chose_are_written_out_on_a_terminal(broker: Server, name: str) -> None:
+    group = f"{name}\x1b[2J\rż"
+    run("produce", "--bootstrap-server", broker.address, "--topic", name, stdin="v")
+    run("consume", "--bootstrap-server", broker.address, "--topic", name, "--group", group, "--from-beginning", "--max-messages", "1")
+    server = ("groups", "--bootstrap-server", broker.address)
+    shown = on_terminal(*server, "--list")
+    assert f"{name}\\x1b[2J\\rż\r\n" in shown
+    assert "\x1b" not in shown + on_terminal(*server, "--describe", "--group", group)
+    _, complaint = run(*server, "--describe", "--group", f"no-{group}", status=1)
+    assert complaint == f"Consumer group 'no-{name}\\x1b[2J\\rż' does not exist; see `txbroker groups --list`\n"
+
+
 def test_a_server_that_is_no_kafka_broker() -> None:
     script = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as deaf:
@@ -247,7 +293,7 @@ def test_a_server_that_is_no_kafka_broker() -> None:
             _, complaint = run("consume", "--bootstrap-server", address, "--topic", "a", *config, status=1)
         finally:
             deaf.kill()
-    answer = "did not answer as a Kafka broker within 1 s; correct --bootstrap-server"
+    answer = "did not answer as a Kafka broker within 1 s; correct --bootstrap-server, or security.protocol in its properties"
     assert complaint == f"txbroker consume: {address} is there, but {answer}\n"
 
 

@@ -137,7 +137,8 @@ def connected(
             client = made(bootstrap_servers=servers.split(","), **chosen)
         except kafka.errors.KafkaTimeoutError:
             within = f"within {chosen['bootstrap_timeout_ms'] / 1000:.0f} s"
-            raise CommandFailed(f"{servers} is there, but did not answer as a Kafka broker {within}; correct --bootstrap-server") from None
+            told = f"{servers} is there, but did not answer as a Kafka broker {within}"
+            raise CommandFailed(f"{told}; correct --bootstrap-server, or security.protocol in its properties") from None
         except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
             raise CommandFailed(f"the client library does not take these settings: {plain(error)}; correct them") from error
         notices = _Notices(logging.ERROR)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
+from txbroker.cli.tables import visible
 from txbroker.errors import ErrorCode
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -46,8 +48,9 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
 
 def warn(sentence: str) -> None:
     """Something that the person should know, and that does not end the command."""
-    sys.stdout.flush()  # each complaint stands below what it is about, if both go to the same place
-    print(sentence, file=sys.stderr, flush=True)
+    with suppress(OSError):
+        sys.stdout.flush()  # each complaint stands below what it is about, if both go to the same place
+    print(visible(sentence), file=sys.stderr, flush=True)
 
 
 def no_topic(name: str) -> CommandFailed:

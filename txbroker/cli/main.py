@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -25,7 +26,7 @@ from txbroker.cli import (
     topics,
 )
 from txbroker.cli.arguments import Parser
-from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed
+from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, warn
 from txbroker.cli.perf import consume as perf_consume
 from txbroker.cli.perf import produce as perf_produce
 
@@ -65,6 +66,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
+    if sys.stdout is None:  # closed by whoever wants nothing of it
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     parser = build_parser()
     arguments, unknown = parser.parse_known_args(argv)
     name = f"txbroker {arguments.name}" if arguments.name else "txbroker"
@@ -83,10 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough. What is still buffered goes nowhere, without a complaint at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it has enough
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _drop_output()
+            return _complain(f"{name}: there is no room for the output ({error.strerror}); make some, or write elsewhere", FAILED)
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exc()
         what = f"a fault of this command ({type(error).__name__}: {error})"
@@ -94,6 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, without a complaint at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _complain(sentence: str, status: int) -> int:
-    print(sentence, file=sys.stderr)
+    warn(sentence)
     return status

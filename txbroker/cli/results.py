@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.tables import table, terminal_width
+from txbroker.cli.tables import table, terminal_width, visible
 
 Row = Mapping[str, Any]
 
@@ -66,8 +66,8 @@ class Results:
         self.line(json.dumps(row, ensure_ascii=only_ascii))
 
     def line(self, text: str) -> None:
-        """A line as it is."""
-        sys.stdout.write(f"{text}\n")
+        """A line: as it is for scripts, and for a terminal without what that would obey."""
+        sys.stdout.write(f"{text if self.width is None else visible(text)}\n")
 
 
 def results(arguments: argparse.Namespace) -> Results:
