@@ -48,7 +48,7 @@ TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
 # In the order of the list that --help prints.
 COMMANDS = (
     run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log,
-    completion,
+    perf_produce, perf_consume, completion,
 )  # fmt: skip
 
 
@@ -59,8 +59,6 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
     for module in COMMANDS:
         module.add_parser(subparsers)
-    for measure in (perf_produce, perf_consume):
-        measure.add_parser(subparsers)
     return parser
 
 
