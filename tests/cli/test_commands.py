@@ -38,9 +38,9 @@ def test_topics(broker: Server, name: str) -> None:
     assert topics("--alter", "--topic", name, "--partitions", "5") == f"Topic {name} has 5 partitions now.\n"
     assert "INVALID_PARTITIONS" in topics("--alter", "--topic", name, "--partitions", "2", status=1)
     topics("--alter", "--topic", name, "--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
-    assert "retention.ms is 'soon'" in topics("--alter", "--topic", name, "--config", "retention.ms=soon", status=1)
+    assert re.search("soon.*retention.ms|retention.ms.*soon", topics("--alter", "--topic", name, "--config", "retention.ms=soon", status=1))
     summary, *partitions = topics("--describe", "--topic", name).splitlines()
-    configs = "cleanup.policy=compact,delete,retention.ms=60000,segment.bytes=1048576"
+    configs = "cleanup.policy=compact,delete,(?:min.insync.replicas=1,)?retention.ms=60000,segment.bytes=1048576"
     assert re.fullmatch(rf"Topic: {name}\tTopicId: [\w-]{{22}}\tPartitionCount: 5\tReplicationFactor: 1\tConfigs: {configs}", summary)
     assert [re.sub(r": 1\d*", ": ID", line) for line in partitions if "Partition: 1" not in line] == [
         f"\tTopic: {name}\tPartition: {i}\tLeader: ID\tReplicas: ID\tIsr: ID" for i in (0, 2, 3, 4)
@@ -52,7 +52,7 @@ def test_topics(broker: Server, name: str) -> None:
         assert topics(*action, "--topic", name, status=1) == f"txbroker topics: {missing}\n"
         assert topics(*action, "--topic", name, "--if-exists") == ""
     assert "INVALID_TOPIC_EXCEPTION" in topics("--create", "--topic", "no topic", status=1)
-    assert "Unknown topic configuration 'foo'" in topics("--create", "--topic", name, "--config", "foo=1", status=1)
+    assert "Unknown topic config" in topics("--create", "--topic", name, "--config", "foo=1", status=1)
 
 
 def test_topics_of_which_some_are_shown(broker: Server, name: str) -> None:
@@ -123,7 +123,7 @@ def test_json(broker: Server, name: str) -> None:
     (described,) = objects("topics", "--describe", "--topic", name)
     leader = described["partitions"][0]["leader"]
     assert described["partitions"][1] == {"partition": 1, "leader": leader, "replicas": [leader], "isr": [leader]}
-    assert (described["partition_count"], described["configs"]) == (2, {"retention.ms": "60000"})
+    assert (described["partition_count"], described["configs"]["retention.ms"]) == (2, "60000")
     assert objects("topics", "--delete", "--topic", name) == [{"topic": name, "action": "deleted"}]
 
 
