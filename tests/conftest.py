@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
@@ -23,6 +24,10 @@ PROCESS_FIXTURES = frozenset({"broker", "start_broker", "server_directory", "spa
 
 _names = itertools.count(1)
 _servers = pytest.StashKey[list[tuple[Server, int]]]()  # the brokers of a test, and how much each had logged when it began
+
+# A machine that does other things too is no fault of what is tested.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 # A run in the background may have been told to ignore Ctrl-C, and so would every process that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

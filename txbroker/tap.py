@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -159,6 +160,8 @@ class BrokerService(Service):
         if self._ready_file is not None:
             self._write_ready_file(self._ready_file)
         self._is_ready = True
+        # What a start has made stays: the garbage collector need not look through thousands of partitions again and again.
+        gc.freeze()
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
         log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))
         started_log.info("[KafkaServer id=%d] started", self._broker.broker_id)
