@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred, fail, succeed
 
@@ -11,10 +11,14 @@ from txbroker.cluster.controller_requests import ControllerRequest
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from txbroker.purgatory import Clock
+from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse, LeaderAndIsrTopicError, LeaderAndIsrTopicState
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response
+
+# Logs are made, or taken over, by so many before other requests have their turn.
+PARTITIONS_PER_TURN = 8
 
 
 class OwnBroker:
@@ -27,12 +31,19 @@ class OwnBroker:
         configs: ConfigWatcher,
         now_ms: Callable[[], int],
         image_changed: Callable[[ImageChanges], None],
+        clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._image = image
         self._configs = configs
         self._now_ms = now_ms
         self._image_changed = image_changed
+        self._clock = clock
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Carry out no more."""
+        self._stopped = True
 
     def perform(self, request: ControllerRequest) -> Deferred[Response]:
         """Carry out one request; fails with BrokerError where the whole request is refused."""
@@ -45,7 +56,23 @@ class OwnBroker:
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         # A log is opened with its topic's configuration, which must be known before.
         await self._configs.load_topics(self._new_topics(request))
-        return self._replicas.leader_and_isr(request, self._now_ms())
+        topics: dict[str, LeaderAndIsrTopicError] = {}
+        for part in _parts(request):
+            if topics:
+                await self._others_turn()
+            response = self._replicas.leader_and_isr(part, self._now_ms())
+            for state, answer in zip(part.topic_states, response.topics, strict=True):
+                told = topics.setdefault(state.topic_name, LeaderAndIsrTopicError(topic_id=state.topic_id))
+                told.partition_errors += answer.partition_errors
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=list(topics.values()))
+
+    async def _others_turn(self) -> None:
+        """Let the reactor serve everybody else: a log takes a millisecond or two to make."""
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        await turn
+        if self._stopped:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker stops")
 
     def _new_topics(self, request: LeaderAndIsrRequest) -> Iterable[str]:
         return [
@@ -64,6 +91,24 @@ class OwnBroker:
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         self._image_changed(self._image.apply(request))
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+def _parts(request: LeaderAndIsrRequest) -> Iterator[LeaderAndIsrRequest]:
+    """The request for some partitions at a time; the whole of it where it has none."""
+    states = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
+    for first in range(0, len(states) or 1, PARTITIONS_PER_TURN):
+        grouped: dict[int, LeaderAndIsrTopicState] = {}
+        for topic, state in states[first : first + PARTITIONS_PER_TURN]:
+            part = grouped.setdefault(id(topic), LeaderAndIsrTopicState(topic_name=topic.topic_name, topic_id=topic.topic_id))
+            part.partition_states.append(state)
+        yield LeaderAndIsrRequest(
+            controller_id=request.controller_id,
+            controller_epoch=request.controller_epoch,
+            broker_epoch=request.broker_epoch,
+            type=request.type,
+            topic_states=list(grouped.values()),
+            live_leaders=request.live_leaders,
+        )
 
 
 class Peers:

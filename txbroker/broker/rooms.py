@@ -75,7 +75,7 @@ class Rooms:
         admin = self._admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
-        self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed)
+        self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
         self._periodic = Periodic(world.reactor, config, directories, self.replicas, world.now_ms)
         self.registry: Registry = build_registry(
@@ -110,6 +110,7 @@ class Rooms:
 
     def stop(self) -> None:
         """End it, with the last high watermarks on their way to the disk."""
+        self.own.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()
