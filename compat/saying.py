@@ -12,16 +12,15 @@ from compat.adapter import Fault, Unsupported
 
 def introduce(client: str, version: str) -> None:
     """The first line."""
-    say(client=client, version=version)
+    _say(client=client, version=version)
 
 
 def attempt(name: str, feature: Callable[[], None]) -> None:
     """Try a feature, and say what came of it."""
-    say(feature=name, **_outcome(feature))
+    _say(feature=name, **_outcome(feature))
 
 
-def say(**line: Any) -> None:
-    """One line."""
+def _say(**line: Any) -> None:
     print(json.dumps(line, ensure_ascii=False), flush=True)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 from compat.adapter import Unsupported, until
 from compat.kafka_python.driver import KafkaPython
 from compat.matrix import CLIENTS, FEATURES
+from compat.restarting import restart_broker
 from compat.samples import BASE_TIMESTAMP, STEP_MS, Record, check_records, equal, sample_records
-from compat.saying import attempt, introduce, say
+from compat.saying import attempt, introduce
 from compat.simple import CODECS, ready_topic
 from compat.spark.session import Spark, offsets
 
@@ -136,9 +137,7 @@ def _reconnect(bench: _Bench, topic: str) -> None:
         records = sample_records(2 * _SOME)
         bench.plain.produce(topic, records[:_SOME])
         _until_copied(bench, query, copied, _SOME)
-        say(restart=True)
-        if not sys.stdin.readline():
-            raise Unsupported("nobody here restarts the broker")
+        restart_broker()
         bench.plain.produce(topic, records[_SOME:])
         _until_copied(bench, query, copied, 2 * _SOME)
         # Spark's sink writes at least once: what a restart interrupts may be there twice.

@@ -1,0 +1,31 @@
+"""Java's client, old and new, and Kafka's own tools, by their drivers in compat/: what they alone try of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from compat.clients import CLIENTS
+from compat.matrix import YES
+from compat.running import run_client
+from tests.support.server import Server
+
+
+@pytest.mark.parametrize("client", ["java_2_8_2", "java_4_3_1"])
+def test_a_java_client(broker: Server, client: str) -> None:
+    tried = ["topics", "lz4", "eager", "cooperative", "static", "configs", "groups", "reset", "topic_ids", "long_poll", "large"]
+    row = run_client(CLIENTS[client], broker.address, tried, lambda feature: None)
+    assert row.cells == dict.fromkeys(tried, YES), row.details
+
+
+def test_a_java_client_lives_through_a_restart(start_broker: Callable[..., Server]) -> None:
+    server = start_broker()
+    row = run_client(CLIENTS["java_4_3_1"], server.address, ["reconnect"], lambda feature: None, server.restart)
+    assert row.cells == {"reconnect": YES}, row.details
+
+
+def test_kafkas_tools(broker: Server) -> None:
+    tried = ["configs", "consumer-groups", "get-offsets", "delete-records", "log-dirs", "broker-api-versions"]
+    row = run_client(CLIENTS["tools_4_3_1"], broker.address, tried, lambda feature: None)
+    assert row.cells == dict.fromkeys(tried, YES), row.details
