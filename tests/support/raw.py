@@ -33,10 +33,6 @@ class RawConnection:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def fileno(self) -> int:
-        """For `select`."""
-        return self._socket.fileno()
-
     def close(self) -> None:
         """End the connection."""
         self._socket.close()

@@ -1,0 +1,95 @@
+"""What this broker does when its controller speaks: large requests are carried out some partitions at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+
+from tests.cluster.test_replicas import OWN, House
+from tests.log_directories.support import NOW, TOPIC_ID
+from txbroker.cluster.image import ClusterImage
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.peer import PARTITIONS_PER_TURN, OwnBroker
+from txbroker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+
+OTHER_ID = bytes(range(16))
+
+
+class Configs:
+    """Knows that no topic has a configuration of its own."""
+
+    def load_topics(self, names: Iterable[str]) -> Deferred[None]:
+        return succeed(None)
+
+
+class Scene:
+    def __init__(self, path: Path) -> None:
+        self.house = House(path)
+        self.clock = Clock()
+        configs: Any = Configs()
+        self.own = OwnBroker(self.house.replicas, ClusterImage(), configs, lambda: NOW, lambda changes: None, self.clock)
+        self.answers: list[Any] = []
+
+    def lead(self, *topics: tuple[str, bytes, int], controller_epoch: int = 1) -> None:
+        """The topics' names, ids and numbers of partitions."""
+        states = [
+            LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=[
+                LeaderAndIsrPartitionState(partition_index=n, controller_epoch=1, leader=OWN, leader_epoch=0, isr=[OWN], partition_epoch=0,
+                                           replicas=[OWN], is_new=True) for n in range(count)])
+            for name, topic_id, count in topics
+        ]
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch, topic_states=states, live_leaders=[])
+        self.own.perform(request).addBoth(self.answers.append)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_others_have_their_turn_while_many_logs_are_made(scene: Scene) -> None:
+    scene.lead(("t", TOPIC_ID, PARTITIONS_PER_TURN + 3), ("u", OTHER_ID, PARTITIONS_PER_TURN))
+    made: list[int] = []
+
+    def other() -> None:
+        made.append(len(scene.house.replicas))
+        if not scene.answers:
+            scene.clock.callLater(0, other)
+
+    other()
+    scene.clock.advance(0)
+    assert made == [PARTITIONS_PER_TURN, 2 * PARTITIONS_PER_TURN, 2 * PARTITIONS_PER_TURN + 3]
+    (answer,) = scene.answers
+    assert isinstance(answer, LeaderAndIsrResponse)
+    told = {topic.topic_id: [(p.partition_index, p.error_code) for p in topic.partition_errors] for topic in answer.topics}
+    assert told == {
+        TOPIC_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN + 3)],
+        OTHER_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN)],
+    }
+
+
+def test_a_request_for_nothing_is_answered_and_its_controller_checked(scene: Scene) -> None:
+    scene.lead(controller_epoch=5)
+    assert scene.answers.pop().topics == []
+    scene.lead(controller_epoch=4)
+    assert scene.answers.pop().value.code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def test_a_broker_that_stops_makes_no_more_logs(scene: Scene) -> None:
+    scene.lead(("t", TOPIC_ID, 3 * PARTITIONS_PER_TURN))
+    scene.own.stop()
+    scene.clock.advance(0)
+    assert len(scene.house.replicas) == PARTITIONS_PER_TURN
+    error = scene.answers.pop().value
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.BROKER_NOT_AVAILABLE
