@@ -8,27 +8,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 
 from txbroker import __version__
-from txbroker.cli import (
-    broker_api_versions,
-    completion,
-    config,
-    configs,
-    consume,
-    delete_records,
-    dump_log,
-    get_offsets,
-    groups,
-    log_dirs,
-    produce,
-    run,
-    topics,
-)
 from txbroker.cli.arguments import Parser
 from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, warn
-from txbroker.cli.perf import consume as perf_consume
-from txbroker.cli.perf import produce as perf_produce
 
 DESCRIPTION = """\
 A broker that speaks Kafka's wire protocol, and the tools to use it: their flags are those of Kafka's tools.
@@ -45,20 +29,33 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
-# In the order of the list that --help prints.
-COMMANDS = (
-    run, config, topics, configs, groups, produce, consume, get_offsets, delete_records, log_dirs, broker_api_versions, dump_log,
-    perf_produce, perf_consume, completion,
-)  # fmt: skip
+# The modules of the commands, in the order of the list that --help prints. A start imports its own only.
+COMMANDS = {
+    "run": "run",
+    "config": "config",
+    "topics": "topics",
+    "configs": "configs",
+    "groups": "groups",
+    "produce": "produce",
+    "consume": "consume",
+    "get-offsets": "get_offsets",
+    "delete-records": "delete_records",
+    "log-dirs": "log_dirs",
+    "broker-api-versions": "broker_api_versions",
+    "dump-log": "dump_log",
+    "perf-produce": "perf.produce",
+    "perf-consume": "perf.consume",
+    "completion": "completion",
+}
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """All subcommands; what they need is imported when they run."""
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands, or of one. What a command needs is imported when it runs."""
     parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
-    for module in COMMANDS:
-        module.add_parser(subparsers)
+    for name in COMMANDS if command is None else [command]:
+        import_module(f"txbroker.cli.{COMMANDS[name]}").add_parser(subparsers)
     return parser
 
 
@@ -66,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
     if sys.stdout is None:  # closed by whoever wants nothing of it
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    parser = build_parser()
+    argv = sys.argv[1:] if argv is None else argv
+    parser = build_parser(argv[0] if argv and argv[0] in COMMANDS else None)
     arguments, unknown = parser.parse_known_args(argv)
     name = f"txbroker {arguments.name}" if arguments.name else "txbroker"
     if unknown:
