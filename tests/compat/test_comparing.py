@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compat.clients import CLIENTS as EVERY_CLIENT
+from compat.clients import HERE
 from compat.demo.packages import parse
 from compat.demo.tally import Tally
 from compat.matrix import ABSENT, CLIENTS, FAULT, FEATURES, NO, TOOLS, YES, Row, worse
@@ -112,3 +114,15 @@ def test_a_cell_is_replaced_in_its_row() -> None:
     assert (made.cells, made.details) == (row(lz4=NO).cells, {"lz4": "broken"})
     other = Row("a", "2.0", {"acks": YES})
     assert replaced(half, {CLIENTS: [other]}, ["a"])[CLIENTS] == [other], "another version has nothing of the old one"
+
+
+def test_the_committed_table_is_whole() -> None:
+    """Every client and feature has its cell, on both brokers, none is worse on ours, and what does not work has its reason."""
+    page = from_markdown((HERE / "TABLE.md").read_text(encoding="utf-8"))
+    for half in (OURS, KAFKA):
+        rows = [row for kind in FEATURES for row in page[half][kind]]
+        assert [row.client for row in rows] == [client.title for client in EVERY_CLIENT.values()]
+        for row in rows:
+            assert {feature for feature, cell in row.cells.items() if cell != YES} <= row.details.keys(), row.client
+    for kind in FEATURES:
+        assert worse(page[OURS][kind], page[KAFKA][kind]) == []
