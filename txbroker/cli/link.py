@@ -83,7 +83,7 @@ def place_of(host: str, port: int) -> str:
 class Link:
     """One connection. Requests go out in the newest version that both sides know, which the first answer (ApiVersions) decides.
 
-    `connect_ms` and `versions_ms` say how long the connection and that answer took.
+    `connect_ms` says how long the connection took.
     """
 
     def __init__(
@@ -103,12 +103,10 @@ class Link:
         self.connect_ms = (time.perf_counter() - started) * 1000
         try:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            started = time.perf_counter()
             self.versions = self._ask_versions()
         except BaseException:
             self.close()
             raise
-        self.versions_ms = (time.perf_counter() - started) * 1000
 
     def __enter__(self) -> Self:
         return self

@@ -45,6 +45,7 @@ COMMANDS = {
     "dump-log": "dump_log",
     "perf-produce": "perf.produce",
     "perf-consume": "perf.consume",
+    "doctor": "doctor.command",
     "completion": "completion",
 }
 

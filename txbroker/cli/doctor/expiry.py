@@ -1,0 +1,158 @@
+"""Why records of a topic are still there: retention by time and size, which takes whole segments from the oldest on.
+
+The rules are those of Kafka's UnifiedLog.deleteOldSegments and LogSegment.shouldRoll. A segment goes when its largest timestamp is older
+than retention.ms: one late or future timestamp keeps all of it, and every segment behind it. The active segment too, but as long as new
+records come into it, it is not old: it is closed when it is full (segment.bytes), or when a record comes that is segment.ms later
+than its first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from txbroker.cli.doctor.facts import Configs, PartitionFacts, SegmentFacts
+from txbroker.cli.doctor.findings import OK, WARNING, Finding, named
+from txbroker.cli.doctor.texts import duration, moment
+from txbroker.cli.progress import size_text
+
+CHECK = "expiry"
+WEEK_MS = 7 * 24 * 3600 * 1000
+GIB = 1 << 30
+# A retention pass may come this much after its interval, and the clocks of two machines may differ by as much.
+SLACK_MS = 60_000
+# A little ahead is usual: producers' clocks differ.
+FUTURE_MS = 60_000
+
+
+def explain(configs: Configs, partitions: Sequence[PartitionFacts], now_ms: int) -> Iterator[Finding]:
+    """Findings on expiry; at least one."""
+    if "delete" not in configs.policy:
+        policy = ",".join(sorted(configs.policy)) or "empty"
+        found = f"records are not deleted by age or size, since cleanup.policy is {policy}"
+        yield Finding(OK, CHECK, f"{found}; cleanup.policy=compact,delete does both")
+        return
+    yield from _future(configs, partitions, now_ms)
+    retention_ms, retention_bytes = configs.number("retention.ms", WEEK_MS), configs.number("retention.bytes", -1)
+    if retention_ms < 0 and retention_bytes < 0:
+        yield Finding(OK, CHECK, "nothing ever expires: retention.ms and retention.bytes are -1, no limit")
+        return
+    if retention_ms >= 0:
+        yield from _by_time(configs, partitions, retention_ms, now_ms)
+    if retention_bytes >= 0:
+        yield from _by_size(configs, partitions, retention_bytes)
+
+
+def _future(configs: Configs, partitions: Sequence[PartitionFacts], now_ms: int) -> Iterator[Finding]:
+    """Timestamps that are yet to come keep their segment, and all behind it, for as much longer."""
+    ahead = [(part, part.newest_ms - now_ms) for part in partitions if part.newest_ms is not None and part.newest_ms - now_ms > FUTURE_MS]
+    if not ahead:
+        return
+    worst, worst_ms = max(ahead, key=lambda pair: pair[1])
+    assert worst.newest_ms is not None
+    names = named([part.name for part, _ in ahead])
+    found = f"{names}: records have timestamps in the future, up to {moment(worst.newest_ms)}, {duration(worst_ms)} from now"
+    if configs.topic.get("message.timestamp.type") == "LogAppendTime":
+        advice = "the broker sets these timestamps: its clock, or the one here, is wrong; synchronize them (NTP)"
+        yield Finding(WARNING, "clocks", found, advice)
+        return
+    retention_ms = configs.number("retention.ms", WEEK_MS)
+    until = f" until {moment(worst.newest_ms + retention_ms)}" if retention_ms >= 0 else ""
+    advice = (
+        "correct the producer's clock or unit (milliseconds, not micro- or nanoseconds); set message.timestamp.after.max.ms=3600000 to "
+        "refuse such records, or message.timestamp.type=LogAppendTime; what is there goes with `txbroker delete-records`"
+    )
+    yield Finding(WARNING, CHECK, f"{found}; the segments that hold them, and all segments behind, stay{until}", advice)
+
+
+def _by_time(configs: Configs, partitions: Sequence[PartitionFacts], retention_ms: int, now_ms: int) -> Iterator[Finding]:
+    interval_ms = configs.broker_number("log.retention.check.interval.ms", 300_000)
+    kept = f"records are kept for retention.ms={retention_ms} ({duration(retention_ms)})"
+    known = [part for part in partitions if not part.empty and part.oldest_ms is not None]
+    if not known:
+        reason = "there are no records" if all(part.empty for part in partitions) else "the records have no timestamps"
+        yield Finding(OK, CHECK, f"{kept}; {reason}")
+        return
+    overdue = [part for part in known if _age_ms(part, now_ms) > retention_ms + interval_ms + SLACK_MS]
+    oldest = max(known, key=lambda part: _age_ms(part, now_ms))
+    age_ms = _age_ms(oldest, now_ms)
+    assert oldest.oldest_ms is not None
+    if not overdue:
+        due = "" if age_ms <= retention_ms else f": due at the next check (log.retention.check.interval.ms={interval_ms})"
+        yield Finding(OK, CHECK, f"{kept}; the oldest one is from {moment(oldest.oldest_ms)}, {duration(max(age_ms, 0))} ago{due}")
+        return
+    advice = (
+        "lower segment.ms (or segment.bytes), such as `txbroker topics --alter --config segment.ms=3600000`, so that segments are closed "
+        "and can go; as a rule not above retention.ms"
+    )
+    for part in overdue[:3]:
+        first = part.segments[0] if part.segments else None
+        if first is None:
+            found = f"{part.name}: {kept}, and its first record is {duration(_age_ms(part, now_ms))} old"
+            why = _guess(configs, part, retention_ms, now_ms)
+            yield Finding(WARNING, CHECK, f"{found}; {why}", f"{advice}; --log-dir, on the broker's machine, shows the segments")
+        else:
+            yield _pinned(configs, part, first, retention_ms, interval_ms, now_ms, advice)
+    if len(overdue) > 3:
+        yield Finding(WARNING, CHECK, f"the same in {named([part.name for part in overdue[3:]])}", advice)
+
+
+def _age_ms(part: PartitionFacts, now_ms: int) -> int:
+    return now_ms - part.oldest_ms if part.oldest_ms is not None else 0
+
+
+def _guess(configs: Configs, part: PartitionFacts, retention_ms: int, now_ms: int) -> str:
+    """Without the files: what the size and the newest record say of the segment that holds the first record."""
+    segment_bytes, segment_ms = configs.number("segment.bytes", GIB), configs.number("segment.ms", WEEK_MS)
+    assert part.oldest_ms is not None
+    rule = "a segment goes as a whole, once its newest record is old enough"
+    newest = "" if part.newest_ms is None else f"; the newest is from {moment(part.newest_ms)}"
+    if part.size is not None and part.size < segment_bytes:
+        roll_ms = part.oldest_ms + segment_ms
+        rolls = f"the first record after {moment(roll_ms)}" if roll_ms > now_ms else "the next record"
+        small = f"the partition ({size_text(part.size)}) is smaller than segment.bytes={segment_bytes}"
+        held = f"{small}, so all may be in the active segment"
+        expires = ""
+        if part.newest_ms is not None:
+            expires = f"; if nothing more comes, it goes after {moment(part.newest_ms + retention_ms)}"
+        return f"{rule}{newest}; {held}, which {rolls} closes (segment.ms={segment_ms}, {duration(segment_ms)}){expires}"
+    return f"{rule}{newest}; a segment may span segment.ms={segment_ms} ({duration(segment_ms)}) or segment.bytes={segment_bytes}"
+
+
+def _pinned(
+    configs: Configs, part: PartitionFacts, first: SegmentFacts, retention_ms: int, interval_ms: int, now_ms: int, advice: str
+) -> Finding:
+    """With the files: exactly which segment holds the log, and until when."""
+    largest = moment(first.expires_by_ms)
+    what = f"{part.name}: its oldest segment, from offset {first.base_offset} ({size_text(first.size)}"
+    due_ms = first.expires_by_ms + retention_ms
+    if now_ms > due_ms + interval_ms + SLACK_MS:
+        reason = f"{what}), has no record newer than {largest} and has been due since {moment(due_ms)}"
+        todo = "see the broker's log: it deletes nothing above the high watermark, nor in a log directory that failed; is it running?"
+        return Finding(WARNING, CHECK, reason, todo)
+    state = ", the active one" if first.active else ""
+    since = moment(first.expires_by_ms if first.first_ms is None else first.first_ms)
+    reason = f"{what}{state}), holds records from {since} to {largest}: it goes after {moment(due_ms)}"
+    if first.active:
+        segment_ms = configs.number("segment.ms", WEEK_MS)
+        roll_ms = (first.first_ms if first.first_ms is not None else first.modified_ms) + segment_ms
+        rolls = f"the first record after {moment(roll_ms)}" if roll_ms > now_ms else "the next record"
+        reason += f", later if records go on coming into it; {rolls} closes it (segment.ms={segment_ms}, {duration(segment_ms)})"
+    return Finding(WARNING, CHECK, reason, advice)
+
+
+def _by_size(configs: Configs, partitions: Sequence[PartitionFacts], retention_bytes: int) -> Iterator[Finding]:
+    segment_bytes = configs.number("segment.bytes", GIB)
+    bound = retention_bytes + segment_bytes
+    limit = f"retention.bytes={retention_bytes} ({size_text(retention_bytes)})"
+    kept = f"each partition keeps {limit} and up to one segment.bytes={segment_bytes} more"
+    sizes = [(part.size, part) for part in partitions if part.size is not None]
+    if not sizes:
+        yield Finding(OK, CHECK, f"{kept}; how large they are is not known")
+        return
+    largest, _ = max(sizes, key=lambda pair: pair[0])
+    above = [part.name for size, part in sizes if size > bound]
+    if above:
+        advice = "see the broker's log; a check comes every log.retention.check.interval.ms, and nothing above the high watermark goes"
+        yield Finding(WARNING, CHECK, f"{kept}; {named(above)} are larger, up to {size_text(largest)}", advice)
+    else:
+        yield Finding(OK, CHECK, f"{kept}; the largest one has {size_text(largest)}")
