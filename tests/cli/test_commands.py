@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -16,6 +19,7 @@ import pytest
 
 from tests.cli.commands import ENVIRONMENT, command, on_terminal, run
 from tests.support.server import Server
+from txbroker.cli import produce
 
 pytestmark = pytest.mark.process
 
@@ -171,7 +175,9 @@ def test_a_partition_from_an_offset(broker: Server, name: str) -> None:
     assert consume("7", status=1)[1] == f"txbroker consume: topic {name} has no partition 7, only 0 to 0; correct --partition\n"
 
 
-def test_a_topic_that_is_not_there(start_broker: Callable[..., Server], name: str) -> None:
+def test_a_topic_that_is_not_there(start_broker: Callable[..., Server], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known at once: nobody waits for a topic that the broker will not make."""
+    monkeypatch.setattr(produce, "TOPIC_WAIT_MS", 3_600_000)
     server = start_broker({"auto.create.topics.enable": "false"})
     flags = ("--bootstrap-server", server.address, "--topic", name)
     for tool in ("produce", "consume"):
@@ -295,6 +301,27 @@ def test_a_server_that_is_no_kafka_broker() -> None:
             deaf.kill()
     answer = "did not answer as a Kafka broker within 1 s; correct --bootstrap-server, or security.protocol in its properties"
     assert complaint == f"txbroker consume: {address} is there, but {answer}\n"
+
+
+def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path: Path) -> None:
+    """On the terminal, where a person waits."""
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    count = 60_000
+    run("perf-produce", *server, "--num-records", str(count), "--record-size", "99", "--command-property", "batch.size=131072")
+    ours, theirs = pty.openpty()
+    read = command("consume", *server, "--from-beginning", "--max-messages", str(count))
+    with open(tmp_path / "records", "wb") as output, subprocess.Popen(read, stdout=output, stderr=theirs, env=ENVIRONMENT) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):
+            while data := os.read(ours, 65536):
+                shown += data
+        assert process.wait(60) == 0
+    os.close(ours)
+    assert (tmp_path / "records").stat().st_size == 100 * count
+    text = shown.decode()
+    assert re.search(r"\r[\d,]+ records, [\d.]+ MB, [\d,]+ records/s\x1b\[K", text)
+    assert text.endswith(f"\r\nProcessed a total of {count} messages\r\n")
 
 
 def test_on_a_terminal(broker: Server, name: str, tmp_path: Path) -> None:

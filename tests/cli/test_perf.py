@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from tests.cli.test_commands import ENVIRONMENT, command, run
+from tests.cli.commands import ENVIRONMENT, command, run
 from tests.support import java
 from tests.support.server import Server
 from tests.support.waiting import until

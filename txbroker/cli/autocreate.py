@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from txbroker.cli.link import Link, LinkFailed
+from txbroker.cli.failures import CommandFailed
+from txbroker.cli.link import Link, LinkFailed, open_link
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 KEY = "auto.create.topics.enable"
 _BROKER = 4  # ConfigResource.Type
@@ -25,3 +26,17 @@ def makes_topics(link: Link) -> bool | None:
     except LinkFailed:
         pass
     return None
+
+
+def will_never_be(servers: str, topic: str) -> bool:
+    """Whether a topic is not there, and the broker does not make it for who writes to it. A client library would wait for it.
+
+    False when that cannot be known: the client library then finds out in its own way.
+    """
+    try:
+        with open_link(servers, "txbroker") as link:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            answer: MetadataResponse = link.call(request)
+            return answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and makes_topics(link) is False
+    except (CommandFailed, ValueError):
+        return False

@@ -15,6 +15,7 @@ from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
 from txbroker.cli.partitions import topic_pattern
 from txbroker.cli.printing import json_line, record_format
+from txbroker.cli.progress import Progress
 
 DESCRIPTION = """\
 Print the records of a topic as they come, from now on or --from-beginning. Ctrl-C ends it.
@@ -149,6 +150,9 @@ def _start(consumer: Any, arguments: argparse.Namespace) -> None:
 def _print(consumer: Any, text: Callable[[Any], bytes], max_messages: int | None, timeout_ms: int | None) -> None:
     """Print until there were `max_messages`, or none came for `timeout_ms`."""
     printed = 0
+    # Where records go to a file or a pipe, a person at the terminal sees nothing else.
+    shown = sys.stderr.isatty() and not sys.stdout.isatty()
+    progress = Progress(sys.stderr if shown else None, time.monotonic)
     last_s = time.monotonic()
     try:
         while max_messages is None or printed < max_messages:
@@ -161,8 +165,11 @@ def _print(consumer: Any, text: Callable[[Any], bytes], max_messages: int | None
             if polled:
                 # Counted first: who has read them may end this command at once.
                 printed += len(polled)
-                sys.stdout.buffer.write(b"".join(map(text, polled)))
+                printable = b"".join(map(text, polled))
+                sys.stdout.buffer.write(printable)
                 sys.stdout.buffer.flush()
+                progress.add(len(printable), len(polled))
                 last_s = time.monotonic()
     finally:
+        progress.finish()
         print(f"Processed a total of {printed} messages", file=sys.stderr)

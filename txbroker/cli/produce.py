@@ -8,7 +8,7 @@ import stat
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
     flags = chosen(arguments)
     with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, defaults=defaults, flags=flags) as producer:
-        _wait_for_topic(producer, arguments.topic)
+        _wait_for_topic(producer, arguments, properties)
         written = partial(_show_written, results(arguments)) if arguments.json else None
         sending = Sending(producer, arguments.topic, 0 if arguments.sync else OUTSTANDING_BYTES_MAX, written)
         progress = _progress()
@@ -106,9 +106,15 @@ def parse(lines: LineFormat, text: bytes, number_: int) -> Line:
     return lines.parse(text.removesuffix(b"\n").removesuffix(b"\r"), number_)
 
 
-def _wait_for_topic(producer: Any, topic: str) -> None:
+def _wait_for_topic(producer: Any, arguments: argparse.Namespace, properties: Mapping[str, str]) -> None:
+    """Until the topic is there. The library waits TOPIC_WAIT_MS for one that never comes, so that is asked first, where it can be."""
     from kafka.errors import KafkaTimeoutError
 
+    from txbroker.cli.autocreate import will_never_be
+
+    topic = arguments.topic
+    if properties.get("security.protocol", "PLAINTEXT") == "PLAINTEXT" and will_never_be(arguments.bootstrap_server, topic):
+        raise no_topic(topic)
     try:
         producer.partitions_for(topic)
     except KafkaTimeoutError:

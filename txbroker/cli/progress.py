@@ -35,9 +35,9 @@ class Progress:
         self._next_s = self._start_s + FIRST_S
         self._shown = False
 
-    def add(self, size: int) -> None:
-        """One more record, of `size` bytes."""
-        self.records += 1
+    def add(self, size: int, records: int = 1) -> None:
+        """More records, of `size` bytes together."""
+        self.records += records
         self.bytes += size
         if self._stream is not None:
             now_s = self._clock_s()
