@@ -50,10 +50,14 @@ def create(server: Server, topic: str, *config: str) -> None:
     run("topics", "--bootstrap-server", server.address, "--create", "--topic", topic, *flags)
 
 
-def produce(server: Server, topic: str, *timestamps_ms: int) -> None:
-    with contextlib.closing(KafkaProducer(bootstrap_servers=[server.address], batch_size=0)) as producer:
-        for timestamp_ms in timestamps_ms:
-            producer.send(topic, key=b"k", value=b"v" * 100, timestamp_ms=timestamp_ms).get(10)
+def produce(server: Server, topic: str, *timestamps_ms: int, together: bool = False) -> None:
+    """Records with these timestamps, each in a batch of its own or all in one."""
+    settings: dict[str, Any] = {"linger_ms": 60_000} if together else {"batch_size": 0}
+    with contextlib.closing(KafkaProducer(bootstrap_servers=[server.address], **settings)) as producer:
+        sent = [producer.send(topic, key=b"k", value=b"v" * 100, timestamp_ms=timestamp_ms) for timestamp_ms in timestamps_ms]
+        producer.flush()
+        for future in sent:
+            future.get(10)
 
 
 @contextlib.contextmanager
@@ -206,7 +210,8 @@ def test_why_records_are_still_there(broker: Server, name: str) -> None:
     """Old records beside a new one in the active segment, and one whose time is yet to come."""
     now_ms = int(time.time() * 1000)
     create(broker, name, "retention.ms=3600000", "segment.ms=604800000", f"message.timestamp.after.max.ms={2**63 - 1}")
-    produce(broker, name, now_ms - 2 * DAY_MS, now_ms - 1000)
+    # In one batch: retention, which may come at any time, would take the old record alone.
+    produce(broker, name, now_ms - 2 * DAY_MS, now_ms - 1000, together=True)
     directory = ("--log-dir", str(broker.data))
     for flags in ((), directory):
         findings = doctor(broker, "--topic", name, *flags, status=0)
