@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from txbroker.cli.doctor.cluster import Cluster
 from txbroker.cli.doctor.findings import Findings, named
-from txbroker.cli.doctor.topic import EARLIEST, LATEST, list_offsets
+from txbroker.cli.doctor.topic import EARLIEST, LATEST, error_name, list_offsets
 from txbroker.cli.link import Link, LinkFailed
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -19,7 +20,7 @@ from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 OFFSET_FETCH_MAX, OFFSET_FETCH_BATCHED = 9, 8
 FIND_COORDINATOR_BATCHED = 4
 COORDINATOR_WAIT_S, COORDINATOR_EVERY_S = 5.0, 0.2
-_COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 ALL_TOPICS_FROM = 2  # the version of OffsetFetch that may ask for all topics
 
 
@@ -44,9 +45,10 @@ def check(findings: Findings, link: Link, cluster: Cluster, group: str) -> None:
         found = f"its coordinator is broker {node_id}, which cannot be reached from here"
         findings.failed(what, found, "correct its advertised address, see above")
         return
-    described: DescribedGroup = coordinator.call(DescribeGroupsRequest(groups=[group])).groups[0]
+    request = DescribeGroupsRequest(groups=[group])
+    described: DescribedGroup = _once_it_has_come(lambda: coordinator.call(request).groups[0])
     if described.error_code and described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-        findings.failed(what, f"broker {node_id} answers with error {described.error_code}", "see the broker's log")
+        findings.failed(what, f"broker {node_id} answers with {error_name(described.error_code)}", "see the broker's log")
         return
     committed = _committed(coordinator, group)
     members = len(described.members)
@@ -79,18 +81,25 @@ def _coordinator(link: Link, group: str) -> tuple[int, str]:
     """The coordinator's id, or why there is none."""
     batched = (link.version_of(FindCoordinatorRequest) or 0) >= FIND_COORDINATOR_BATCHED
     request = FindCoordinatorRequest(coordinator_keys=[group]) if batched else FindCoordinatorRequest(key=group)
+
+    def ask() -> Any:
+        answer: FindCoordinatorResponse = link.call(request)
+        return answer.coordinators[0] if batched else answer
+
+    found = _once_it_has_come(ask)
+    if found.error_code:
+        return -1, f"{error_name(found.error_code)}{f' ({found.error_message})' if found.error_message else ''}"
+    return found.node_id, ""
+
+
+def _once_it_has_come(ask: Callable[[], Any]) -> Any:
+    """An answer, asked for again while the coordinator is still to come: Kafka makes __consumer_offsets for who asks first."""
     deadline = time.monotonic() + COORDINATOR_WAIT_S
     while True:
-        answer: FindCoordinatorResponse = link.call(request)
-        found = answer.coordinators[0] if batched else answer
-        # Kafka makes __consumer_offsets when somebody asks for the first time; clients ask again, too.
-        if found.error_code not in _COMING or time.monotonic() > deadline:
-            break
+        answer = ask()
+        if answer.error_code not in _COMING or time.monotonic() > deadline:
+            return answer
         time.sleep(COORDINATOR_EVERY_S)
-    if found.error_code:
-        name = ErrorCode(found.error_code).name if found.error_code in set(ErrorCode) else f"error {found.error_code}"
-        return -1, f"{name}{f' ({found.error_message})' if found.error_message else ''}"
-    return found.node_id, ""
 
 
 def _committed(link: Link, group: str) -> list[Committed]:

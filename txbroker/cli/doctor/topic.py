@@ -46,7 +46,7 @@ def find(findings: Findings, link: Link, topic: str) -> list[MetadataResponsePar
         findings.failed(check, f"it does not exist{auto}", advice)
         return None
     if found.error_code and found.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-        findings.failed(check, f"the broker answers with {_error_name(found.error_code)}", "see the broker's log")
+        findings.failed(check, f"the broker answers with {error_name(found.error_code)}", "see the broker's log")
         return None
     partitions = sorted(found.partitions, key=lambda partition: partition.partition_index)
     leaderless = [f"partition {part.partition_index}" for part in partitions if part.leader_id < 0]
@@ -149,7 +149,8 @@ def _sizes(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
                     mine[part.partition_index].size = part.partition_size
 
 
-def _error_name(code: int) -> str:
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
