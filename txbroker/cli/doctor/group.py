@@ -19,7 +19,7 @@ from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 # From here on OffsetFetch names topics by id, and both it and FindCoordinator ask for several groups at once.
 OFFSET_FETCH_MAX, OFFSET_FETCH_BATCHED = 9, 8
 FIND_COORDINATOR_BATCHED = 4
-COORDINATOR_WAIT_S, COORDINATOR_EVERY_S = 5.0, 0.2
+COORDINATOR_WAIT_S, COORDINATOR_EVERY_S = 15.0, 0.2
 _COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 ALL_TOPICS_FROM = 2  # the version of OffsetFetch that may ask for all topics
 
