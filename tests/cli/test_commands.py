@@ -306,7 +306,7 @@ def test_a_server_that_is_no_kafka_broker() -> None:
 def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path: Path) -> None:
     """On the terminal, where a person waits."""
     server = ("--bootstrap-server", broker.address, "--topic", name)
-    count = 60_000
+    count = 150_000
     run("perf-produce", *server, "--num-records", str(count), "--record-size", "99", "--command-property", "batch.size=131072")
     ours, theirs = pty.openpty()
     read = command("consume", *server, "--from-beginning", "--max-messages", str(count))
