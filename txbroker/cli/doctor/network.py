@@ -162,7 +162,8 @@ def _probe(host: str, port: int) -> tuple[str, str] | None:
     known = _recognized(answer)
     if known is not None:
         return known
-    if b"ookeeper" in _say(host, port, b"srvr") or b"whitelist" in _say(host, port, b"srvr"):
+    answer = _say(host, port, b"srvr")  # one of ZooKeeper's commands of four letters, which it answers or says that it must not
+    if b"ookeeper" in answer or b"whitelist" in answer:
         return _ZOOKEEPER
     return _TLS if _speaks_tls(host, port) else None
 

@@ -172,7 +172,9 @@ class Report:
             self._window_s, self._window_records, self._window_bytes, self._window = now_s, 0, 0, Latencies()
 
     def finish(self) -> None:
-        """The totals."""
+        """The totals, of whatever came to pass."""
+        if not self._records:
+            return
         total = Sent(self._records, self._bytes, self._start_s, max(self._last_s, self._start_s), self._all)
         self._out.either(total.row("total"), lambda: [total.total_line()])
         if self._warmup and self._steady_records:

@@ -255,6 +255,7 @@ class Reader:
         if found is None:
             self._trouble("nobody tells where the partitions are led", time.perf_counter())
             return
+        self._topic_id = found.topic_id  # another one, if the topic was made anew
         for partition in self._partitions.values():
             partition.leader = found.by_partition.get(partition.index)
         if any(partition.leader is None for partition in self._assigned):

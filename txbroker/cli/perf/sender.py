@@ -335,6 +335,7 @@ class Sender:
             self._look_at_s = time.perf_counter() + max(self.settings.backoff_s, 0.05)
             return
         self._look_at_s = None
+        self._topic_id = found.topic_id  # another one, if the topic was made anew
         for partition in self._partitions:
             partition.leader = found.by_partition.get(partition.index)
         self._leaders = self._all_leaders()
