@@ -37,7 +37,8 @@ class Reading(FetchHandler):
         none: Any = None
         numbers = count(1)
         self.cache = FetchSessions(10, lambda: next(numbers))
-        self.purgatory = Purgatory(Clock(), "fetch")
+        self.clock = Clock()
+        self.purgatory = Purgatory(self.clock, "fetch")
         super().__init__(none, ClusterImage(), self.cache, self.purgatory, lambda: 0, fetch_max_bytes=LIMIT)
         self.lazy = lazy
         self.ends = [0] * partitions
@@ -69,14 +70,14 @@ class Reading(FetchHandler):
             self.purgatory.check(session)
         self.purgatory.check(topic_partition)
 
-    def fetch(self, wanted: dict[int, int], forget: list[int], isolation: int, *, wait: bool = False) -> list[Told]:
+    def fetch(self, wanted: dict[int, int], forget: list[int], isolation: int, *, wait: bool = False, min_bytes: int = 1) -> list[Told]:
         """Where the answer is, or will be. `wanted`: offsets by partition."""
         self.reads.clear()
         topics = [FetchTopic(topic="t", partitions=[
             FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=60) for p, offset in wanted.items()])] if wanted else []
         forgotten = [ForgottenTopic(topic="t", partitions=forget)] if forget else []
-        request = FetchRequest(max_wait_ms=500 if wait else 0, min_bytes=1, max_bytes=LIMIT, isolation_level=isolation, topics=topics,
-                               forgotten_topics_data=forgotten, session_id=self.session_id, session_epoch=self.epoch)
+        request = FetchRequest(max_wait_ms=500 if wait else 0, min_bytes=min_bytes, max_bytes=LIMIT, isolation_level=isolation,
+                               topics=topics, forgotten_topics_data=forgotten, session_id=self.session_id, session_epoch=self.epoch)
         if not self.lazy and self.session_id in self.cache._sessions:
             session = self.cache._sessions[self.session_id]
             session.pending.update(session.items)
@@ -141,6 +142,19 @@ def test_what_a_session_forgets_or_takes_with_it_is_not_told_of_moves() -> None:
     handler.epoch = -1
     handler.fetch({}, [], 0)
     assert not handler.cache.moved(TopicPartition("t", 0))
+    assert not handler.cache._watched
+
+
+def test_a_fetch_that_outlives_its_session_watches_nothing() -> None:
+    handler = Reading(3, lazy=True)
+    handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
+    handler.ends[0] = 5
+    told = handler.fetch({0: 0}, [], 0, wait=True, min_bytes=6)
+    handler.epoch = -1
+    handler.fetch({}, [], 0)
+    assert not handler.cache._watched
+    handler.clock.advance(1)
+    assert told == [{0: (0, 5, 5, 0)}]
     assert not handler.cache._watched
 
 

@@ -246,8 +246,11 @@ class FetchSessions:
         return FetchPlan([], found, True)
 
     def watch(self, session: FetchSession, item: FetchItem, topic_partition: TopicPartition) -> None:
-        """From now on moves of this partition make the item of the session pending."""
-        if item.watched != topic_partition and item.key in session.items:
+        """From now on moves of this partition make the item of the session pending; nothing once the session is gone.
+
+        A fetch that waits may outlive its session, and nobody would take back what it has watched.
+        """
+        if item.watched != topic_partition and item.key in session.items and self._sessions.get(session.session_id) is session:
             self._unwatch(item)
             item.watched = topic_partition
             self._watched.setdefault(topic_partition, {})[item] = session

@@ -93,8 +93,12 @@ class Poller:
             log.exception("closing a connection: a bug")
             why = error
         if why is not None:
-            self.forget(member)
-            member.connectionLost(Failure(why))
+            try:
+                self.forget(member)
+                member.connectionLost(Failure(why))
+            except Exception:
+                # The reactor would take the poller itself for broken, and look at no connection any more.
+                log.exception("a connection did not end cleanly: a bug")
 
     # What members ask
 

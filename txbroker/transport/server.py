@@ -297,10 +297,12 @@ class ServerTransport(tcp.Server):
             self._inbox.close()
             self._queue.clear()
             del self._recv_into
-            super().connectionLost(reason)
-            # Only now its descriptor is free for the next one.
-            self._hub.quotas.remove(self.session.peer_host)
-            self._hub.closed(self)
+            try:
+                super().connectionLost(reason)
+            finally:
+                # Only now its descriptor is free for the next one.
+                self._hub.quotas.remove(self.session.peer_host)
+                self._hub.closed(self)
 
 
 def _session(sock: socket.socket, client: Any, listener: str, number: int) -> Session:

@@ -1,0 +1,37 @@
+"""The poller of connections: what one of them does wrong is not felt by the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.transport.harness import Answering, Client, House, frame
+
+
+class Unending(Answering):
+    """Fails when its connection is lost."""
+
+    def connectionLost(self, reason: Any) -> None:
+        super().connectionLost(reason)
+        raise RuntimeError("a bug")
+
+
+def ask(client: Client, body: bytes) -> None:
+    client.send(frame(body))
+    assert client.answer() == body
+
+
+def test_a_connection_that_fails_at_its_end_leaves_the_others_served(house: Callable[..., House], caplog: pytest.LogCaptureFixture) -> None:
+    rooms = house()
+    other = rooms.connect()
+    ask(other, b"before it")
+    rooms.build = lambda: Unending(lambda received: [])
+    failing = rooms.connect()
+    failing.send(frame(b"something"))
+    rooms.until(lambda: len(rooms.protocols) == 2 and rooms.protocols[1].frames)
+    failing.socket.close()
+    rooms.until(lambda: rooms.protocols[1].lost)
+    ask(other, b"after it")
+    assert "did not end cleanly" in caplog.text
