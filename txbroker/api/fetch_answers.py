@@ -39,7 +39,7 @@ class FetchAnswers:
             self._templates[key] = template
         if template is None:
             return None
-        return template.fill(data.records, data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        return template.fill_records(data.records, data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
     def _make(self, version: int, session_id: int, item: FetchItem, data: PartitionData) -> RecordsTemplate | None:
         def response(records: bytes, numbers: Sequence[int]) -> FetchResponse:

@@ -28,6 +28,8 @@ def write_uvarint(value: int) -> bytes:
     """`value` (not negative) as an unsigned varint."""
     if value < 128:
         return SMALL_UVARINTS[value]
+    if value < 16384:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)

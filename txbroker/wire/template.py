@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
-from txbroker.wire.primitives import SMALL_UVARINTS, write_uvarint
+from txbroker.wire.primitives import write_uvarint
 
 # What no message has by itself; they stand where the numbers and the records go.
 _MARKS = (0x6B5A_91C3_2FE8_7D04, 0x5D13_E7A9_40B6_8CF2, 0x7C84_0D5B_E321_96AF, 0x4E9F_26D0_B87A_135C)
@@ -33,33 +33,28 @@ class Template:
         return self._pack(self._before, *numbers, self._after)
 
 
-class RecordsTemplate:
+class RecordsTemplate(Template):
     """The parts of an encoded message as a function of such numbers and, behind them, its one Records field."""
 
-    __slots__ = ("_after", "_flexible", "_head")
+    __slots__ = ("_end", "_flexible")
 
-    def __init__(self, head: Template, after: bytes, *, flexible: bool) -> None:
-        self._head = head
-        self._after = after
+    def __init__(self, before: bytes, count: int, between: bytes, end: bytes, *, flexible: bool) -> None:
+        super().__init__(before, count, between)
+        self._end = end
         self._flexible = flexible
 
-    def fill(self, records: Sized, *numbers: int) -> list[Any]:
+    def fill_records(self, records: Sized, *numbers: int) -> list[Any]:
         """The message's parts; `records` passes through as it is."""
         size = len(records)
-        if not self._flexible:
-            length = _LENGTH(size)
-        elif size < 127:
-            length = SMALL_UVARINTS[size + 1]
-        else:
-            length = write_uvarint(size + 1)
-        head = self._head.fill(*numbers) + length
-        return [head, records, self._after] if size else [head + self._after]
+        length = write_uvarint(size + 1) if self._flexible else _LENGTH(size)
+        head = self._pack(self._before, *numbers, self._after) + length
+        return [head, records, self._end] if size else [head + self._end]
 
 
 def make_template(make: Callable[[Sequence[int]], Any], count: int, encode: Callable[[Any], list[Any]]) -> Template | None:
     """A template of the message that `make` makes of `count` numbers; None where `encode` does not put them side by side."""
-    encoded = b"".join(encode(make(_MARKS[:count])))
-    return _template(encoded, count)
+    around = _around(b"".join(encode(make(_MARKS[:count]))), count)
+    return None if around is None else Template(around[0], count, around[1])
 
 
 def make_records_template(
@@ -70,10 +65,11 @@ def make_records_template(
     length = write_uvarint(len(_RECORDS) + 1) if flexible else _LENGTH(len(_RECORDS))
     if len(parts) != 2 or not parts[0].endswith(length):
         return None
-    head = _template(parts[0][: -len(length)], count)
-    return None if head is None else RecordsTemplate(head, parts[1], flexible=flexible)
+    around = _around(parts[0][: -len(length)], count)
+    return None if around is None else RecordsTemplate(around[0], count, around[1], parts[1], flexible=flexible)
 
 
-def _template(encoded: bytes, count: int) -> Template | None:
+def _around(encoded: bytes, count: int) -> tuple[bytes, bytes] | None:
+    """What stands before and behind the marks."""
     parts = encoded.split(struct.pack(f">{count}q", *_MARKS[:count]))
-    return Template(parts[0], count, parts[1]) if len(parts) == 2 else None
+    return (parts[0], parts[1]) if len(parts) == 2 else None
