@@ -16,6 +16,7 @@ from bench.measures import Bench, Figure, Outcome, Settings
 from tests.support.cache import Missing
 from tests.support.server import Server
 
+SCALE = "scale"
 HERE = Path(__file__).resolve().parent
 QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
 BENCHES: tuple[Bench, ...] = (*starting.BENCHES, *throughput.BENCHES, *latency.BENCHES, *javaperf.BENCHES)
@@ -23,11 +24,12 @@ BENCHES: tuple[Bench, ...] = (*starting.BENCHES, *throughput.BENCHES, *latency.B
 MEMORY = Bench("after all loads", "what is resident at the end", (Figure("memory", "MB", less=True),), starting.BENCHES[0].ready)
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "loads", nargs="*", metavar="LOAD", help=f"of {', '.join(bench.name for bench in BENCHES)}; all of them unless named"
     )
+    parser.epilog = f"`python -m bench {SCALE} --help`: how cost grows with connections, partitions and groups."
     parser.add_argument("--quick", action="store_true", help="a short run, to see that all works; its figures are not to be trusted")
     parser.add_argument("--rounds", type=int, help="measurements of each load on each broker")
     parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone; nothing to compare then")
@@ -42,6 +44,11 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == [SCALE]:
+        from bench.scale.main import main as scale
+
+        return scale(arguments[1:])
     options = _arguments(arguments)
     settings = QUICK if options.quick else Settings()
     if options.rounds:

@@ -44,6 +44,13 @@ def _machine() -> dict[str, str]:
     }
 
 
+def facts() -> str:
+    """Versions and machine, as a paragraph."""
+    versions = ", ".join(f"{name} {text}" for name, text in _versions().items())
+    machine = ", ".join(f"{name} {text}" for name, text in _machine().items())
+    return f"{versions}. Machine: {machine}; brokers and load generators share the cores."
+
+
 def json_lines(outcome: Outcome) -> Iterable[str]:
     """One line a sample."""
     for broker, samples in outcome.samples.items():
@@ -119,12 +126,10 @@ def chart(shown: Sequence[Row]) -> str:
 def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
     """RESULTS.md."""
     shown = rows(outcomes)
-    facts = ", ".join(f"{name} {text}" for name, text in _versions().items())
-    machine = ", ".join(f"{name} {text}" for name, text in _machine().items())
     lines = [
         "# txbroker beside Apache Kafka",
         "",
-        f"{facts}. Machine: {machine}; brokers and load generators share the cores.",
+        facts(),
         "",
         f"Made by `make bench`: both brokers run at once, the load goes to one and then to the other, medians of {settings.rounds}; "
         f"before each load both were warmed up. The ratio is txbroker's figure in terms of Kafka's. One process of txbroker uses one core, "

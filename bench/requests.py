@@ -17,9 +17,14 @@ from txbroker.wire.messages.api_versions import ApiVersionsRequest
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from txbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from txbroker.wire.messages.heartbeat import HeartbeatRequest
+from txbroker.wire.messages.join_group import JoinGroupRequest
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from txbroker.wire.messages.offset_commit import OffsetCommitRequest
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.messages.sync_group import SyncGroupRequest
 from txbroker.wire.records import Record, build
 from txbroker.wire.schema import Request, response_class
 
@@ -29,9 +34,14 @@ VERSIONS: dict[type[Request], int] = {
     CreateTopicsRequest: 7,
     DeleteTopicsRequest: 6,
     FetchRequest: 17,
+    FindCoordinatorRequest: 6,
+    HeartbeatRequest: 4,
+    JoinGroupRequest: 9,
     ListOffsetsRequest: 8,
     MetadataRequest: 13,
+    OffsetCommitRequest: 9,
     ProduceRequest: 13,
+    SyncGroupRequest: 5,
 }
 _SIZE = struct.Struct(">i")
 _LATEST = -1
@@ -135,6 +145,10 @@ class BrokerClient:
 
     def _produced(self, topic_id: bytes, partition: int, records: bytes) -> int:
         return _produce_error(self.call(produce(topic_id, partition, records)))
+
+    def takes(self, topic_id: bytes, partition: int) -> bool:
+        """Whether a partition takes a record now."""
+        return self._produced(topic_id, partition, batch(1, 1)) == 0
 
     def delete_topic(self, name: str) -> None:
         (deleted,) = self.call(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)).responses

@@ -1,0 +1,1 @@
+"""How cost grows with connections, partitions and groups: `python -m bench scale`, SCALE.md."""
