@@ -32,6 +32,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--largest", type=int, help="leave out sizes above this one")
     parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone")
     parser.add_argument("--results", type=Path, help="where SCALE.md, its plots and samples go; beside bench after a full run")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: make tables and plots anew of the samples that are there")
     parser.add_argument("--directory", type=Path, help="for the brokers' data; a temporary one unless given")
     options = parser.parse_args(arguments)
     unknown = set(options.sweeps) - set(names)
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     settings = QUICK if options.quick else SETTINGS
     if options.rounds:
         settings = Settings(**{**vars(settings), "rounds": options.rounds})
+    if options.redraw:
+        writing.write(options.results or HERE, writing.read(options.results or HERE, SWEEPS), settings)
+        return 0
     results = options.results or (None if options.quick or options.sweeps or options.only or options.largest else HERE)
     directory = Path(tempfile.mkdtemp(prefix="txbroker-scale-", dir=options.directory))
     done = []

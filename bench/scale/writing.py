@@ -10,7 +10,7 @@ from bench import plots
 from bench.brokers import KAFKA, TXBROKER
 from bench.measures import Settings
 from bench.report import facts
-from bench.scale.sweep import Curve, Grown
+from bench.scale.sweep import Curve, Grown, Sweep
 
 OTHERS = "others"
 BROKERS = (TXBROKER, KAFKA)
@@ -90,6 +90,15 @@ def _panels(grown: Grown) -> list[plots.Panel]:
         }
         panels.append(plots.Panel(curve.key, curve.unit, {broker: points for broker, points in lines.items() if points}))
     return panels
+
+
+def read(directory: Path, sweeps: Iterable[Sweep]) -> list[Grown]:
+    """What `write` left in scale.jsonl."""
+    done = {sweep.name: Grown(sweep) for sweep in sweeps}
+    for line in (directory / "scale.jsonl").read_text().splitlines():
+        sample = json.loads(line)
+        done[sample.pop("sweep")].add(sample.pop("broker"), sample.pop("size"), sample)
+    return [grown for grown in done.values() if grown.samples]
 
 
 def write(directory: Path, done: Sequence[Grown], settings: Settings) -> None:
