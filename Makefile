@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash soak bench profile compat demo clean
+.PHONY: help venv run test unit prepare lint fuzz crash soak bench scale profile compat demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -69,7 +69,12 @@ soak: prepare  ## hours of mixed load with clients that come, go and hang; flat 
 	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
 
 bench: prepare  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
 	@$(BIN)/python -m bench $(ARGS)
+
+scale: prepare  ## how cost grows with connections, partitions and groups, beside Apache Kafka (ARGS=...)
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+	@$(BIN)/python -m bench scale $(ARGS)
 
 profile: prepare  ## where the broker spends its time under a load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
