@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash soak bench scale profile compat demo clean
+.PHONY: help venv run test unit prepare lint fuzz crash soak overload bench scale profile compat demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -67,6 +67,9 @@ HOURS ?= 2
 soak: prepare  ## hours of mixed load with clients that come, go and hang; flat or not (HOURS=2 ARGS=...)
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
 	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
+
+overload: prepare  ## clients that take all they can get, and what others suffer: a table beside stated bounds (ARGS=...)
+	@$(BIN)/python -m tests.overload $(ARGS)
 
 bench: prepare  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'

@@ -233,9 +233,9 @@ class KcatSlot(Slot):
         self._books.counts.add("producers of kcat")
 
     def _visit(self, topic: Topic) -> None:
-        """A group of its own that reads to the end of all partitions."""
-        command = [self._kcat, "-b", self._address, "-G", f"visitor-{next(_numbers)}", "-q", "-e", "-X", "auto.offset.reset=earliest",
-                   "-X", "check.crcs=true", "-f", "%p %o\\n", topic.name]
+        """A group of its own that reads to the end of all partitions, or very much: where all fetches bring something, it sees no end."""
+        command = [self._kcat, "-b", self._address, "-G", f"visitor-{next(_numbers)}", "-q", "-e", "-c", "1000",
+                   "-X", "auto.offset.reset=earliest", "-X", "check.crcs=true", "-f", "%p %o\\n", topic.name]
         child = Child(command, self._books, self._errors())
         status = child.ended(LEAVE_S)
         if status != 0:
