@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import javaperf, latency, report, starting, throughput
+from bench import javaperf, latency, plots, report, starting, throughput
 from bench.brokers import KAFKA, TXBROKER, OthersMeter, make, rss_mb
 from bench.measures import Bench, Figure, Outcome, Settings
 from tests.support.cache import Missing
@@ -34,6 +34,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="measurements of each load on each broker")
     parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone; nothing to compare then")
     parser.add_argument("--results", type=Path, help="where RESULTS.md and results.jsonl go; beside this program after a full run")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw RESULTS.svg anew of the samples in results.jsonl")
     parser.add_argument("--directory", type=Path, help="for the brokers' data; a temporary one unless given")
     options = parser.parse_args(arguments)
     unknown = set(options.loads) - {bench.name for bench in BENCHES}
@@ -50,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return scale(arguments[1:])
     options = _arguments(arguments)
+    if options.redraw:
+        where = options.results or HERE
+        report.draw(report.read(where / "results.jsonl", [*BENCHES, MEMORY]), where / "RESULTS.svg")
+        return 0
     settings = QUICK if options.quick else Settings()
     if options.rounds:
         settings = Settings(**{**vars(settings), "rounds": options.rounds})
@@ -104,6 +109,10 @@ def _write(directory: Path, outcomes: Sequence[Outcome], settings: Settings) -> 
     (directory / "RESULTS.md").write_text(report.markdown(outcomes, settings))
     lines = [line for outcome in outcomes for line in report.json_lines(outcome)]
     (directory / "results.jsonl").write_text("\n".join(lines) + "\n")
+    try:
+        report.draw(outcomes, directory / "RESULTS.svg")
+    except plots.NoPlots as error:
+        print(f"RESULTS.svg is not drawn: {error}; then python -m bench --redraw", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 
 import txbroker
 from bench.brokers import KAFKA, TXBROKER
-from bench.measures import Figure, Outcome, Settings
+from bench.measures import Bench, Figure, Outcome, Settings
+from bench.plots import Bar, bars
 from tests.support.cache import KAFKA_NEW
 
 BAR_WIDTH = 24  # of a bar for eight times better, or more
@@ -82,11 +84,20 @@ class Row:
         met = None if self.ratio is None else self.figure.met(self.ratio)
         return {None: "", True: "yes", False: "no"}[met]
 
+    @property
+    def plotted(self) -> Bar | None:
+        """How many times better than Kafka, and is to be; None where that cannot be said."""
+        if not self.ratio:
+            return None
+        target, less = self.figure.target, self.figure.less
+        better = 1 / self.ratio if less else self.ratio
+        return Bar(f"{self.name} {self.figure.key}", better, 1 / target if target and less else target)
+
     def bar(self) -> str:
         """How many times better than Kafka, on a logarithmic scale; worse goes to the left."""
-        if not self.ratio:
+        if self.plotted is None:
             return ""
-        better = 1 / self.ratio if self.figure.less else self.ratio
+        better = self.plotted.better
         length = round(min(abs(math.log(better)) / math.log(BAR_RATIO_MAX), 1.0) * BAR_WIDTH)
         side = BAR_WIDTH // 2
         left = "#" * min(length, side) if better < 1 else ""
@@ -141,11 +152,9 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
         "",
         "A machine that others use too is harder on one busy thread than on many: below, each load says how many cores others took.",
         "",
-        "How many times better than Kafka (to the left: worse), on a logarithmic scale:",
+        "How many times better than Kafka, on a logarithmic scale:",
         "",
-        "```",
-        chart(shown),
-        "```",
+        "![how many times better than Kafka](RESULTS.svg)",
         "",
         "The loads:",
         "",
@@ -153,6 +162,22 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def draw(outcomes: Iterable[Outcome], path: Path) -> None:
+    """RESULTS.svg."""
+    found = [row.plotted for row in rows(outcomes)]
+    bars([bar for bar in found if bar is not None], "txbroker beside Apache Kafka", path)
+
+
+def read(path: Path, benches: Iterable[Bench]) -> list[Outcome]:
+    """What `json_lines` made, by benchmark."""
+    outcomes = {bench.name: Outcome(bench) for bench in benches}
+    for line in path.read_text().splitlines():
+        sample = json.loads(line)
+        del sample["round"]
+        outcomes[sample.pop("bench")].samples.setdefault(sample.pop("broker"), []).append(sample)
+    return [outcome for outcome in outcomes.values() if outcome.samples]
 
 
 def conditions(outcome: Outcome) -> str:

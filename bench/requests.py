@@ -54,11 +54,14 @@ def frame(request: Request, correlation_id: int = 1) -> bytes:
     return request_prefix(type(request), version, correlation_id, CLIENT_ID, len(body)) + body
 
 
-def batch(records: int, value_bytes: int) -> bytes:
-    """A record batch as a client sends it, of values that no codec is asked to compress."""
+# Of 2023: recent enough for every check, and the same bytes in every run.
+FIRST_TIMESTAMP = 1_700_000_000_000
+
+
+def batch(records: int, value_bytes: int, timestamp: int = FIRST_TIMESTAMP) -> bytes:
+    """A record batch as a client sends it, of values that no codec is asked to compress; a millisecond from record to record."""
     value = random.Random(value_bytes).randbytes(value_bytes)
-    # Timestamps of 2023: recent enough for every check, and the same bytes in every run.
-    return build([Record(offset, 1_700_000_000_000 + offset, None, value, ()) for offset in range(records)])
+    return build([Record(offset, timestamp + offset, None, value, ()) for offset in range(records)])
 
 
 def produce(topic_id: bytes, partition: int, records: bytes, acks: int = 1) -> ProduceRequest:
@@ -71,6 +74,12 @@ def fetch(topic_id: bytes, partition: int, offset: int, bytes_max: int, max_wait
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
     topics = [FetchTopic(topic_id=topic_id, partitions=[wanted])]
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=50 << 20, topics=topics)
+
+
+def offset_at(topic: str, timestamps: dict[int, int]) -> ListOffsetsRequest:
+    """The first offsets from a timestamp on, by partition."""
+    wanted = [ListOffsetsPartition(partition_index=partition, timestamp=timestamp) for partition, timestamp in timestamps.items()]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
 
 
 def metadata(topic: str) -> MetadataRequest:

@@ -1,4 +1,4 @@
-"""Start on an empty directory: seconds to the first answer, memory, and what an idle broker costs."""
+"""Starts: on an empty directory, with what an idle broker costs, and on a full one, after a clean stop and after kill -9."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench import requests
 from bench.brokers import CpuMeter, age_seconds, make, rss_mb
 from bench.measures import Bench, Figure, Measure, Sample, Settings
+from bench.requests import BrokerClient
 from tests.support.server import Server
 
 SETTLE_S = 2.0
 IDLE_S = 4.0
+PARTITIONS = 4
+FULL_BYTES = 3_600_000_000
 
 
 @contextmanager
@@ -37,6 +41,38 @@ def _start(server: Server, settings: Settings) -> Iterator[Measure]:
     yield measure
 
 
+@contextmanager
+def _start_full(server: Server, settings: Settings) -> Iterator[Measure]:
+    """A broker of its own that has something to load, and to recover. A start is over when every partition takes a record."""
+    directory = server.directory.with_name(f"{server.kind}-start-full")
+    full = make(server.kind, directory)
+    try:
+        full.start()
+        with BrokerClient(full.address) as client:
+            topic_id = client.create_topic("full", PARTITIONS)
+            records = requests.batch(1000, 1000)
+            for partition in range(PARTITIONS):
+                client.fill(topic_id, partition, records, int(FULL_BYTES * settings.scale) // PARTITIONS // len(records))
+
+        def started() -> float:
+            full.start()
+            with BrokerClient(full.address) as client:
+                while not all(client.takes(topic_id, partition) for partition in range(PARTITIONS)):
+                    time.sleep(0.005)
+            return age_seconds(full.pid)
+
+        def measure() -> Sample:
+            full.stop()
+            clean = started()
+            full.kill()
+            return {"after a clean stop": clean, "after kill -9": started()}
+
+        yield measure
+    finally:
+        full.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 BENCHES = (
     Bench(
         "start",
@@ -47,5 +83,14 @@ BENCHES = (
             Figure("idle CPU", "ms a s", less=True, digits=1, target=0.2),
         ),
         _start,
+    ),
+    Bench(
+        "start-full",
+        f"{FULL_BYTES / 1e9:.1f} GB in {PARTITIONS} partitions, from exec until every partition takes a record",
+        (
+            Figure("after a clean stop", "s", less=True, digits=2, target=0.2),
+            Figure("after kill -9", "s", less=True, digits=2, target=0.2),
+        ),
+        _start_full,
     ),
 )

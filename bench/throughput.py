@@ -22,6 +22,8 @@ BIG_CONNECTIONS = 4
 BIG_RECORDS = 1000
 BIG_RECORD_BYTES = 1000
 BIG_FETCHED = 1 << 20
+TIMED_BATCHES = 2000
+TIMED_RECORDS = 50  # of a batch, so that each is larger than log.index.interval.bytes
 BIG_PREFILLED = 250  # batches of about 1 MB in each of the partitions
 
 # Frames for connection n, made for a topic that is there.
@@ -175,6 +177,30 @@ def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
         yield _warmed(measure, _load(server, settings, frames, connections=BIG_CONNECTIONS, depth=1), settings)
 
 
+@contextmanager
+def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
+    """Each request looks the same random time up in every partition."""
+    name = "time-lookup"
+    with _topic(server, name) as topic_id, BrokerClient(server.address) as client:
+        for number in range(TIMED_BATCHES):
+            records = requests.batch(TIMED_RECORDS, SMALL_BYTES, requests.FIRST_TIMESTAMP + number * TIMED_RECORDS)
+            for partition in range(PARTITIONS):
+                client.fill(topic_id, partition, records, 1)
+        chance = random.Random(7)
+        times = [requests.FIRST_TIMESTAMP + chance.randrange(1, TIMED_BATCHES * TIMED_RECORDS) for _ in range(1000)]
+        for found in client.call(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), times[0]))).topics[0].partitions:
+            # The record before them all is the one that every new topic is given.
+            if found.error_code or found.offset != times[0] - requests.FIRST_TIMESTAMP + 1:
+                raise requests.Refused(f"a time was looked up and found at {found.offset}, with error {found.error_code}")
+        frames = [[frame(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), time))) for time in times]]
+
+        def measure(load: Load) -> Sample:
+            sample = _requests_sample(run(load, server.pid))
+            return {**sample, "look-ups/s": sample["requests/s"] * PARTITIONS}
+
+        yield _warmed(measure, _load(server, settings, frames), settings)
+
+
 BENCHES = (
     Bench(
         "produce-small", f"{CONNECTIONS} connections x {DEPTH} deep, acks=1, one 100-byte record", _per_request(2.0), _produce_small(DEPTH)
@@ -184,4 +210,10 @@ BENCHES = (
     Bench("metadata", f"{CONNECTIONS} connections x {DEPTH} deep, one topic", _per_request(3.0), _metadata),
     Bench("produce-big", "4 connections x 2 deep, 1 MB batches", _per_byte(0.7), _produce_big),
     Bench("fetch-big", "4 connections, 1 MB, page cache warm", _per_byte(0.9), _fetch_big),
+    Bench(
+        "time-lookup",
+        f"{CONNECTIONS} connections x {DEPTH} deep, ListOffsets of a random time in {PARTITIONS} partitions of {TIMED_BATCHES} batches",
+        (Figure("look-ups/s", "look-ups/s"), Figure("CPU a request", "µs", less=True, digits=1)),
+        _lookups,
+    ),
 )
