@@ -28,7 +28,9 @@ from tests.support.server import Server
 PARTITIONS = 500
 STALL_S_MAX = 2.0
 GROWTH_MIB_MAX = 400
+MIB = 1 << 20
 TOPIC, BROKER = 2, 4
+MESSAGE_TOO_LARGE = 10
 
 WIDE = "wide"  # a topic of many partitions
 GROUP = "large"  # a group with a large member and many offsets
@@ -167,6 +169,17 @@ def test_fetches_that_wait_while_others_produce(broker: Server, server: Server, 
             for _ in range(30):
                 assert produce(producer, WIDE, batch(numbered(1)), partition=1).error_code == 0
         watch.check()
+
+
+def test_large_batches_that_are_refused(broker: Server, name: str) -> None:
+    """None of their memory stays."""
+    create_topic(broker, name)
+    size = 32 << 20
+    data = struct.pack(">qiib", 0, size - 12, 0, 2) + bytes(size - 17)  # base offset, length, leader epoch, magic
+    with RawConnection(broker.address, timeout_s=60) as connection, Watch(broker) as watch:
+        for _ in range(3 * GROWTH_MIB_MAX * MIB // size):
+            assert produce(connection, name, data).error_code == MESSAGE_TOO_LARGE
+    watch.check()
 
 
 # A record of nothing: length, attributes, timestamp, offset, no key, no value, no headers.

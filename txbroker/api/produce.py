@@ -125,7 +125,8 @@ class ProduceHandler:
             return partition, partition.append(_records(data, version), now_ms, all_in_sync=all_in_sync)
         except BrokerError as error:
             self._count_failure(name, data, error)
-            return error
+            # Its frames refer to the request's bytes, and to it: they would stay until the garbage collector comes by.
+            return error.with_traceback(None)
 
     def _answer(
         self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int
