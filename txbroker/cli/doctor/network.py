@@ -162,8 +162,9 @@ def _probe(host: str, port: int) -> tuple[str, str] | None:
     known = _recognized(answer)
     if known is not None:
         return known
-    answer = _say(host, port, b"srvr")  # one of ZooKeeper's commands of four letters, which it answers or says that it must not
-    if b"ookeeper" in answer or b"whitelist" in answer:
+    # One of ZooKeeper's commands of four letters: it answers, or says that it must not, or that it is not serving yet.
+    answer = _say(host, port, b"srvr").lower()
+    if b"zookeeper" in answer or b"whitelist" in answer:
         return _ZOOKEEPER
     return _TLS if _speaks_tls(host, port) else None
 
