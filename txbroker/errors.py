@@ -152,6 +152,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+def error_name(code: int) -> str:
+    """Kafka's name of an error code; the number where it is none of the table's."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class ProtocolError(Exception):
     """The peer broke the protocol; its connection is closed with this sentence in the log."""
 

@@ -93,7 +93,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["get-offsets", *SERVER, "--topic-partitions", "a:1", "--topic", "a"], "does not go together with --topic and --partitions"),
         (["delete-records", *SERVER], "the following arguments are required: --offset-json-file"),
         (["log-dirs", *SERVER], "the following arguments are required: --describe"),
-        (["log-dirs", *SERVER, "--describe", "--broker-list", "1,-2"], "--broker-list: wants ids divided by commas, not '1,-2'"),
+        (["log-dirs", *SERVER, "--describe", "--broker-list", "1,-2"], "--broker-list: wants numbers divided by commas, not '1,-2'"),
         (["log-dirs", *SERVER, "--describe", "--topic-list", "a,"], "--topic-list: wants names divided by commas, not 'a,'"),
         (["dump-log"], "the following arguments are required: --files"),
         (["dump-log", "--files", "a.log,,b.log"], "--files names an empty path"),

@@ -10,6 +10,7 @@ from txbroker.cli.doctor import compaction, expiry, files
 from txbroker.cli.doctor.facts import Configs, PartitionFacts, SegmentFacts
 from txbroker.cli.doctor.findings import Finding, named
 from txbroker.cli.doctor.texts import duration, moment
+from txbroker.log.checkpoints import CLEANER_OFFSETS
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -133,9 +134,9 @@ def test_time_indexes_with_reserved_room_and_logs_that_end_early(tmp_path: Path)
         (0, None, 7, False),
         (9, None, None, True),
     ]
-    (tmp_path / files.CLEANER_CHECKPOINT).write_bytes(b"nonsense")
+    (tmp_path / CLEANER_OFFSETS).write_bytes(b"nonsense")
     assert files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset is None
-    (tmp_path / files.CLEANER_CHECKPOINT).write_bytes(b"0\n1\nt 0 9\n")
+    (tmp_path / CLEANER_OFFSETS).write_bytes(b"0\n1\nt 0 9\n")
     assert files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset == 9
 
 

@@ -42,6 +42,14 @@ class number:
         return value
 
 
+def numbers(text: str) -> list[int]:
+    """The type of a flag that takes whole numbers divided by commas; each comes once, in order."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"wants numbers divided by commas, not {text!r}")
+    return sorted(set(map(int, parts)))
+
+
 def add_properties(parser: argparse.ArgumentParser, flag: str, what: str) -> None:
     """A flag that takes KEY=VALUE any number of times, as `{key: value}` (the last one counts)."""
     parser.add_argument(flag, action=_Collect, type=key_value, default={}, metavar="KEY=VALUE", help=f"{what}; may be given several times")

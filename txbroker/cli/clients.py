@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
+from txbroker.cli.files import read_bytes
 from txbroker.config.properties import parse_properties
 from txbroker.errors import ConfigError
 
@@ -43,10 +44,7 @@ def read_properties(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        with open(path, "rb") as file:
-            return {key: found.text for key, found in parse_properties(file.read(), path, os.environ).items()}
-    except OSError as error:
-        raise CommandFailed(f"{path} cannot be read: {error.strerror}; correct the path") from error
+        return {key: found.text for key, found in parse_properties(read_bytes(path), path, os.environ).items()}
     except ConfigError as error:
         raise CommandFailed(str(error)) from error
 

@@ -13,7 +13,7 @@ from txbroker.cli.failures import DONE, FAILED, CommandFailed, broker_error, war
 from txbroker.cli.files import read_json
 from txbroker.cli.partitions import Partition, partitions_of
 from txbroker.cli.results import Column, Row, results
-from txbroker.errors import ErrorCode
+from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\
 Delete the records of partitions before an offset: they are gone for every consumer. -1 means all that are there now.
@@ -90,7 +90,7 @@ def _delete(admin: Any, wanted: Mapping[Partition, int]) -> list[Row]:
         leader = leaders.get(partition)
         if leader is None or leader < 0:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if leader is None else ErrorCode.LEADER_NOT_AVAILABLE
-            rows.append(_row(partition, None, error.name))
+            rows.append(_row(partition, None, error))
         else:
             by_leader[leader][partition.topic].append((partition.number, offset))
     for leader, topics in by_leader.items():
@@ -103,21 +103,13 @@ def _delete_at(admin: Any, leader: int, topics: Mapping[str, list[tuple[int, int
 
     response = clients.ask(admin, DeleteRecordsRequest(topics=list(topics.items()), timeout_ms=TIMEOUT_MS), leader)
     return [
-        _row(Partition(topic.name, answer.partition_index), answer.low_watermark, _name(answer.error_code))
+        _row(Partition(topic.name, answer.partition_index), answer.low_watermark, answer.error_code)
         for topic in response.topics
         for answer in topic.partitions
     ]
 
 
-def _row(partition: Partition, low_watermark: int | None, error: str | None) -> Row:
+def _row(partition: Partition, low_watermark: int | None, code: int) -> Row:
+    error = None if code == ErrorCode.NONE else error_name(code)
     found = None if error else low_watermark
     return {"topic": partition.topic, "partition": partition.number, "low_watermark": found, "error": error}
-
-
-def _name(code: int) -> str | None:
-    if code == ErrorCode.NONE:
-        return None
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

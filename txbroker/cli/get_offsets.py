@@ -6,9 +6,21 @@ import argparse
 from typing import Any
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_client
+from txbroker.cli.arguments import add_client, numbers
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed
-from txbroker.cli.partitions import Partition, Rule, list_offsets, partitions_of, rules, topic_pattern, with_leaders
+from txbroker.cli.partitions import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    UNKNOWN_OFFSET,
+    Partition,
+    Rule,
+    list_offsets,
+    partitions_of,
+    rules,
+    topic_pattern,
+    with_leaders,
+)
 from txbroker.cli.results import Column, Row, results
 
 DESCRIPTION = """\
@@ -22,9 +34,8 @@ A partition that has no such offset, say no record since that time, is left out.
 """
 
 # The negative timestamps of ListOffsets (KIP-79, KIP-734, KIP-405, KIP-1005).
-TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5}
+TIMES = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP, "earliest-local": -4, "latest-tiered": -5}
 COLUMNS = (Column("topic", "TOPIC"), Column("partition", "PARTITION"), Column("offset", "OFFSET"))
-UNKNOWN_OFFSET = -1
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,21 +43,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("get-offsets", help="print offsets of partitions", description=DESCRIPTION)
     add_client(parser)
     parser.add_argument("--topic", metavar="NAME", help="the topic, or a regular expression (default: all topics)")
-    parser.add_argument("--partitions", type=indexes, metavar="N,N…", help="of these topics only some partitions")
+    parser.add_argument("--partitions", type=numbers, metavar="N,N…", help="of these topics only some partitions")
     rules_help = "topics (regular expressions) and their partitions, of which a range's end is not meant: a:1,b:0-3,c:5-,d:-3,e"
     parser.add_argument("--topic-partitions", metavar="TOPIC:N,…", help=rules_help)
     time_help = "latest (default, also -1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5), or milliseconds"
     parser.add_argument("--time", type=time, default=TIMES["latest"], metavar="TIME", help=time_help)
     parser.add_argument("--exclude-internal-topics", action="store_true", help="leave out topics like __consumer_offsets")
     parser.set_defaults(command=run)
-
-
-def indexes(text: str) -> set[int]:
-    """The type of --partitions."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"wants numbers divided by commas, not {text!r}")
-    return set(map(int, parts))
 
 
 def time(text: str) -> int:

@@ -9,11 +9,10 @@ from typing import Any
 
 from txbroker.cli.failures import DONE, FAILED, broker_error, warn
 from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
-from txbroker.cli.partitions import Partition, list_offsets, partitions_of
+from txbroker.cli.partitions import LATEST, Partition, list_offsets, partitions_of
 from txbroker.cli.results import Column, Results, Row
 from txbroker.errors import ErrorCode
 
-LATEST = -1
 NO_EPOCH = -1
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 

@@ -14,12 +14,10 @@ from typing import Any
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.files import read_text
 from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
-from txbroker.cli.partitions import Partition, list_offsets, partitions_of
+from txbroker.cli.partitions import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of
 from txbroker.cli.results import Column, Results, Row
 from txbroker.errors import ErrorCode
 
-LATEST, EARLIEST = -1, -2
-UNKNOWN_OFFSET = -1
 RESETTABLE = ("Empty", "Dead")
 COLUMNS = (
     Column("group", "GROUP", 15), Column("topic", "TOPIC", 15), Column("partition", "PARTITION", 10), Column("new_offset", "NEW-OFFSET"),

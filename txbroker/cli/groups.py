@@ -14,7 +14,7 @@ from txbroker.cli.group_requests import delete_groups, list_groups
 from txbroker.cli.group_reset import datetime_ms, duration_ms, reset, topic_partitions
 from txbroker.cli.partitions import Partition
 from txbroker.cli.results import Column, Results, results
-from txbroker.errors import ErrorCode
+from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\
 List and describe groups of consumers, set where they go on reading, and delete them.
@@ -227,5 +227,5 @@ def _delete_offsets(admin: Any, arguments: argparse.Namespace, shown: Results) -
 
 
 def _status(partition: Partition, code: int) -> dict[str, Any]:
-    name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-    return {"topic": partition.topic, "partition": partition.number, "status": SUCCESSFUL if code == ErrorCode.NONE else f"Error: {name}"}
+    status = SUCCESSFUL if code == ErrorCode.NONE else f"Error: {error_name(code)}"
+    return {"topic": partition.topic, "partition": partition.number, "status": status}

@@ -167,7 +167,7 @@ class Link:
         if len(answer) < 4 or _SIZE.unpack_from(answer)[0] != self._correlation_id:
             raise NotKafka(f"{self.place} does not answer in Kafka's protocol", answer[:64])
         if response_header_version(type(request), version) == 1:
-            position = _after_tags(answer, self.place)
+            position = after_tags(answer, self.place)
         return answer[position:]
 
     def _decoded(self, request: Request, version: int, body: bytes) -> Any:
@@ -212,7 +212,7 @@ class Link:
             return b""
 
 
-def _after_tags(answer: bytes, place: str) -> int:
+def after_tags(answer: bytes | memoryview, place: str) -> int:
     """Where the body begins behind a response header with tags."""
     position = 4
     try:
@@ -224,7 +224,7 @@ def _after_tags(answer: bytes, place: str) -> int:
             if position > len(answer):
                 raise IndexError
     except (IndexError, ProtocolError):
-        raise NotKafka(f"{place} does not answer in Kafka's protocol", answer[:64]) from None
+        raise NotKafka(f"{place} does not answer in Kafka's protocol", bytes(answer[:64])) from None
     return position
 
 

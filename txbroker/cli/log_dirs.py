@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_client
+from txbroker.cli.arguments import add_client, numbers
 from txbroker.cli.failures import DONE, FAILED, CommandFailed, no_topic, warn
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Results, Row, results
-from txbroker.errors import ErrorCode
+from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\
 Show the log directories of brokers, and the partitions in them with their sizes.
@@ -33,17 +33,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("log-dirs", help="show log directories and what lies in them", description=DESCRIPTION)
     add_client(parser)
     parser.add_argument("--describe", action="store_true", required=True, help="show the directories; there is nothing else to do yet")
-    parser.add_argument("--broker-list", type=ids, metavar="ID,ID…", help="of these brokers (default: all)")
+    parser.add_argument("--broker-list", type=numbers, metavar="ID,ID…", help="of these brokers (default: all)")
     parser.add_argument("--topic-list", type=names, metavar="NAME,NAME…", help="only partitions of these topics (default: all)")
     parser.set_defaults(command=run)
-
-
-def ids(text: str) -> list[int]:
-    """The type of --broker-list."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"wants ids divided by commas, not {text!r}")
-    return sorted(set(map(int, parts)))
 
 
 def names(text: str) -> list[str]:
@@ -110,7 +102,7 @@ def _directory(broker: int, directory: Mapping[str, Any]) -> Row:
     return {
         "broker": broker,
         "log_dir": directory["log_dir"],
-        "error": None if code == ErrorCode.NONE else ErrorCode(code).name if code in set(ErrorCode) else f"error {code}",
+        "error": None if code == ErrorCode.NONE else error_name(code),
         "total_bytes": None if total == NO_SIZE else total,
         "usable_bytes": None if usable == NO_SIZE else usable,
         "partitions": sorted(partitions, key=lambda row: (row["topic"], row["partition"])),

@@ -10,6 +10,10 @@ from txbroker.cli.failures import BadUsage, warn
 
 _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>\d*))?)?")
 
+# Timestamps of ListOffsets that name an offset (KIP-79, KIP-734), and its answer where there is none.
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+UNKNOWN_OFFSET = -1
+
 
 class Partition(NamedTuple):
     """A partition of a topic."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
+from txbroker.cli.partitions import topic_pattern
 from txbroker.cli.results import results
 from txbroker.cli.topic_describe import FILTERS, Topic, show, shown_id
 from txbroker.errors import ErrorCode
@@ -121,10 +121,7 @@ def select(names: Iterable[str], wanted: str | None) -> list[str]:
         return known
     if wanted in known:
         return [wanted]
-    try:
-        pattern = re.compile(wanted.replace(",", "|"))  # as Kafka: a list is an expression too
-    except re.error as error:
-        raise BadUsage(f"--topic {wanted!r} is neither a topic nor a regular expression ({error})") from None
+    pattern = topic_pattern(wanted, "--topic")
     return [name for name in known if pattern.fullmatch(name)]
 
 

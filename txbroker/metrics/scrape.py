@@ -50,7 +50,7 @@ class Scrapes:
         if len(waiting) == 1:
             self._collect().addCallbacks(
                 lambda pieces: self._go_on(content_type, self._text(pieces, encode, content_type), []),
-                lambda failure: self._end(content_type, failure),
+                lambda failure: self._failed(content_type, failure),
             )
         return content_type, done
 
@@ -71,10 +71,13 @@ class Scrapes:
                     self._reactor.callLater(0, self._go_on, content_type, text, parts)
                     return
         except Exception:
-            log.exception("the metrics cannot be told: a bug")
-            self._end(content_type, Failure())
+            self._failed(content_type, Failure())
             return
         self._end(content_type, parts)
+
+    def _failed(self, content_type: str, failure: Failure) -> None:
+        log.error("the metrics cannot be told: a bug\n%s", failure.getTraceback())
+        self._end(content_type, failure)
 
     def _end(self, content_type: str, result: list[bytes] | Failure) -> None:
         for done in self._under_way.pop(content_type):

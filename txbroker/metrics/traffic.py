@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from txbroker.api.counts import SAMPLED_ONE_IN, SAMPLES_KEPT
 from txbroker.cluster.counts import TopicCounts
-from txbroker.errors import ErrorCode
+from txbroker.errors import error_name
 from txbroker.metrics.families import Piece, Sample, counter, counters, gathered, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.watched import Watched
 
@@ -79,14 +79,6 @@ def requests(watched: Watched) -> Iterator[Piece]:
         "Requests received",
         [(labels(request=name), total) for name, total in sorted(totals.items())],
     )
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
 
 
 def connections(watched: Watched) -> Iterator[Piece]:

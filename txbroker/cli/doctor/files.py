@@ -9,12 +9,11 @@ from pathlib import Path
 from txbroker.cli.doctor.facts import PartitionFacts, SegmentFacts
 from txbroker.cli.failures import CommandFailed
 from txbroker.errors import CorruptRecords
-from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint, parse_offsets
+from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
 from txbroker.names import TopicPartition
 from txbroker.wire.batch import LOG_OVERHEAD
 
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 # A segment cannot have more batches than bytes; a time index has no more than segment.index.bytes, 10 MiB by default.
 INDEX_BYTES_MAX = 256 * 1024 * 1024
 _TIME_ENTRY = struct.Struct(">qI")
@@ -43,7 +42,7 @@ def look(directory: Path, topic: str, partitions: list[PartitionFacts]) -> list[
 
 
 def _cleaner_offsets(directory: Path) -> dict[TopicPartition, int]:
-    path = directory / CLEANER_CHECKPOINT
+    path = directory / CLEANER_OFFSETS
     try:
         return parse_offsets(path.read_bytes()) if path.stat().st_size <= SIZE_MAX else {}
     except (OSError, MalformedCheckpoint):

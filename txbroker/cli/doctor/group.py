@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from txbroker.cli.doctor.cluster import Cluster
 from txbroker.cli.doctor.findings import Findings, named
-from txbroker.cli.doctor.topic import EARLIEST, LATEST, error_name, list_offsets
+from txbroker.cli.doctor.topic import list_offsets
 from txbroker.cli.link import Link, LinkFailed
-from txbroker.errors import ErrorCode
+from txbroker.cli.partitions import EARLIEST, LATEST
+from txbroker.errors import ErrorCode, error_name
 from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

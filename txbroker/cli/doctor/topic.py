@@ -10,7 +10,8 @@ from txbroker.cli.doctor.cluster import BROKER_RESOURCE, Cluster
 from txbroker.cli.doctor.facts import Configs, PartitionFacts
 from txbroker.cli.doctor.findings import Findings, named
 from txbroker.cli.link import Link, LinkFailed
-from txbroker.errors import ErrorCode
+from txbroker.cli.partitions import EARLIEST, LATEST, MAX_TIMESTAMP
+from txbroker.errors import ErrorCode, error_name
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from txbroker.wire.messages.list_offsets import (
@@ -23,7 +24,6 @@ from txbroker.wire.messages.list_offsets import (
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
 
 TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
-EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 MAX_TIMESTAMP_VERSION = 7  # of ListOffsets, from which on it knows the last of these (KIP-734)
 BROKER_KEYS = ("log.retention.check.interval.ms", "log.cleaner.enable", "auto.create.topics.enable", "min.insync.replicas")
 
@@ -147,11 +147,3 @@ def _sizes(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
             for part in found.partitions:
                 if found.name == topic and part.partition_index in mine and not part.is_future_key:
                     mine[part.partition_index].size = part.partition_size
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -9,10 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from txbroker.cli.link import ANSWER_BYTES_MAX, CONNECT_TIMEOUT_S, Closed, NotKafka, Unreachable, place_of
-from txbroker.errors import ProtocolError
+from txbroker.cli.link import ANSWER_BYTES_MAX, CONNECT_TIMEOUT_S, Closed, NotKafka, Unreachable, after_tags, place_of
 from txbroker.wire.headers import request_prefix, response_header_version
-from txbroker.wire.primitives import read_uvarint
 from txbroker.wire.schema import Request
 
 _SIZE = struct.Struct(">i")
@@ -159,12 +157,5 @@ class Channel:
         waiting = self.waiting.popleft()
         position = 4
         if waiting.header_version == 1:
-            try:
-                count, position = read_uvarint(frame, position)
-                for _ in range(count):
-                    _, position = read_uvarint(frame, position)
-                    size, position = read_uvarint(frame, position)
-                    position += size
-            except (IndexError, ProtocolError):
-                raise NotKafka(f"{self.place} answers with a header that ends early", bytes(frame[:64])) from None
+            position = after_tags(frame, self.place)
         waiting.answered(frame[position:])

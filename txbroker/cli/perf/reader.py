@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from txbroker.cli.failures import CommandFailed, broker_error
 from txbroker.cli.link import Link, LinkFailed
+from txbroker.cli.partitions import EARLIEST, LATEST
 from txbroker.cli.perf.channel import Channel
 from txbroker.cli.perf.settings import ConsumerSettings
 from txbroker.cli.perf.topic import PASSING, Broker, Leaders, Topic
@@ -26,7 +27,6 @@ from txbroker.wire.messages.list_offsets import (
 )
 from txbroker.wire.sizes import content_size
 
-LATEST, EARLIEST = -1, -2
 # As much of one batch, decompressed, as the broker itself would read.
 BATCH_BYTES_MAX = 256 * 1024 * 1024
 RETRY_FOR_S = 30.0
