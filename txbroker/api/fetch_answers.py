@@ -11,7 +11,7 @@ from txbroker.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse,
 from txbroker.wire.schema import shared_default
 from txbroker.wire.template import RecordsTemplate, make_records_template
 
-# Of so many partitions in a version and a session templates are kept: some 500 bytes each.
+# Of so many partitions in a version and a session templates are kept: some 700 bytes each.
 TEMPLATES_MAX = 20_000
 
 _NUMBERS = 3  # high watermark, last stable offset, log start offset: side by side from v5 on

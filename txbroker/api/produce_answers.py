@@ -9,7 +9,7 @@ from txbroker.wire.codec import encoder
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceData, TopicProduceResponse
 from txbroker.wire.template import Template, make_template
 
-# The partitions, in each of the versions that clients use, of which templates are kept: some 400 bytes each.
+# The partitions, in each of the versions that clients use, of which templates are kept: some 650 bytes each.
 TEMPLATES_MAX = 20_000
 
 _NUMBERS = 3  # base offset, append time, log start offset: side by side from v5 on

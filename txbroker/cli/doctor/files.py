@@ -8,16 +8,13 @@ from pathlib import Path
 
 from txbroker.cli.doctor.facts import PartitionFacts, SegmentFacts
 from txbroker.cli.failures import CommandFailed
-from txbroker.errors import CorruptRecords
 from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
 from txbroker.names import TopicPartition
-from txbroker.wire.batch import LOG_OVERHEAD
 
 # A segment cannot have more batches than bytes; a time index has no more than segment.index.bytes, 10 MiB by default.
 INDEX_BYTES_MAX = 256 * 1024 * 1024
 _TIME_ENTRY = struct.Struct(">qI")
-_SIZE = struct.Struct(">qi4xb")
 
 
 def look(directory: Path, topic: str, partitions: list[PartitionFacts]) -> list[PartitionFacts]:
@@ -83,31 +80,13 @@ class _ReadOnly:
 
 def _first_ms(file: _ReadOnly, size: int) -> int | None:
     """The largest timestamp of the first batch, from which rolls by time count."""
-    try:
-        for entry in Walk(file, 0, size, chunk_bytes=LOOK_CHUNK_BYTES):
-            return _known(entry.header.max_timestamp)
-    except CorruptRecords:
-        pass
-    return None
+    first = next(iter(Walk(file, 0, size, chunk_bytes=LOOK_CHUNK_BYTES)), None)
+    return None if first is None else _known(first.header.max_timestamp)
 
 
 def _largest_ms(file: _ReadOnly, size: int) -> int | None:
-    """From the headers of all batches: what the broker appends while we look is not waited for."""
-    largest = -1
-    position = 0
-    while size - position > 61:
-        head = file.pread(position, 61)
-        if len(head) < 61:
-            break
-        _, length, magic = _SIZE.unpack_from(head)
-        if length <= 0 or magic not in (0, 1, 2):
-            break
-        if magic == 2:
-            largest = max(largest, int.from_bytes(head[35:43], "big", signed=True))
-        elif magic == 1:
-            largest = max(largest, int.from_bytes(head[18:26], "big", signed=True))
-        position += length + LOG_OVERHEAD
-    return _known(largest)
+    """Of all batches: what the broker appends while we look is not waited for."""
+    return _known(max((entry.header.max_timestamp for entry in Walk(file, 0, size)), default=-1))
 
 
 def _indexed_ms(path: Path) -> int | None:
