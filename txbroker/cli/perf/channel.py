@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from txbroker.cli.link import ANSWER_BYTES_MAX, CONNECT_TIMEOUT_S, Closed, NotKafka, Unreachable, after_tags, place_of
+from txbroker.errors import ProtocolError
 from txbroker.wire.headers import request_prefix, response_header_version
 from txbroker.wire.schema import Request
 
@@ -158,4 +159,7 @@ class Channel:
         position = 4
         if waiting.header_version == 1:
             position = after_tags(frame, self.place)
-        waiting.answered(frame[position:])
+        try:
+            waiting.answered(frame[position:])
+        except ProtocolError as error:
+            raise NotKafka(f"{self.place} answers with nonsense: {error}", bytes(frame[:64])) from None
