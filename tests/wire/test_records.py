@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -25,10 +26,10 @@ from tests.wire.record_samples import (
 )
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.wire import batch
-from txbroker.wire.batch import HEADER, HEADER_SIZE, BatchHeader
+from txbroker.wire.batch import HEADER, HEADER_SIZE, BatchHeader, read_header
 from txbroker.wire.compression import CODECS, Codec, compress
 from txbroker.wire.control import Marker, build_marker, read_marker
-from txbroker.wire.records import RECORDS_MAX, Record, build, keys_present, read_records, recompress
+from txbroker.wire.records import RECORDS_MAX, Record, build, first_of_time, keys_present, read_records, recompress
 from txbroker.wire.varint import encode_varint
 
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -389,3 +390,33 @@ def test_a_header_of_another_batch_does_not_read_beyond_the_buffer() -> None:
     header = BatchHeader(0, 10_000, 0, 2, 0, 0, 5, 0, 0, -1, -1, -1, 3)
     with pytest.raises(CorruptRecords):
         list(read_records(around(PLAIN), 0, header, PLENTY))
+
+
+@given(
+    st.lists(st.tuples(st.integers(-5, 300), st.integers(1, 3), st.binary(max_size=200)), min_size=1, max_size=30),
+    st.integers(-10, 310),
+    st.integers(0, 100),
+    st.sampled_from([Codec.NONE, Codec.GZIP]),
+)
+def test_the_first_record_of_a_time_is_the_one_that_reading_finds(
+    rows: list[tuple[int, int, bytes]], timestamp: int, offset_min: int, codec: Codec
+) -> None:
+    offset, records = 0, []
+    for time, step, value in rows:
+        records.append(Record(offset, 1000 + time, None, value))
+        offset += step
+    data = build(records, codec=codec)
+    header = read_header(data)
+    expected = next(((r.timestamp, r.offset) for r in records if r.timestamp >= 1000 + timestamp and r.offset >= offset_min), None)
+    assert first_of_time(data, 0, header, 1000 + timestamp, offset_min, 1 << 20) == expected
+
+
+@given(st.integers(61, 400), st.integers(0, 255))
+def test_the_first_record_of_a_time_in_a_spoilt_batch(at: int, value: int) -> None:
+    """A time or a refusal, and no other error."""
+    data = bytearray(build([Record(n, 1000 + 300 * n, b"k", bytes(20)) for n in range(10)]))
+    header = read_header(data)
+    data[61 + (at - 61) % (len(data) - 61)] = value
+    with contextlib.suppress(BrokerError):
+        found = first_of_time(data, 0, header, 3000, 0, 1 << 20)
+        assert found is None or found[0] >= 3000

@@ -14,7 +14,7 @@ from txbroker.log.segment import NO_TIMESTAMP, Segment
 from txbroker.log.values import TimestampOffset
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import read_records
-from txbroker.wire.records import Record
+from txbroker.wire.records import Record, first_of_time
 
 
 def offset_for_timestamp(segments: Sequence[Segment], timestamp: int, log_start_offset: int, bytes_max: int) -> TimestampOffset | None:
@@ -72,11 +72,16 @@ def _first_record(entry: Entry, timestamp: int, offset_min: int, bytes_max: int)
     batch's first offset: nothing before that is late enough, and the next batches may lie too.
     """
     header = entry.header
+    if isinstance(header, BatchHeader):
+        found = first_of_time(entry.buffer, entry.at, header, timestamp, offset_min, bytes_max)
+        if found is not None:
+            return TimestampOffset(*found, header.leader_epoch)
+        if header.count and header.base_offset >= offset_min:
+            return TimestampOffset(header.max_timestamp, header.base_offset, header.leader_epoch)
+        return None
     for record in _records(entry, offset_min, bytes_max):
         if record.timestamp >= timestamp:
             return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
-    if isinstance(header, BatchHeader) and header.count and header.base_offset >= offset_min:
-        return TimestampOffset(header.max_timestamp, header.base_offset, header.leader_epoch)
     return None
 
 

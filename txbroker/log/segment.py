@@ -12,7 +12,7 @@ from txbroker.log.files import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIM
 from txbroker.log.offset_index import ENTRY as OFFSET_ENTRY
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from txbroker.log.places import Places
-from txbroker.log.scan import FIND_CHUNK_BYTES, LOOK_CHUNK_BYTES, Entry, Place, Walk, find
+from txbroker.log.scan import FIND_CHUNK_BYTES, Entry, Place, Walk, find
 from txbroker.log.time_index import ENTRY as TIME_ENTRY
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
@@ -279,7 +279,10 @@ class Segment:
     def batches_from(self, offset: int) -> Iterator[Entry]:
         """The batches from the one on that holds `offset`."""
         found = self.find(offset)
-        return iter(Walk(self.file, found.position, self.size, chunk_bytes=LOOK_CHUNK_BYTES)) if found is not None else iter(())
+        if found is None:
+            return iter(())
+        # Most who ask want the first one alone.
+        return iter(Walk(self.file, found.position, self.size, chunk_bytes=max(found.size, FIND_CHUNK_BYTES)))
 
     def next_offset(self) -> int:
         """One above the last offset in the file, or the base offset; CorruptRecords when the file does not end with a batch."""
