@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from txbroker.log.log import Log
 from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
 from txbroker.wire.entries import read_records
-from txbroker.wire.records import Record
+from txbroker.wire.records import first_of_time
 
 
 def check(log: Log, timestamps: set[int]) -> None:
@@ -97,11 +96,11 @@ def test_a_lie_about_timestamps_is_believed_and_not_followed_through_the_log(tmp
     append(log, b"late", timestamp=NOW + 70)
     opened: list[int] = []
 
-    def counted(buffer: bytes, position: int, header: batches_of.BatchHeader, bytes_max: int) -> Iterator[Record]:
+    def counted(buffer: bytes, position: int, header: batches_of.BatchHeader, *wanted: int) -> tuple[int, int] | None:
         opened.append(header.base_offset)
-        return read_records(buffer, position, header, bytes_max)
+        return first_of_time(buffer, position, header, *wanted)
 
-    monkeypatch.setattr(lookup, "read_records", counted)
+    monkeypatch.setattr(lookup, "first_of_time", counted)
     assert log.offset_for_timestamp(NOW + 50) == (NOW + 60, 1, 0)
     log.advance_start(2)
     assert log.offset_for_timestamp(NOW + 50) == (NOW + 60, 3, 0)
