@@ -49,6 +49,10 @@ LOGGED_CLIENT_ID_MAX = 100
 HEADER_KEPT_MAX = 256
 
 
+# Of a connection that has sent nothing that could be repeated.
+NO_REPEATS = Repeats(flexible=False)
+
+
 class _Slot:
     """The place of an answer in the order of requests. `parts` is None until it is there, and empty where none is wanted."""
 
@@ -107,7 +111,7 @@ class Connection:
         self._header_version = 0
         self._client_id: str | None = None
         self._repeats_key = -1
-        self._repeats: Repeats
+        self._repeats = NO_REPEATS
 
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
@@ -134,6 +138,11 @@ class Connection:
         if self.full:
             self._measure()
         return output
+
+    def rest(self) -> None:
+        """Forget the requests that might have been repeated."""
+        self._repeats_key = -1
+        self._repeats = NO_REPEATS
 
     def bad_size(self, size: int, size_max: int) -> None:
         reason = "request_too_large" if size > size_max else "request_too_small"

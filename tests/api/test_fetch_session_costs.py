@@ -201,3 +201,15 @@ def test_nothing_is_missed(steps: list[tuple[str, Any, Any]]) -> None:
                 handler.moved(first)
         if answers:
             assert answers[0] == answers[1]
+
+
+def test_a_session_that_has_yet_to_come_costs_an_append_nothing() -> None:
+    handler = Reading(3, lazy=True)
+    handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
+    handler.fetch({}, [], 0)
+    where = TopicPartition("t", 1)
+    assert len(handler.cache.moved(where)) == 1
+    assert handler.cache.moved(where) == [], "it knows already"
+    handler.fetch({}, [], 0)
+    assert handler.reads == [1]
+    assert len(handler.cache.moved(where)) == 1

@@ -66,7 +66,7 @@ def test_fetch(asked: list[tuple[int, int, str, bytes, int, Any, bytes, tuple[in
         partition = data(index, records, aborted, numbers)
         parts = answers.parts(version, session_id, item(name, topic_id, index), partition)
         topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[partition])
-        expected = encode_bytes(FetchResponse(session_id=session_id, responses=[topic]), version) if version >= 5 else None
+        expected = encode_bytes(FetchResponse(session_id=session_id, responses=[topic]), version) if version >= 7 else None
         assert (None if parts is None else b"".join(parts)) == expected
 
 

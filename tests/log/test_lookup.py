@@ -13,7 +13,6 @@ from txbroker.log import lookup
 from txbroker.log.log import Log
 from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
-from txbroker.wire.entries import read_records
 from txbroker.wire.records import first_of_time
 
 

@@ -23,7 +23,7 @@ def response(numbers: Sequence[int]) -> ProduceResponse:
 
 
 def template(version: int) -> Template | None:
-    return make_template(response, 3, encoder(ProduceResponse, version))
+    return make_template(response, "qqq", encoder(ProduceResponse, version))
 
 
 @pytest.mark.parametrize("version", range(5, 14))

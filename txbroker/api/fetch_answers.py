@@ -11,39 +11,43 @@ from txbroker.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse,
 from txbroker.wire.schema import shared_default
 from txbroker.wire.template import RecordsTemplate, make_records_template
 
-# Of so many partitions in a version and a session templates are kept: some 700 bytes each.
+# Of so many partitions in a version templates are kept: some 700 bytes each.
 TEMPLATES_MAX = 20_000
 
-_NUMBERS = 3  # high watermark, last stable offset, log start offset: side by side from v5 on
+SESSION_VERSION = 7  # from here on an answer has a session id
+
+_NUMBERS = "qqq"  # high watermark, last stable offset, log start offset: side by side from v5 on
 _NO_DIVERGENCE = shared_default(EpochEndOffset)
 
 
 class FetchAnswers:
-    """Encoded answers, by version, session, topic and partition."""
+    """Encoded answers, by version, topic and partition."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[int, int, str, bytes, int, bool], RecordsTemplate | None] = {}
+        self._templates: dict[tuple[int, str, bytes, int, bool], RecordsTemplate | None] = {}
 
     def parts(self, version: int, session_id: int, item: FetchItem, data: PartitionData) -> list[Any] | None:
         """The whole answer's parts; None where it cannot be made this way."""
         aborted = data.aborted_transactions
+        if version < SESSION_VERSION:
+            return None
         if data.error_code or aborted or data.diverging_epoch is not _NO_DIVERGENCE or data.records is None:
             return None
-        key = (version, session_id, item.topic, item.topic_id, item.partition, aborted is None)
+        key = (version, item.topic, item.topic_id, item.partition, aborted is None)
         try:
             template = self._templates[key]
         except KeyError:
-            template = self._make(version, session_id, item, data)
+            template = self._make(version, item, data)
             if len(self._templates) >= TEMPLATES_MAX:
                 self._templates.clear()
             self._templates[key] = template
         if template is None:
             return None
-        return template.fill_records(data.records, data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        return template.fill_records(data.records, session_id, data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
-    def _make(self, version: int, session_id: int, item: FetchItem, data: PartitionData) -> RecordsTemplate | None:
+    def _make(self, version: int, item: FetchItem, data: PartitionData) -> RecordsTemplate | None:
         def response(records: bytes, numbers: Sequence[int]) -> FetchResponse:
-            high_watermark, last_stable_offset, log_start_offset = numbers
+            session_id, high_watermark, last_stable_offset, log_start_offset = numbers
             partition = PartitionData(
                 partition_index=item.partition,
                 error_code=0,

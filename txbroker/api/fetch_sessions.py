@@ -264,11 +264,15 @@ class FetchSessions:
             item.watched = None
 
     def moved(self, topic_partition: TopicPartition) -> list[FetchSession]:
-        """A partition has moved: the sessions in which it is pending now."""
-        watching = self._watched.get(topic_partition)
+        """A partition has moved: the sessions in which it is pending now, and is watched no more until it is read there again.
+
+        So a partition that is appended to all the time costs its appends nothing for sessions that have yet to come for it.
+        """
+        watching = self._watched.pop(topic_partition, None)
         if watching is None:
             return _NONE
         for item, session in watching.items():
+            item.watched = None
             session.pending.setdefault(item.key, item)
         return list(watching.values())
 

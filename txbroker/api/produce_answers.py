@@ -12,7 +12,7 @@ from txbroker.wire.template import Template, make_template
 # The partitions, in each of the versions that clients use, of which templates are kept: some 650 bytes each.
 TEMPLATES_MAX = 20_000
 
-_NUMBERS = 3  # base offset, append time, log start offset: side by side from v5 on
+_NUMBERS = "qqq"  # base offset, append time, log start offset: side by side from v5 on
 
 
 def success(index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:

@@ -28,6 +28,9 @@ SWEEP_S_MAX = 5.0
 # once: thousands that are woken together should not all wait for the last one's answer to be made.
 POSTPONED_MAX = 8
 
+# A connection on which nothing moved for so many sweeps gives back what it keeps for speed alone.
+RESTING_SWEEPS = 4
+
 # What a stopping broker grants its connections to take their last answers.
 STOP_GRACE_S = 1.0
 
@@ -43,6 +46,9 @@ class Member(Protocol):
 
     def flush_early(self) -> bool:
         """Send what is due, if that is all there is to do; no frame may be handled now."""
+
+    def rest(self) -> None:
+        """Nothing moved for RESTING_SWEEPS."""
 
     def reap(self) -> None:
         """Nothing moved for connections.max.idle.ms."""
@@ -162,6 +168,8 @@ class Hub:
         for member in tuple(self._members):
             if contended:
                 member.check_progress()
+            if self.tick - member.active == RESTING_SWEEPS:
+                member.rest()
             if idle_ticks is not None and self.tick - member.active > idle_ticks:
                 member.reap()
         self.quotas.look_again()

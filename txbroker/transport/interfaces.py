@@ -41,6 +41,9 @@ class FrameProtocol(Protocol):
     def frame_received(self, frame: memoryview) -> None:
         """One whole frame without its size: writable, and valid until this returns. Never raises for what the peer sent."""
 
+    def rest(self) -> None:
+        """Nothing moved for some time: give back what is kept for speed alone."""
+
     def bad_size(self, size: int, size_max: int) -> None:
         """The peer announced a frame of a size that cannot be; nothing more will come up. Closes the connection."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet import main, tcp
@@ -157,16 +158,19 @@ class ServerTransport(tcp.Server):
             return False
         self._dirty = False
         if self.connected:
-            self._drop(self._send())
+            self._guarded(self._send)
         return True
 
     def flush_now(self) -> None:
         """Send what is due, and go on with frames that had to wait for that."""
         self._dirty = False
-        if not self.connected:
-            return
+        if self.connected:
+            self._guarded(self._advance)
+
+    def _guarded(self, step: Callable[[], Exception | None]) -> None:
+        """What is done in another connection's turn must not hurt that one."""
         try:
-            self._drop(self._advance())
+            self._drop(step())
         except Exception:
             log.exception("closing the connection of %s: a bug", self.session.connection_id)
             self._drop(main.CONNECTION_LOST)
@@ -267,6 +271,10 @@ class ServerTransport(tcp.Server):
         self._warming = False
         self._queue.cold = False
         self.flush()
+
+    def rest(self) -> None:
+        """Nothing moved for some time."""
+        self.protocol.rest()
 
     def reap(self) -> None:
         """Close a connection on which nothing moved for connections.max.idle.ms, unless it waits for an answer."""
