@@ -37,6 +37,16 @@ $(VENV)/.installed-tests: $(VENV)/.installed
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[test,dev]'
 	@touch $@
 
+$(VENV)/.installed-bench: $(VENV)/.installed-tests
+	@echo "== installing what profiles and plots need"
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+	@touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-tests
+	@echo "== installing the fuzzer"
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[fuzz]'
+	@touch $@
+
 run: venv  ## a broker in the foreground (PORT=9092 DATA=./data)
 	@exec $(BIN)/txbroker run \
 	  --override listeners=PLAINTEXT://127.0.0.1:$(PORT) \
@@ -56,31 +66,26 @@ lint: $(VENV)/.installed-tests  ## ruff, and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy txbroker tests/support $(wildcard bench compat)
 
-fuzz: $(VENV)/.installed-tests  ## mutated frames and batches, for a bounded time (ARGS=...)
-	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[fuzz]'
+fuzz: $(VENV)/.installed-fuzz  ## mutated frames and batches, for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 crash: prepare  ## kill -9 under a producing load, again and again (ARGS=...)
 	@$(BIN)/python -m tests.crash $(ARGS)
 
 HOURS ?= 2
-soak: prepare  ## hours of mixed load with clients that come, go and hang; flat or not (HOURS=2 ARGS=...)
-	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+soak: prepare $(VENV)/.installed-bench  ## hours of mixed load with clients that come, go and hang; flat or not (HOURS=2 ARGS=...)
 	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
 
 overload: prepare  ## clients that take all they can get, and what others suffer: a table beside stated bounds (ARGS=...)
 	@$(BIN)/python -m tests.overload $(ARGS)
 
-bench: prepare  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
-	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+bench: prepare $(VENV)/.installed-bench  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
 	@$(BIN)/python -m bench $(ARGS)
 
-scale: prepare  ## how cost grows with connections, partitions and groups, beside Apache Kafka (ARGS=...)
-	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+scale: prepare $(VENV)/.installed-bench  ## how cost grows with connections, partitions and groups, beside Apache Kafka (ARGS=...)
 	@$(BIN)/python -m bench scale $(ARGS)
 
-profile: prepare  ## where the broker spends its time under a load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
-	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
+profile: prepare $(VENV)/.installed-bench  ## where the broker spends its time under a load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
 	@$(BIN)/python -m bench.profile $(LOAD) $(ARGS)
 
 compat: prepare  ## the table client x feature (ARGS=...)

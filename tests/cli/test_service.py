@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -82,6 +83,14 @@ def test_it_says_where_it_listens_and_what_to_try(start: Callable[..., Running])
     tried = subprocess.run(shell, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, cwd=service.data.parent)
     assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
     assert service.end(signal.SIGINT) == 0
+
+
+def test_with_a_json_log_nothing_else_is_written(start: Callable[..., Running]) -> None:
+    service = start([*RUN, "--log-format", "json"])
+    service.wait_ready()
+    assert service.end(signal.SIGTERM) == 0
+    lines = [json.loads(line) for line in service.written.splitlines()]
+    assert "[KafkaServer id=1001] started" in [line["message"] for line in lines]
 
 
 def test_repeated_sigterm_is_no_error(start: Callable[..., Running]) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import os.path
 import shutil
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from txbroker.cli.arguments import key_value
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     log_twisted()
     from twisted.internet import reactor
 
-    service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_print_welcome)
+    service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_welcome(arguments.log_format))
     service.startService()
     running: Any = reactor
     running.addSystemEventTrigger("before", "shutdown", service.stopService)
@@ -82,6 +83,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _refuse(why: str) -> None:
     print(f"txbroker: {why}", file=sys.stderr, flush=True)
+
+
+def _welcome(log_format: str) -> Callable[[Any], None]:
+    """What is said once clients are served: nothing where logs are JSON, since a container's log mixes both outputs."""
+    return _print_welcome if log_format == TEXT else lambda broker: None
 
 
 def _print_welcome(broker: Any) -> None:
