@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -84,7 +85,8 @@ class Administrator:
         (grown,) = connection.call(CreatePartitionsRequest(topics=[more], timeout_ms=30_000, validate_only=False), 2).results
         assert grown.error_code == 0, grown
         until(lambda: leaders(connection, name) == 3, f"the partitions of {name} have leaders")
-        records = numbered(self._chance.randint(1, 50), size=200)
+        # Of now: retention, which comes round all the time, would take older ones before they are read.
+        records = numbered(self._chance.randint(1, 50), size=200, base_timestamp=time.time_ns() // 1_000_000)
         answer = produce(connection, name, batch(records, codec=self._chance.randrange(5)))
         assert answer.error_code == 0, answer
         found = fetch(connection, name, 0)
