@@ -156,6 +156,8 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
         "",
         "![how many times better than Kafka](RESULTS.svg)",
         "",
+        "[LIMITS.md](LIMITS.md) says what holds the figures back that are not where they should be, and what was tried.",
+        "",
         "The loads:",
         "",
         *(f"- `{outcome.bench.name}`: {outcome.bench.what} ({conditions(outcome) or 'asked once'})" for outcome in outcomes),
