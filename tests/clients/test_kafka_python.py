@@ -80,7 +80,11 @@ class GroupReader:
 
     def poll(self) -> list[Received]:
         # kafka-python 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: long polls.
-        return [record for records in self._consumer.poll(timeout_ms=1000).values() for record in received(records)]
+        try:
+            polled = self._consumer.poll(timeout_ms=1000)
+        except errors.KafkaConnectionError:
+            return []  # its heartbeat found no broker for an instant, which it tells whoever polls; the next poll goes on
+        return [record for records in polled.values() for record in received(records)]
 
     def assignment(self) -> set[int]:
         return {tp.partition for tp in self._consumer.assignment()}

@@ -17,7 +17,7 @@ MEMORY_KIB_PER_HOUR = 3 * 1024
 MEMORY_KIB = 6 * 1024
 DESCRIPTORS_PER_HOUR = 4
 DESCRIPTORS = 12
-THREADS = 3
+THREADS = 16  # the pools grow to their sizes as work comes, and no further
 PAIRS_POINTS_MAX = 200
 
 # What the broker may warn about: because of a connection that meant it.
