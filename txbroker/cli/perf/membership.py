@@ -10,7 +10,8 @@ from typing import Any
 from txbroker.cli import clients
 
 KEEP_EVERY_S = 0.1
-_JOIN_POLL_MS = 100
+# kafka-python 3.0.12 forgets an assignment that arrives in the instant in which a poll ends: a long one while it joins.
+_JOIN_POLL_MS = 1000
 
 
 class Membership:
@@ -22,6 +23,7 @@ class Membership:
         self._assigned: set[Any] = set()
         self._next_s = 0.0
         self._without_since_s: float | None = time.monotonic()
+        consumer.partitions_for_topic(topic)  # a leader that does not know the partitions yet would assign none of them
         consumer.subscribe([topic])
 
     def keep(self, offsets: Mapping[int, int], *, joining: bool = False) -> dict[int, int | None] | None:
