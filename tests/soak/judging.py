@@ -17,7 +17,10 @@ MEMORY_KIB_PER_HOUR = 3 * 1024
 MEMORY_KIB = 6 * 1024
 DESCRIPTORS_PER_HOUR = 4
 DESCRIPTORS = 12
-THREADS = 16  # the pools grow to their sizes as work comes, and no further
+THREADS = 3
+# In its first minutes the pools of threads still grow as work comes, but never beyond their sizes: 16, 10 and 1, and the main thread.
+WARM_S = 600
+THREADS_MAX = 28
 PAIRS_POINTS_MAX = 200
 
 # What the broker may warn about: because of a connection that meant it.
@@ -59,12 +62,13 @@ def trends(samples: Sequence[Sample]) -> list[Trend]:
         return slope([(sample.elapsed_s, value(sample)) for sample in half]) * seconds
 
     hours = seconds / 3600
+    threads = THREADS if half[0].elapsed_s >= WARM_S else max(THREADS, THREADS_MAX - half[0].threads)
     return [
         Trend("memory", "KiB", growth(lambda sample: sample.anonymous_kib), MEMORY_KIB + MEMORY_KIB_PER_HOUR * hours),
         # Segments come and go with what is produced and deleted; each has one.
         Trend("descriptors beside segments", "", growth(lambda sample: sample.descriptors - sample.segments),
               DESCRIPTORS + DESCRIPTORS_PER_HOUR * hours),
-        Trend("threads", "", growth(lambda sample: sample.threads), THREADS),
+        Trend("threads", "", growth(lambda sample: sample.threads), threads),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,16 @@ def test_memory_that_grows_in_the_second_half_is_seen(kib_per_s: float, flat: bo
 
 def test_memory_may_grow_at_first() -> None:
     assert all(trend.flat for trend in trends([taken(x, min(x, 3000) * MEMORY_KIB) for x in range(0, 7200, 5)]))
+
+
+def test_threads_may_fill_their_pools_in_the_first_minutes_and_never_grow_later() -> None:
+    def growing(seconds: int, least: int, most: int) -> list[str]:
+        samples = [replace(taken(x, 1), threads=least + (most - least) * x // seconds) for x in range(seconds)]
+        return [trend.what for trend in trends(samples) if not trend.flat]
+
+    assert growing(120, 6, 20) == []
+    assert growing(120, 6, 100) == ["threads"]
+    assert growing(7200, 6, 20) == ["threads"]
 
 
 def test_descriptors_that_grow_are_seen() -> None:
