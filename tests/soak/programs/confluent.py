@@ -42,11 +42,25 @@ class _Sender:
 
 class _Member:
     def __init__(self, address: str, *, group: str, topics: Sequence[str], static: str | None) -> None:
-        self._consumer = Consumer({
+        self._settings: dict[str, Any] = {
             "bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
             "check.crcs": True, "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS,
-            "partition.assignment.strategy": "range,roundrobin", **({"group.instance.id": static} if static else {})})
-        self._consumer.subscribe(list(topics))
+            "partition.assignment.strategy": "range,roundrobin", **({"group.instance.id": static} if static else {})}
+        self._topics = list(topics)
+        self._static = static is not None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._consumer = Consumer(self._settings)
+        self._consumer.subscribe(self._topics)
+
+    def _fenced_by_itself(self, problem: KafkaError) -> bool:
+        """After a time-out librdkafka joins again by its instance id and gives up, fenced by that, as with Kafka: begin anew."""
+        if not (self._static and problem.code() == KafkaError._FATAL and "fenced" in problem.str()):
+            return False
+        self._consumer.close()
+        self._begin()
+        return True
 
     def poll(self) -> Sequence[tuple[str, int, int]]:
         found = []
@@ -54,6 +68,8 @@ class _Member:
             problem = message.error()
             if problem is None:
                 found.append((str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)))
+            elif self._fenced_by_itself(problem):
+                break
             elif problem.code() not in _GONE_ON | {KafkaError._MAX_POLL_EXCEEDED}:
                 raise KafkaException(problem)
         return found
@@ -62,7 +78,7 @@ class _Member:
         try:
             self._consumer.commit(asynchronous=False)
         except KafkaException as problem:
-            if problem.args[0].code() in _GONE_ON:
+            if problem.args[0].code() in _GONE_ON or self._fenced_by_itself(problem.args[0]):
                 return False
             raise
         return True
