@@ -26,7 +26,8 @@ from txbroker.log.cleaner.job import (
 
 SETTINGS = CleaningSettings(
     strategy=Strategy.HEADER, header="version", segment_bytes=1 << 30, segment_index_bytes=10 << 20, index_interval_bytes=4096,
-    delete_retention_ms=5, max_message_bytes=1 << 20, map_bytes=1 << 20, load_factor=0.9, io_buffer_bytes=1 << 19, io_bytes_per_second=1e300)
+    delete_retention_ms=5, max_message_bytes=1 << 20, map_bytes=1 << 20, load_factor=0.9, io_buffer_bytes=1 << 19,
+    io_bytes_per_second=1e300)
 YIELD = SegmentYield(
     base_offset=0, records_before=9, records_after=5, bytes_before=900, bytes_after=500, obsolete=1, deleted=1, aborted=1, invalid=1)
 
@@ -34,7 +35,8 @@ YIELD = SegmentYield(
 @pytest.mark.parametrize("rewrite", [None, (0, 5)])
 def test_a_job_is_the_same_at_the_other_end(rewrite: tuple[int, ...] | None) -> None:
     job = CleaningJob(
-        directory="/data/t-0", topic="t", partition=0, segments=(SegmentSpan(0, 9, 900, 3), SegmentSpan(9, 2**40, 1, 4)), log_start_offset=0,
+        directory="/data/t-0", topic="t", partition=0, segments=(SegmentSpan(0, 9, 900, 3), SegmentSpan(9, 2**40, 1, 4)),
+        log_start_offset=0,
         log_end_offset=2**40, first_dirty_offset=4, first_uncleanable_offset=2**40, producers=(LastRecord(7, 1, -1),), now_ms=5,
         seed=2**64 - 1, settings=SETTINGS, rewrite=rewrite, dry=True)
     line = to_json(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from txbroker.log.cleaner.job import Strategy
 from txbroker.wire.compression import Codec
 
 FOREVER_MS = 2**63 - 1
@@ -43,6 +44,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = FOREVER_MS
     min_cleanable_dirty_ratio: float = 0.5
+    compaction_strategy: Strategy = Strategy.OFFSET
+    compaction_strategy_header: str = ""
 
     compact: bool = field(init=False)
     delete: bool = field(init=False)

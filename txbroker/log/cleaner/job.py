@@ -131,7 +131,7 @@ class GroupCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removable:
-    """Of a dry run: a record that would go. `reason`: obsolete, deleted, aborted, invalid; `kept_offset` has the record that stays, or -1."""
+    """Of a dry run: a record that would go. `reason`: obsolete, deleted, aborted, invalid; `kept_offset`: the record that stays, or -1."""
 
     offset: int
     timestamp: int
