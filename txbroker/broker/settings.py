@@ -17,7 +17,7 @@ OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compres
 
 QUEUED_BYTES_MAX = 512 << 20  # where queued.max.request.bytes is not set
 
-_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append"}
+_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy", "compaction_strategy_header"}
 _SAME = [field.name for field in dataclasses.fields(LogConfig) if field.init and field.name not in _CONVERTED]
 
 
