@@ -8,6 +8,7 @@ from tests.config.configs import broker_config
 from txbroker.config.describe import Synonym, describe_broker, describe_default, describe_topic
 from txbroker.config.keys import Type
 from txbroker.config.resolve import BrokerConfig, Source
+from txbroker.config.topic_keys import TOPIC_KEYS
 
 TOPIC, BROKER, DEFAULT_BROKER, STATIC, DEFAULT = (
     Source.DYNAMIC_TOPIC_CONFIG, Source.DYNAMIC_BROKER_CONFIG, Source.DYNAMIC_DEFAULT_BROKER_CONFIG, Source.STATIC_BROKER_CONFIG,
@@ -158,7 +159,7 @@ def test_a_topic_is_described_with_source_and_synonyms(name: str, value: str, sy
         "segment.jitter.ms": "what", "unheard.of": "1",
     }
     entries = {entry.name: entry for entry in describe_topic(dynamic_config(), overrides)}
-    assert len(entries) == 36
+    assert len(entries) == len(TOPIC_KEYS)
     entry = entries[name]
     assert entry.value == value
     assert entry.synonyms == tuple(Synonym(*synonym) for synonym in synonyms)

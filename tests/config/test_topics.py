@@ -6,9 +6,11 @@ import logging
 import pytest
 
 from tests.config.configs import broker_config
+from txbroker.broker.settings import log_config
 from txbroker.config.topic_keys import TOPIC_KEYS
-from txbroker.config.topics import TopicSettings, field_name, topic_settings, validate_topic_configs
+from txbroker.config.topics import NEEDS_HEADER, TopicSettings, field_name, topic_settings, validate_topic_configs
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.cleaner.job import Strategy
 
 
 def test_there_is_a_field_for_each_key() -> None:
@@ -72,6 +74,11 @@ def test_the_older_timestamp_limit_serves_where_the_newer_are_not_set(overrides:
     [
         {},
         {"cleanup.policy": ""},
+        {"compaction.strategy": ""},
+        {"compaction.strategy": "timestamp"},
+        {"compaction.strategy": "header", "compaction.strategy.header": "version"},
+        {"compaction.strategy.header": "version", "compaction.strategy": "header"},
+        {"compaction.strategy.header": "version"},
         {"cleanup.policy": "compact ,  delete"},
         {"cleanup.policy": "delete,delete"},
         {"preallocate": "TRUE"},
@@ -86,7 +93,7 @@ def test_the_older_timestamp_limit_serves_where_the_newer_are_not_set(overrides:
         {"remote.storage.enable": "false"},
     ],
 )
-def test_what_apache_kafka_takes_too(overrides: dict[str, str]) -> None:
+def test_what_is_taken(overrides: dict[str, str]) -> None:
     validate_topic_configs(broker_config(), overrides)
 
 
@@ -99,6 +106,10 @@ def test_what_apache_kafka_takes_too(overrides: dict[str, str]) -> None:
         ({"retention.ms": "abc"}, "retention.ms is 'abc'; it must be a whole number from -9223372036854775808 to 9223372036854775807"),
         ({"retention.ms": "-2"}, "retention.ms is '-2'; it must be at least -1"),
         ({"cleanup.policy": "foo"}, "cleanup.policy is 'foo'; it must be a list of compact, delete"),
+        ({"compaction.strategy": "latest"}, "compaction.strategy is 'latest'; it must be one of offset, timestamp, header"),
+        ({"compaction.strategy": "OFFSET"}, "compaction.strategy is 'OFFSET'; it must be one of offset, timestamp, header"),
+        ({"compaction.strategy": "header"}, NEEDS_HEADER),
+        ({"compaction.strategy.header": " ", "compaction.strategy": "header"}, NEEDS_HEADER),
         ({"min.compaction.lag.ms": "100", "max.compaction.lag.ms": "10"},
          "min.compaction.lag.ms (100) must not be above max.compaction.lag.ms (10)"),
         ({"compression.gzip.level": "0"}, "compression.gzip.level is '0'; it must be from 1 to 9, or -1"),
@@ -112,7 +123,7 @@ def test_what_apache_kafka_takes_too(overrides: dict[str, str]) -> None:
         ({"unclean.leader.election.enable": ""}, "unclean.leader.election.enable is ''; it must be true or false"),
     ],
 )
-def test_what_apache_kafka_refuses_too(overrides: dict[str, str | None], message: str) -> None:
+def test_what_is_refused(overrides: dict[str, str | None], message: str) -> None:
     with pytest.raises(BrokerError) as caught:
         validate_topic_configs(broker_config(), overrides)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
@@ -124,3 +135,37 @@ def test_values_are_judged_together_with_what_the_broker_gives() -> None:
     with pytest.raises(BrokerError, match=r"min\.compaction\.lag\.ms \(11\) must not be above max\.compaction\.lag\.ms \(10\)"):
         validate_topic_configs(config, {"min.compaction.lag.ms": "11"})
     validate_topic_configs(config, {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "11"})
+
+
+def test_the_strategy_of_compaction_is_judged_together_with_the_brokers() -> None:
+    config = broker_config("log.cleaner.compaction.strategy=header\nlog.cleaner.compaction.strategy.header=version")
+    validate_topic_configs(config, {})
+    validate_topic_configs(config, {"compaction.strategy": "header"})
+    with pytest.raises(BrokerError, match=NEEDS_HEADER):
+        validate_topic_configs(config, {"compaction.strategy.header": ""})
+    named = broker_config("log.cleaner.compaction.strategy.header=version")
+    validate_topic_configs(named, {"compaction.strategy": "header"})
+    assert topic_settings(named, {"compaction.strategy": "header"}).compaction_strategy_header == "version"
+
+
+def test_a_strategy_that_lost_its_header_with_the_brokers_default_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "txbroker.config"):
+        settings = topic_settings(broker_config(), {"compaction.strategy": "header"})
+    assert log_config(settings).compaction_strategy is Strategy.OFFSET
+    assert "compacted by offset" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "header", "expected"),
+    [
+        ("", "", Strategy.OFFSET),
+        ("offset", "v", Strategy.OFFSET),
+        ("timestamp", "", Strategy.TIMESTAMP),
+        ("header", "v", Strategy.HEADER),
+    ],
+)
+def test_logs_are_told_their_strategy(strategy: str, header: str, expected: Strategy) -> None:
+    settings = topic_settings(broker_config(), {"compaction.strategy": strategy, "compaction.strategy.header": header})
+    made = log_config(settings)
+    assert (made.compaction_strategy, made.compaction_strategy_header) == (expected, header)
+    assert log_config(settings, is_internal=True).compaction_strategy is Strategy.OFFSET

@@ -35,6 +35,7 @@ from txbroker.errors import StartError
 from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
+from txbroker.names import INTERNAL_TOPICS
 from txbroker.peer import Peers
 
 if TYPE_CHECKING:
@@ -183,7 +184,8 @@ class Broker:
         return directories
 
     def _log_config(self, topic: str) -> LogConfig:
-        return settings.log_config(topic_settings(self._config, self._topic_overrides(topic)))
+        made = topic_settings(self._config, self._topic_overrides(topic))
+        return settings.log_config(made, is_internal=topic in INTERNAL_TOPICS)
 
     async def _load_logs(self, directories: LogDirectories, configs: ConfigWatcher, tree: Tree) -> None:
         self._topic_overrides = configs.topic

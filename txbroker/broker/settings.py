@@ -8,6 +8,7 @@ from txbroker.config.listeners import connections_per_ip_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import TopicSettings
 from txbroker.groups.config import MINUTE_MS, GroupConfig
+from txbroker.log.cleaner.job import Strategy
 from txbroker.log.config import LogConfig
 from txbroker.transport.limits import Limits
 from txbroker.wire.compression import Codec
@@ -17,18 +18,29 @@ OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compres
 
 QUEUED_BYTES_MAX = 512 << 20  # where queued.max.request.bytes is not set
 
-_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy", "compaction_strategy_header"}
+_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy"}
 _SAME = [field.name for field in dataclasses.fields(LogConfig) if field.init and field.name not in _CONVERTED]
 
 
-def log_config(settings: TopicSettings) -> LogConfig:
-    """What a topic's logs must know of its settings."""
+def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConfig:
+    """What a topic's logs must know of its settings.
+
+    The broker's own topics are compacted by offset whatever the broker's default says: with them, what was written last holds.
+    """
     return LogConfig(
+        compaction_strategy=Strategy.OFFSET if is_internal else _strategy(settings),
         cleanup_policy=frozenset(settings.cleanup_policy),
         compression_type=CODECS.get(settings.compression_type),  # "producer": None
         message_timestamp_log_append=settings.message_timestamp_type == "LogAppendTime",
         **{name: getattr(settings, name) for name in _SAME},
     )
+
+
+def _strategy(settings: TopicSettings) -> Strategy:
+    # Without a header's name no record has a version, and the offset decides: so it does, with less memory.
+    if settings.compaction_strategy == "header" and not settings.compaction_strategy_header:
+        return Strategy.OFFSET
+    return Strategy(settings.compaction_strategy or "offset")
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:

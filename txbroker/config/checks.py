@@ -90,6 +90,14 @@ def host_limits(value: str) -> str | None:
     return None if all(_HOST_LIMIT.fullmatch(part) for part in parts) else "a list of host:count"
 
 
+COMPACTION_STRATEGIES = ("offset", "timestamp", "header")
+
+
+def compaction_strategy(value: str) -> str | None:
+    """One of KIP-280's strategies; nothing stands for offset."""
+    return None if value in ("", *COMPACTION_STRATEGIES) else f"one of {', '.join(COMPACTION_STRATEGIES)}"
+
+
 def unsupported(allowed: str) -> Check:
     """Nothing but what is off: for keys that would promise what this broker does not do. `allowed` says what to write instead."""
 

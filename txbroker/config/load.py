@@ -91,6 +91,13 @@ def _cleaner_memory(config: BrokerConfig) -> str | None:
     return None
 
 
+def _compaction_strategy(config: BrokerConfig) -> str | None:
+    header = config.text("log.cleaner.compaction.strategy.header")
+    if config.text("log.cleaner.compaction.strategy") == "header" and not header:
+        return "log.cleaner.compaction.strategy is header, which needs a header's name in log.cleaner.compaction.strategy.header"
+    return None
+
+
 def _offsets_acks(config: BrokerConfig) -> str | None:
     acks, replicas = config.int("offsets.commit.required.acks"), config.int("offsets.topic.replication.factor")
     if not -1 <= acks <= replicas:
@@ -106,5 +113,6 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...
     (("queued.max.request.bytes", "socket.request.max.bytes"), _queued_bytes),
     (("max.connections.per.ip",), _connections_per_ip),
     (("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"), _cleaner_memory),
+    (("log.cleaner.compaction.strategy", "log.cleaner.compaction.strategy.header"), _compaction_strategy),
     (("offsets.commit.required.acks", "offsets.topic.replication.factor"), _offsets_acks),
 )

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least, at_least_or_minus_one, between, each_of, gzip_level, kafka_version, one_of
+from txbroker.config.checks import (
+    at_least,
+    at_least_or_minus_one,
+    between,
+    compaction_strategy,
+    each_of,
+    gzip_level,
+    kafka_version,
+    one_of,
+)
 from txbroker.config.keys import DOUBLE_MAX, LONG_MAX, Importance, Key, Type, Update
 
 KEYS = (
@@ -107,4 +116,13 @@ KEYS = (
         "How long a record stays uncompacted at least.", at_least(0), Update.CLUSTER_WIDE, effective=False),
     Key("log.cleaner.max.compaction.lag.ms", Type.LONG, LONG_MAX, Importance.MEDIUM,
         "How long a record stays uncompacted at most.", at_least(1), Update.CLUSTER_WIDE, effective=False),
+    Key("log.cleaner.compaction.strategy", Type.STRING, "offset", Importance.MEDIUM,
+        "Which record of a key stays: the last (offset), the newest (timestamp), or that of the highest version in a header (header).",
+        compaction_strategy, Update.CLUSTER_WIDE, effective=False),
+    Key("log.cleaner.compaction.strategy.header", Type.STRING, "", Importance.MEDIUM,
+        "The header whose value, a number of 8 bytes, is a record's version, for the strategy header.",
+        update=Update.CLUSTER_WIDE, effective=False),
+    Key("log.cleaner.schedule", Type.STRING, "kafka", Importance.LOW,
+        "Which clean segments a pass writes anew: all of them (kafka), or those that yield the most (generational).",
+        one_of("kafka", "generational"), Update.CLUSTER_WIDE, effective=False),
 )

@@ -1,15 +1,30 @@
-"""Every topic key of Kafka 3.9, and the broker key that a topic's value comes from when the topic does not set it."""
+"""Every topic key of Kafka 3.9 and those of KIP-280, and the broker key that a topic's value comes from when the topic does not set it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from txbroker.config.checks import at_least, between, each_of, gzip_level, kafka_version, one_of, throttled_replicas, unsupported
+from txbroker.config.checks import (
+    at_least,
+    between,
+    compaction_strategy,
+    each_of,
+    gzip_level,
+    kafka_version,
+    one_of,
+    throttled_replicas,
+    unsupported,
+)
 from txbroker.config.keys import LONG_MAX, Importance, Key, Type, by_name
 
 TOPIC_KEYS: Mapping[str, Key] = by_name((
     Key("cleanup.policy", Type.LIST, ("delete",), Importance.MEDIUM,
         "What happens to old segments: delete, compact, or both.", each_of("compact", "delete")),
+    Key("compaction.strategy", Type.STRING, "offset", Importance.MEDIUM,
+        "Which record of a key stays: the last (offset), the newest (timestamp), or that of the highest version in a header (header).",
+        compaction_strategy, effective=False),
+    Key("compaction.strategy.header", Type.STRING, "", Importance.MEDIUM,
+        "The header whose value, a number of 8 bytes, is a record's version, for the strategy header.", effective=False),
     Key("compression.type", Type.STRING, "producer", Importance.MEDIUM,
         "The codec of the log: producer keeps what the producer chose, another one recompresses.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
@@ -88,6 +103,8 @@ TOPIC_KEYS: Mapping[str, Key] = by_name((
 # ServerTopicConfigSynonyms; the synonyms of a broker key follow it (broker_keys.SYNONYMS). What is missing has no broker key.
 SERVER_KEYS: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
+    "compaction.strategy": "log.cleaner.compaction.strategy",
+    "compaction.strategy.header": "log.cleaner.compaction.strategy.header",
     "compression.gzip.level": "compression.gzip.level",
     "compression.lz4.level": "compression.lz4.level",
     "compression.type": "compression.type",

@@ -14,12 +14,16 @@ from txbroker.errors import BrokerError, ErrorCode
 
 logger = logging.getLogger("txbroker.config")
 
+NEEDS_HEADER = "compaction.strategy is header, which needs a header's name in compaction.strategy.header"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     """The value of every topic key; a field is named as its key with `_` for `.`. Sizes in bytes, times in ms, -1 is no limit."""
 
     cleanup_policy: tuple[str, ...]
+    compaction_strategy: str
+    compaction_strategy_header: str
     compression_gzip_level: int
     compression_lz4_level: int
     compression_type: str
@@ -71,7 +75,10 @@ def topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> TopicS
             logger.warning("An override of a topic is ignored: %s", error)
         except KeyError:
             logger.warning("An override of a topic is ignored: no topic key is named %s", name)
-    return _settings(config, values)
+    settings = _settings(config, values)
+    if _lacks_header(settings):  # the broker's default has changed since it was stored
+        logger.warning("A topic's strategy is ignored, it is compacted by offset: %s", NEEDS_HEADER)
+    return settings
 
 
 def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:
@@ -93,6 +100,12 @@ def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | N
             f"min.compaction.lag.ms ({settings.min_compaction_lag_ms}) must not be above "
             f"max.compaction.lag.ms ({settings.max_compaction_lag_ms})"
         )
+    if _lacks_header(settings):
+        raise _invalid(NEEDS_HEADER)
+
+
+def _lacks_header(settings: TopicSettings) -> bool:
+    return settings.compaction_strategy == "header" and not settings.compaction_strategy_header
 
 
 def _settings(config: BrokerConfig, overrides: Mapping[str, Value]) -> TopicSettings:
