@@ -17,7 +17,8 @@ class LogConfig:
 
     `preallocate` is not among them: files are written at their ends, and the file system reserves for that what it wants to.
     `compression_type` None stands for `producer`; `message_timestamp_log_append` for
-    `message.timestamp.type=LogAppendTime`.
+    `message.timestamp.type=LogAppendTime`. `roll_ms` is how long a segment stays active: max.compaction.lag.ms may cut it short
+    (KIP-354).
     """
 
     segment_bytes: int = 1 << 30
@@ -49,10 +50,12 @@ class LogConfig:
 
     compact: bool = field(init=False)
     delete: bool = field(init=False)
+    roll_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
         object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
+        object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
 
     @property
     def compression_level(self) -> int | None:

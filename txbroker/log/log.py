@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log import lookup
+from txbroker.log.cleaner.job import LastRecord
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk, File
 from txbroker.log.files import PARTITION_METADATA
@@ -27,6 +28,7 @@ from txbroker.log.region import EMPTY, Region
 from txbroker.log.replay import replay_batch, replay_range
 from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
+from txbroker.log.segments import Segments
 from txbroker.log.validate import Validated, unpacked_bytes_max, validate
 from txbroker.log.values import AbortedTransaction, Appended, EpochEnd, Later, Origin, Read, TimestampOffset, at_once
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
@@ -47,17 +49,19 @@ class Log:
     """The log of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
 
     `topic_id` is NULL_TOPIC_ID until assigned; `last_flush_ms` is for flush.ms; `segments` are ascending and the last is active;
-    `generation` counts the truncations.
+    `generation` counts the truncations. While a cleaning is at work (`being_cleaned`, its owner says) retention deletes nothing.
     """
 
     __slots__ = (
         "_bases",
         "_disk",
         "_later",
+        "_list",
         "_random_below",
         "_snapshots",
         "_syncing",
         "_unsynced",
+        "being_cleaned",
         "config",
         "directory",
         "generation",
@@ -91,15 +95,17 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.last_flush_ms = now_ms
-        self.segments = loaded.segments
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.producers: ProducerStates = loaded.producers
         self._snapshots: Snapshots = loaded.snapshots
-        self._bases = [segment.base_offset for segment in self.segments]
+        self._list = Segments(loaded.segments, loaded.snapshots, disk, later)
+        # The list's own lists, which stay the same objects: a read goes through them without a detour.
+        self.segments, self._bases = self._list.all, self._list.bases
         self._disk = disk
         self._later = later
         self._random_below = random_below
         self.generation = 0
+        self.being_cleaned = False
         self._unsynced: set[str] = {directory} if loaded.changed else set()
         self._syncing: list[FlushPlan] = []
         content = disk.read(self._metadata_path)
@@ -147,7 +153,7 @@ class Log:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
+        return self._list.size
 
     # Append
 
@@ -288,7 +294,7 @@ class Log:
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
         config = self.config
-        jitter_max = min(config.segment_jitter_ms, config.segment_ms)
+        jitter_max = min(config.segment_jitter_ms, config.roll_ms)
         segment = Segment(
             self._disk,
             self.directory,
@@ -299,8 +305,7 @@ class Log:
             jitter_ms=self._random_below(jitter_max) if jitter_max > 0 else 0,
         )
         segment.create()
-        self.segments.append(segment)
-        self._bases.append(base_offset)
+        self._list.add(segment)
         return segment
 
     # Read
@@ -361,14 +366,7 @@ class Log:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, end)."""
-        found: list[AbortedTransaction] = []
-        for segment in self.segments[max(0, bisect_right(self._bases, start) - 1) :]:
-            for aborted in segment.txn_index.entries:
-                if aborted.last_offset >= start and aborted.first_offset < end:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= end:
-                    return found
-        return found
+        return self._list.aborted_transactions(start, end)
 
     # Cutting at the start
 
@@ -388,6 +386,8 @@ class Log:
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> int:
         """Delete old segments by retention (cleanup.policy delete) and below the start (always); how many."""
+        if self.being_cleaned:
+            return 0  # as in Kafka, where the cleaner does this for logs that it cleans; its next pass is another chance
         expired = expired_segments(
             self.segments,
             self.config,
@@ -408,20 +408,21 @@ class Log:
 
     def _drop(self, dropped: Sequence[Segment]) -> None:
         """Take segments out of the log; their files go after file.delete.delay.ms, and readers keep those that they hold."""
-        gone = set(map(id, dropped))
-        self.segments[:] = [segment for segment in self.segments if id(segment) not in gone]
-        self._bases = [segment.base_offset for segment in self.segments]
-        paths = [path for segment in dropped for path in segment.mark_deleted()]
-        for segment in dropped:
-            if segment.base_offset not in self._bases:
-                paths += self._snapshots.mark_deleted(segment.base_offset)
-        disk = self._disk
+        self._list.drop(dropped, self.config.file_delete_delay_ms)
 
-        def remove() -> None:
-            for path in paths:
-                disk.remove(path)
+    # Cleaning
 
-        self._later(self.config.file_delete_delay_ms, remove)
+    def last_records(self) -> Iterator[LastRecord]:
+        """The last record of each producer that is still active: cleaning keeps its batch, for the sequence numbers."""
+        for state in self.producers:
+            yield LastRecord(state.producer_id, state.epoch, state.last_offset)
+
+    def replace_segments(self, old_base_offsets: Sequence[int], *, size: int, generation: int, now_ms: int) -> bool:
+        """Put the segment that a cleaning made of these closed ones in their place; its `.cleaned` files bear the first of their offsets.
+
+        False, and nothing has changed, unless the log was not truncated since `generation` and all of them are still there.
+        """
+        return generation == self.generation and self._list.replace(old_base_offsets, size, self.config, now_ms)
 
     # Cutting at the end
 

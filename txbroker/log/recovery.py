@@ -128,8 +128,8 @@ class Loader:
             if mark in (DELETED, CLEANED):
                 self._disk.remove(path)
             elif mark == SWAP:
-                # A segment that was being split leaves both marks; then the old segment is still whole.
-                if cleaned and offset > min(cleaned):
+                # Not all files of a new segment have this mark yet, or a segment was being split: then the old ones are still whole.
+                if cleaned and offset >= min(cleaned):
                     self._disk.remove(path)
                 else:
                     swaps.append(name)
@@ -151,8 +151,10 @@ class Loader:
             if any(low <= parsed[0] < high for low, high in covered):
                 logger.info("%s: %s is replaced by a cleaned segment", self._topic_partition, name)
                 self._disk.remove(f"{self._directory}/{name}")
-        for name in names:
+        # Log files first: where one has its name already, the other files of its segment only lack theirs.
+        for name in sorted(names, key=lambda name: name not in logs):
             self._disk.rename(f"{self._directory}/{name}", f"{self._directory}/{name.removesuffix(SWAP)}")
+        self._changed = True
 
     def _covered(self, name: str) -> tuple[int, int]:
         """The offsets of a `.log.swap` file, as [base, end)."""

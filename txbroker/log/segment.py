@@ -237,7 +237,7 @@ class Segment:
         if first is None:
             first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
-        return waited > config.segment_ms - self.jitter_ms
+        return waited > config.roll_ms - self.jitter_ms
 
     # Reading
 
@@ -342,6 +342,13 @@ class Segment:
                 self._disk.rename(path, path + DELETED)
                 marked.append(path + DELETED)
         return marked
+
+    def rename_files(self, mark: str, new_mark: str) -> None:
+        """Give the files that bear one mark another one, the log file first: it decides at a start whether the others count."""
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            if self._disk.size(path + mark) is not None:
+                self._disk.rename(path + mark, path + new_mark)
 
     def index_paths(self) -> list[str]:
         """The index files, the transaction index only if there is one."""

@@ -1,0 +1,114 @@
+"""The list of a log's segments: what joins it, what leaves it, and the files of what left (the segments of Kafka's LocalLog)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from txbroker.log.config import LogConfig
+from txbroker.log.disk import Disk
+from txbroker.log.files import CLEANED, LOG, SWAP
+from txbroker.log.producer_snapshots import Snapshots
+from txbroker.log.segment import Segment
+from txbroker.log.values import AbortedTransaction, Later
+
+
+class Segments:
+    """`all`: the segments, ascending, the last one is active; `bases`: their base offsets. Both stay the same list objects.
+
+    Files of segments that leave are renamed at once and removed `delay_ms` later; readers that hold them read on.
+    """
+
+    __slots__ = ("_disk", "_later", "_snapshots", "all", "bases")
+
+    def __init__(self, segments: list[Segment], snapshots: Snapshots, disk: Disk, later: Later) -> None:
+        self.all = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self._snapshots = snapshots
+        self._disk = disk
+        self._later = later
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return sum(segment.size for segment in self.all)
+
+    def from_offset(self, offset: int) -> Sequence[Segment]:
+        """The segment that `offset` belongs to, and those behind it; all when it is below them."""
+        return self.all[max(0, bisect_right(self.bases, offset) - 1) :]
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [start, end)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.from_offset(start):
+            for aborted in segment.txn_index.entries:
+                if aborted.last_offset >= start and aborted.first_offset < end:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end:
+                    return found
+        return found
+
+    def add(self, segment: Segment) -> None:
+        """A new active segment."""
+        self.all.append(segment)
+        self.bases.append(segment.base_offset)
+
+    def drop(self, dropped: Iterable[Segment], delay_ms: int) -> None:
+        """Take segments out, and the producers' snapshots of their offsets."""
+        dropped = list(dropped)
+        gone = set(map(id, dropped))
+        self._put([segment for segment in self.all if id(segment) not in gone])
+        self._remove_later([path for segment in dropped for path in segment.mark_deleted()] + self._lost_snapshots(dropped), delay_ms)
+
+    def replace(self, base_offsets: Sequence[int], size: int, config: LogConfig, now_ms: int) -> bool:
+        """Put one segment of `size` bytes, whose files are marked `.cleaned`, in the place of these closed neighbours; False if it cannot.
+
+        It begins where they begin. A crash before the last `.cleaned` file has become a `.swap` leaves the old segments, one after it
+        the new one: the next start sees to either (`recovery.py`). Kafka's UnifiedLog.replaceSegments.
+        """
+        at = bisect_left(self.bases, base_offsets[0])
+        end = at + len(base_offsets)
+        if self.bases[at:end] != list(base_offsets) or end >= len(self.bases):
+            return False
+        old = self.all[at:end]
+        new = Segment(
+            self._disk,
+            old[0].directory,
+            base_offsets[0],
+            size=size,
+            created_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        if self._disk.size(new.path(LOG) + CLEANED) != size:
+            return False
+        new.rename_files(CLEANED, SWAP)
+        self._put([*self.all[:at], new, *self.all[end:]])
+        doomed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
+        new.rename_files(SWAP, "")
+        self._remove_later(doomed, config.file_delete_delay_ms)
+        return True
+
+    def _put(self, segments: list[Segment]) -> None:
+        self.all[:] = segments
+        self.bases[:] = [segment.base_offset for segment in segments]
+
+    def _lost_snapshots(self, dropped: Iterable[Segment]) -> list[str]:
+        """Mark the snapshots whose offset no segment begins with any more."""
+        return [
+            path
+            for segment in dropped
+            if segment.base_offset not in self.bases
+            for path in self._snapshots.mark_deleted(segment.base_offset)
+        ]
+
+    def _remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        disk = self._disk
+
+        def remove() -> None:
+            # What has taken their place must have its name for good first.
+            if paths:
+                disk.sync(paths[0].rpartition("/")[0])
+            for path in paths:
+                disk.remove(path)
+
+        self._later(delay_ms, remove)
