@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from txbroker.broker.world import World
@@ -12,7 +13,9 @@ from txbroker.cluster.sqlite_tree import FILE_NAME
 from txbroker.cluster.tree import Tree
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
+from txbroker.log import directory_names
 from txbroker.log.directories import LogDirectories
+from txbroker.log.directory_names import Fate
 from txbroker.log.meta_properties import Identity
 from txbroker.names import id_to_text
 
@@ -36,7 +39,21 @@ def open_tree(world: World, directories: LogDirectories) -> Tree:
             f"No usable log directory holds the metadata file {FILE_NAME}, and {', '.join(offline)} cannot be read: "
             "make it readable, or take it out of log.dirs to start with new metadata."
         )
+    if not found:
+        _refuse_foreign(world, directories.online())
     return world.open_tree((found or candidates)[0])
+
+
+def _refuse_foreign(world: World, online: Sequence[str]) -> None:
+    """Logs whose topics nobody knows are somebody else's: their configurations are unknown, and retention would go by the defaults."""
+    for directory in online:
+        for name in world.disk.names(directory):
+            parsed = directory_names.parse(name)
+            if parsed is not None and parsed.fate in (Fate.KEEP, Fate.FUTURE) and world.disk.is_directory(f"{directory}/{name}"):
+                raise StartError(
+                    f"{directory} has logs, such as {name}, and none of log.dirs has the metadata of their topics ({FILE_NAME}): "
+                    "`txbroker import` takes over what Apache Kafka has left, with its metadata; else choose another log.dirs"
+                )
 
 
 async def identify(

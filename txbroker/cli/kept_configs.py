@@ -9,7 +9,8 @@ from typing import NamedTuple
 from txbroker.cluster import paths
 from txbroker.cluster.node_data import MalformedNode, decode_config
 from txbroker.cluster.paths import Entity
-from txbroker.cluster.sqlite_tree import FILE_NAME, read_nodes
+from txbroker.cluster.sqlite_tree import FILE_NAME
+from txbroker.cluster.tree_files import read_nodes
 from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
 from txbroker.log.directory import LOCK_FILE

@@ -43,6 +43,7 @@ COMMANDS = {
     "log-dirs": "log_dirs",
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",
+    "import": "handover.importing",
     "perf-produce": "perf.produce",
     "perf-consume": "perf.consume",
     "doctor": "doctor.command",

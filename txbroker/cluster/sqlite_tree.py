@@ -9,8 +9,8 @@ file is done by the worker that is passed in; results and watches come back wher
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -60,7 +60,7 @@ def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
     import sqlite3
 
     try:
-        nodes = SqliteNodes(_connect(path))
+        nodes = SqliteNodes(connect(path))
         session_id = nodes.begin_session()
     except sqlite3.Error as error:
         raise StartError(
@@ -69,7 +69,8 @@ def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
     return Session(session_id, _SqliteStore(nodes, worker))
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def connect(path: str) -> sqlite3.Connection:
+    """The file at `path`, made if it does not exist, for this process alone; sqlite3.Error, StartError."""
     import sqlite3
 
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -77,7 +78,7 @@ def _connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        _check_format(connection, path)
+        check_format(connection, path)
         problem: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
@@ -87,7 +88,7 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def _check_format(connection: sqlite3.Connection, path: str) -> None:
+def check_format(connection: sqlite3.Connection, path: str) -> None:
     """Make the tables in a new file; StartError unless they are those of this format."""
     application_id: int = connection.execute("PRAGMA application_id").fetchone()[0]
     file_format: int = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -261,30 +262,3 @@ def _fail_all(failure: Failure, batch: list[_Pending]) -> None:
     """The commit (or a read) failed: what the operations found is void, whoever waits learns that the outcome is unknown."""
     for pending in batch:
         pending.error, pending.events = failure.value, ()
-
-
-def read_nodes(path: str, names: Sequence[str]) -> dict[str, bytes]:
-    """The data of these nodes in the file of a broker that does not run; those that exist. StartError.
-
-    A copy is read, with the write-ahead log that a crash left: the file itself stays as it is, and may be read-only.
-    """
-    import shutil
-    import sqlite3
-    import tempfile
-
-    found = {}
-    try:
-        with tempfile.TemporaryDirectory(prefix="txbroker-") as directory:
-            copy = f"{directory}/{FILE_NAME}"
-            for suffix in ("", "-wal"):
-                with suppress(FileNotFoundError):
-                    shutil.copyfile(path + suffix, copy + suffix)
-            with closing(sqlite3.connect(copy)) as connection:
-                _check_format(connection, path)
-                for name in names:
-                    row = connection.execute("SELECT data FROM node WHERE path = ?", (name,)).fetchone()
-                    if row is not None and row[0] is not None:
-                        found[name] = bytes(row[0])
-    except (sqlite3.Error, OSError) as error:
-        raise StartError(f"The metadata file {path} cannot be read: {error}.") from error
-    return found

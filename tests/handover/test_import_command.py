@@ -1,0 +1,136 @@
+"""`txbroker import` on directories that Apache Kafka 3.9 wrote, as people call it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import command, run
+from txbroker.cluster.sqlite_tree import FILE_NAME
+from txbroker.cluster.tree import Create
+from txbroker.cluster.tree_files import data_of, read_tree, write_tree
+from txbroker.log.directory import LOCK_FILE
+from txbroker.log.disk import OsDisk
+
+SAMPLES = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
+TOPICS = {"__consumer_offsets", "__transaction_state", "s-compact", "s-logappend", "s-mixed", "s-recompressed", "s-txn", "s-v1-logappend"}
+KEEP = ("--topic-config", "*:retention.ms=-1")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SAMPLES, tmp_path / "kafka"))
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and not path.name.startswith((FILE_NAME, LOCK_FILE))
+    }
+
+
+def test_a_directory_is_imported_by_itself_and_nothing_else_in_it_changes(directory: Path) -> None:
+    before = content(directory)
+    output, _ = run("import", "--log-dirs", str(directory), *KEEP)
+    assert "8 topics with 10 partitions are imported" in output
+    tree = read_tree(str(directory / FILE_NAME))
+    assert data_of(tree, "/brokers/topics").keys() == TOPICS
+    assert data_of(tree, "/brokers/topics/s-txn/partitions").keys() == {"0", "1"}
+    assert content(directory) == before
+    assert [path.name for path in directory.glob(f"{FILE_NAME}*")] == [FILE_NAME], "one file, whole"
+
+
+def test_unknown_configurations_want_agreement_and_a_dry_run_writes_nothing(directory: Path) -> None:
+    output, complaint = run("import", "--log-dirs", str(directory), status=1)
+    assert "concern: the directories do not tell the configurations of 6 topics" in output
+    assert "s-compact" in output and "--yes" in complaint
+    run("import", "--log-dirs", str(directory), "--yes", "--dry-run")
+    assert not (directory / FILE_NAME).exists()
+    output, _ = run("import", "--log-dirs", str(directory), "--yes", "--json")
+    plan, done = map(json.loads, output.splitlines())
+    assert plan["cluster_id"] == "lvr4NfIWTo6tu8cpVcm0iw" and plan["clean"] and {each["topic"] for each in plan["topics"]} == TOPICS
+    assert done["partitions"] == 10
+
+
+def test_what_is_imported_is_not_imported_again_but_by_force(directory: Path) -> None:
+    run("import", "--log-dirs", str(directory), *KEEP)
+    first = (directory / FILE_NAME).read_bytes()
+    _, complaint = run("import", "--log-dirs", str(directory), *KEEP, status=1)
+    assert "--force" in complaint and (directory / FILE_NAME).read_bytes() == first
+    _, said = run("import", "--log-dirs", str(directory), *KEEP, "--force")
+    assert f"{FILE_NAME}.replaced" in said
+    assert read_tree(str(directory / f"{FILE_NAME}.replaced")).keys() == read_tree(str(directory / FILE_NAME)).keys()
+    run("import", "--log-dirs", str(directory), *KEEP, "--force")
+    assert (directory / f"{FILE_NAME}.replaced-2").exists()
+
+
+def test_an_interrupted_import_leaves_nothing_that_counts(directory: Path) -> None:
+    for suffix in (".new", ".new-wal", ".new-journal", "-wal"):
+        (directory / f"{FILE_NAME}{suffix}").write_bytes(b"half of it")
+    run("import", "--log-dirs", str(directory), *KEEP)
+    assert data_of(read_tree(str(directory / FILE_NAME)), "/brokers/topics").keys() == TOPICS
+    assert [path.name for path in directory.glob(f"{FILE_NAME}*")] == [FILE_NAME]
+
+
+@pytest.mark.process
+def test_a_broker_refuses_to_start_on_it_before_and_names_the_import(directory: Path) -> None:
+    before = content(directory)
+    overrides = ("--override", f"log.dirs={directory}", "--override", "listeners=PLAINTEXT://127.0.0.1:0")
+    ended = subprocess.run(command("run", *overrides), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "`txbroker import`" in ended.stderr and "Traceback" not in ended.stderr
+    assert content(directory) == before and not list(directory.glob(f"{FILE_NAME}*"))
+
+
+def test_a_kraft_directory_is_refused(directory: Path) -> None:
+    (directory / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=lvr4NfIWTo6tu8cpVcm0iw\n")
+    _, complaint = run("import", "--log-dirs", str(directory), *KEEP, status=1)
+    assert "KRaft" in complaint and "dump-log" in complaint
+
+
+def test_a_running_broker_is_left_alone(directory: Path) -> None:
+    other = subprocess.Popen(
+        ["python3", "-c", f"import fcntl; f = open({str(directory / LOCK_FILE)!r}, 'w'); fcntl.lockf(f, 2); print(); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert other.stdout is not None and other.stdin is not None
+    other.stdout.readline()
+    _, complaint = run("import", "--log-dirs", str(directory), *KEEP, status=1)
+    assert "a broker is running" in complaint
+    other.communicate(b"\n", timeout=10)
+    other.stdin.close()
+
+
+@pytest.mark.parametrize(("arguments", "status", "said"), [
+    (("--log-dirs", "{d},{d}"), 2, "twice"),
+    (("--log-dirs", "{d},"), 2, "empty"),
+    ((), 2, "--log-dirs"),
+    (("--log-dirs", "{d}/nowhere"), 1, "no directory"),
+    (("--log-dirs", "{d}/s-txn-0"), 1, "no logs"),
+    (("--log-dirs", "{d}", "--topic-config", "typo:retention.ms=-1"), 1, "typo"),
+    (("--log-dirs", "{d}", "--zookeeper", "127.0.0.1"), 2, "HOST:PORT"),
+    (("--log-dirs", "{d}", "--config", "{d}/missing.properties"), 1, "missing.properties"),
+])  # fmt: skip
+def test_mistakes_are_told_in_a_sentence(directory: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
+    _, complaint = run("import", *(each.format(d=directory) for each in arguments), status=status)
+    assert said in complaint and "fault" not in complaint
+
+
+def test_a_directory_of_two_brokers_is_refused(directory: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").write_text("version=0\nbroker.id=2\ncluster.id=lvr4NfIWTo6tu8cpVcm0iw\n")
+    _, complaint = run("import", "--log-dirs", f"{directory},{other}", *KEEP, status=1)
+    assert "broker.id=1" in complaint and "broker.id=2" in complaint
+
+
+def test_a_tree_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    path = str(tmp_path / FILE_NAME)
+    with pytest.raises(Exception, match="/a/b"):
+        write_tree(path, [Create("/a/b")], OsDisk())
+    assert not (tmp_path / FILE_NAME).exists()
