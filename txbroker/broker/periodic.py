@@ -68,13 +68,9 @@ class Periodic:
             log.exception("%s failed this time; it is tried again", name)
 
     def _retention(self) -> None:
-        deleted = self._directories.retention_pass(self._now_ms(), self._high_watermark, self._start_moved)
+        deleted = self._directories.retention_pass(self._now_ms(), self._replicas.high_watermark, self._start_moved)
         if deleted:
             log.info("retention deleted %d segments", deleted)
-
-    def _high_watermark(self, topic_partition: TopicPartition) -> int:
-        partition = self._replicas.find(*topic_partition)
-        return 0 if partition is None else partition.high_watermark
 
     def _start_moved(self, topic_partition: TopicPartition) -> None:
         partition = self._replicas.find(*topic_partition)

@@ -14,6 +14,7 @@ from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker import first_topics, settings
+from txbroker.broker.cleaning import Cleaning
 from txbroker.broker.handlers import Parts, build_registry
 from txbroker.broker.identity import BrokerIdentity
 from txbroker.broker.joints import Joints
@@ -77,6 +78,15 @@ class Rooms:
         admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
+        self.cleaning = Cleaning(
+            world.reactor,
+            config,
+            directories,
+            self.replicas.high_watermark,
+            world.now_ms,
+            lambda: world.random.getrandbits(64),
+            world.cleaners,
+        )
         self._periodic = Periodic(world.reactor, config, directories, self.replicas, world.now_ms)
         self.registry: Registry = build_registry(
             Parts(
@@ -107,9 +117,11 @@ class Rooms:
         """Begin what goes on by itself."""
         self._coordinator.start()
         self._periodic.start()
+        self.cleaning.start()
 
     def stop(self) -> None:
         """End it, with the last high watermarks on their way to the disk."""
+        self.cleaning.stop()
         self.own.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()

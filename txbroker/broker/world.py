@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from txbroker.broker.cleaning_pass import Workers
 from txbroker.cluster.tree import Tree
 from txbroker.log.directories import RunAll
 from txbroker.log.disk import Disk, SyncTimes
@@ -62,6 +63,7 @@ class World:
     random_bytes: Callable[[int], bytes]
     host_name: Callable[[], str]
     instruments: Instruments | None = None  # None: nothing is measured
+    cleaners: Workers | None = None  # None: nothing is cleaned
 
     def unique_id(self) -> str:
         """32 hexadecimal digits, new at each call."""

@@ -244,6 +244,11 @@ class Replicas:
         if partition is not None:
             partition.take_log(moved)
 
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        """That of a partition; 0 as long as it has no role here."""
+        partition = self._partitions.get(topic_partition)
+        return 0 if partition is None else partition.high_watermark
+
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the replication-offset-checkpoint files."""
         return {p.topic_partition: p.high_watermark for p in self._partitions.values()}

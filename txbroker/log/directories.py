@@ -20,6 +20,7 @@ from txbroker.log.descriptions import DirectoryDescription, describe_directory, 
 from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
 from txbroker.log.directory_names import Fate, with_fate
 from txbroker.log.disk import Disk
+from txbroker.log.files import remove_cleaned
 from txbroker.log.held_later import HeldLater
 from txbroker.log.loading import Job, Loading, Progress, Settings
 from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log, no_jitter
@@ -310,6 +311,7 @@ class LogDirectories:
             except StorageError as error:
                 self._fail(directory, error)
                 continue
+            directory.kept_cleaner_offsets.pop(topic_partition, None)
             directory.logs[topic_partition] = log
             self._homes[topic_partition] = directory
             return log
@@ -455,6 +457,29 @@ class LogDirectories:
             self._observer.log_moved(topic_partition, log)
         mark = f"{log.directory}/{copies.CURRENT_COPY}"
         self._discard(source, move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
+
+    # --- cleaning ---
+
+    def is_moving(self, topic_partition: TopicPartition) -> bool:
+        """Whether its log is on the way to another directory, or waits for that. A log that is cleaned meanwhile might take a
+        record from before a deletion there, and not the deletion."""
+        return self._moves.get(topic_partition) is not None
+
+    def cleaner_checkpoint(self, topic_partition: TopicPartition) -> int | None:
+        """Up to where a log has been cleaned, by cleaner-offset-checkpoint."""
+        home = self._homes.get(topic_partition)
+        return None if home is None else home.kept_cleaner_offsets.get(topic_partition)
+
+    def checkpoint_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Have written down that a log has been cleaned up to `offset`."""
+        home = self._homes[topic_partition]
+        home.kept_cleaner_offsets[topic_partition] = offset
+        home.cleaner_offsets.request()
+
+    def remove_unfinished(self, directory: str, done: Callable[[], None]) -> None:
+        """Remove what a cleaning left in a log's directory, which may be gone, then call `done`; not when the disk fails."""
+        home = self._by_path[directory.rpartition("/")[0]]
+        home.later(0, partial(remove_cleaned, self._disk, directory), done)
 
     # --- what timers call ---
 

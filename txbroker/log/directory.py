@@ -140,6 +140,7 @@ class LogDirectory:
         self.recovery_points.write()
         self.log_start_offsets.write()
         self.high_watermarks.write()
+        self.cleaner_offsets.write()
 
     def mark_clean(self) -> None:
         """Say that all logs are closed whole. After everything else."""

@@ -8,6 +8,10 @@ that marks what a crash may leave behind: `.deleted` waits to be removed, `.clea
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txbroker.log.disk import Disk
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -30,6 +34,14 @@ _NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)((?:\.[a-z]+)?)")
 def file_path(directory: str, offset: int, suffix: str) -> str:
     """The path of one of a segment's files, or of a snapshot."""
     return f"{directory}/{offset:020d}{suffix}"
+
+
+def remove_cleaned(disk: Disk, directory: str) -> None:
+    """Remove what a cleaning left unfinished; nothing when the directory is gone. Log files first: without one the others are nothing."""
+    if disk.is_directory(directory):
+        marked = [name for name in disk.names(directory) if name.endswith(CLEANED) and parse_name(name) is not None]
+        for name in sorted(marked, key=lambda name: not name.endswith(LOG + CLEANED)):
+            disk.remove(f"{directory}/{name}")
 
 
 def parse_name(name: str) -> tuple[int, str, str] | None:

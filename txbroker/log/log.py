@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log import lookup
-from txbroker.log.cleaner.job import LastRecord
+from txbroker.log.cleaner.job import LastRecord, SegmentSpan
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk, File
 from txbroker.log.files import PARTITION_METADATA
@@ -411,6 +411,10 @@ class Log:
         self._list.drop(dropped, self.config.file_delete_delay_ms)
 
     # Cleaning
+
+    def closed_below(self, offset: int) -> list[SegmentSpan]:
+        """The closed segments that begin below `offset`; StorageError."""
+        return self._list.closed_below(offset)
 
     def last_records(self) -> Iterator[LastRecord]:
         """The last record of each producer that is still active: cleaning keeps its batch, for the sequence numbers."""

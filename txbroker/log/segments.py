@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
+from txbroker.log.cleaner.job import SegmentSpan
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk
 from txbroker.log.files import CLEANED, LOG, SWAP
@@ -47,6 +48,14 @@ class Segments:
                 if aborted.last_stable_offset >= end:
                     return found
         return found
+
+    def closed_below(self, offset: int) -> list[SegmentSpan]:
+        """The closed segments that begin below `offset`, for a cleaning; StorageError."""
+        spans: list[SegmentSpan] = []
+        for segment, next_offset in zip(self.all, self.bases[1:], strict=False):
+            if segment.base_offset < offset:
+                spans.append(SegmentSpan(segment.base_offset, next_offset, segment.size, self._disk.modified_ms(segment.path(LOG))))
+        return spans
 
     def add(self, segment: Segment) -> None:
         """A new active segment."""

@@ -1,0 +1,143 @@
+"""One pass of the cleaner over one partition: what a worker reports is carried out here, until the pass has ended in one way or another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from txbroker.errors import StorageError
+from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress
+from txbroker.log.cleaner.status import Totals
+from txbroker.log.directories import LogDirectories
+from txbroker.log.log import Log
+from txbroker.names import TopicPartition
+
+log = logging.getLogger("txbroker.cleaner")
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The worker ended in the middle of a job. `reason`: its exit status or signal, and its last words."""
+
+    reason: str
+
+
+class Run(Protocol):
+    """A job in a worker."""
+
+    def stop(self) -> None:
+        """Have it end soon, with Failed(STOPPED), or as it would have ended anyway."""
+
+
+class Workers(Protocol):
+    """Who carries out jobs, each in a worker of its own, beside the reactor."""
+
+    def run(self, job: CleaningJob, on_event: Callable[[Event | Crashed], None]) -> Run:
+        """Begin. `on_event` is called in the reactor's thread, never before this returns; Done, Failed or Crashed is the last event."""
+
+    def close(self) -> None:
+        """End all workers at once, wherever they are; nothing is reported any more."""
+
+
+class Pass:
+    """A pass over `log`. `failure` and `reason` say why it failed, once `ended` was called with it: "" when it did not."""
+
+    def __init__(self, directories: LogDirectories, log: Log, job: CleaningJob, now_ms: Callable[[], int], ended: Callable[[Pass], None]):
+        self.log = log
+        self.job = job
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.progress = (0, 0)
+        self.totals = Totals(passes=1)
+        self.failure = ""
+        self.reason = ""
+        self._directories = directories
+        self._generation = log.generation
+        self._now_ms = now_ms
+        self._ended = ended
+        self._run: Run | None = None
+        log.being_cleaned = True
+
+    def begin(self, workers: Workers) -> None:
+        """Hand the job over."""
+        self._run = workers.run(self.job, self._on_event)
+
+    def stop(self, failure: str, reason: str) -> None:
+        """Give it up: nothing more is swapped. It ends when the worker says so."""
+        if not self.failure:
+            self.failure, self.reason = failure, reason
+            if self._run is not None:
+                self._run.stop()
+
+    def why_stale(self) -> str:
+        """What has become of the log meanwhile, so that the rest of the job's results must not be used; "" if nothing."""
+        if self._directories.get(self.topic_partition) is not self.log:
+            return "its log is no longer in use"
+        if self.log.generation != self._generation:
+            return "it was truncated"
+        if self._directories.is_moving(self.topic_partition):
+            return "it is being moved"
+        return "" if self.log.config.compact else "its cleanup.policy has no compact any more"
+
+    def _on_event(self, event: Event | Crashed) -> None:
+        stale = self.why_stale()
+        if stale:
+            self.stop(FailureKind.STALE.value, stale)
+        match event:
+            case Mapped():
+                self.totals += Totals(missed_keys=event.missed_keys, invalid_headers=event.invalid_headers)
+            case Progress():
+                self.progress = (event.bytes_done, event.bytes_total)
+            case GroupCleaned():
+                self._swap(event)
+            case Done():
+                self._done(event)
+            case Failed():
+                self._end(event.kind.value, event.reason)
+            case Crashed():
+                self._end("crashed", event.reason)
+
+    def _swap(self, group: GroupCleaned) -> None:
+        if self.failure:
+            return
+        try:
+            swapped = self.log.replace_segments(
+                group.old_base_offsets, size=group.size, generation=self._generation, now_ms=self._now_ms()
+            )
+        except StorageError as error:
+            self._directories.fail(self.log, error)
+            self.stop(FailureKind.STORAGE.value, str(error))
+            return
+        if swapped:
+            self.totals += _totals_of(group)
+        else:
+            self.stop(FailureKind.STALE.value, f"the segments from offset {group.new_base_offset} on are no longer there")
+
+    def _done(self, done: Done) -> None:
+        self.totals += Totals(
+            end_offset=done.end_offset, bytes_read=done.bytes_read, bytes_written=done.bytes_written, seconds=done.seconds
+        )
+        self._end("", "")
+
+    def _end(self, failure: str, reason: str) -> None:
+        if not self.failure:  # else it was given up, and the reason for that is the better one
+            self.failure, self.reason = failure, reason
+        self.log.being_cleaned = False
+        self._ended(self)
+
+
+def _totals_of(group: GroupCleaned) -> Totals:
+    yields = group.yields
+    return Totals(
+        segments_before=len(group.old_base_offsets),
+        segments_after=1,
+        records_before=sum(one.records_before for one in yields),
+        records_after=sum(one.records_after for one in yields),
+        bytes_before=sum(one.bytes_before for one in yields),
+        bytes_after=sum(one.bytes_after for one in yields),
+        obsolete=sum(one.obsolete for one in yields),
+        deleted=sum(one.deleted for one in yields),
+        aborted=sum(one.aborted for one in yields),
+        invalid=sum(one.invalid for one in yields),
+    )
