@@ -61,12 +61,12 @@ class _Collect(argparse.Action):
         setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
 
 
-def add_client(parser: argparse.ArgumentParser, *other_names: str, client: str = "admin client") -> None:
+def add_client(parser: argparse.ArgumentParser, *other_names: str, client: str = "admin client", required: bool = True) -> None:
     """The flags of every command that asks a broker: --bootstrap-server, --command-config and --json.
 
     `other_names` are what Kafka's tool calls --command-config, too.
     """
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="brokers to connect to first, divided by commas")
+    parser.add_argument("--bootstrap-server", required=required, metavar="HOST:PORT", help="brokers to connect to first, divided by commas")
     config_help = f"a properties file for the {client}"
     parser.add_argument(*other_names, "--command-config", dest="command_config", metavar="FILE", help=config_help)
     parser.add_argument("--json", action="store_true", help="print results as JSON, one object a line")

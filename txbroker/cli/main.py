@@ -47,6 +47,7 @@ COMMANDS = {
     "perf-produce": "perf.produce",
     "perf-consume": "perf.consume",
     "doctor": "doctor.command",
+    "audit": "audit.command",
     "completion": "completion",
 }
 
