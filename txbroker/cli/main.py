@@ -44,6 +44,7 @@ COMMANDS = {
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",
     "import": "handover.importing",
+    "log": "log.command",
     "perf-produce": "perf.produce",
     "perf-consume": "perf.consume",
     "doctor": "doctor.command",

@@ -24,6 +24,17 @@ _EPOCH_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 
 
+def parse_epochs(content: bytes) -> list[tuple[int, int]]:
+    """The (epoch, start offset) pairs of a file; MalformedCheckpoint when it cannot be one."""
+    found: list[tuple[int, int]] = []
+    for epoch_text, start_text in parse_lines(content, 2):
+        epoch, start = number(epoch_text, 0, _EPOCH_MAX), number(start_text, 0, _OFFSET_MAX)
+        if found and (epoch <= found[-1][0] or start < found[-1][1]):
+            raise MalformedCheckpoint(f"epoch {epoch} from offset {start} on does not follow what is above it")
+        found.append((epoch, start))
+    return found
+
+
 class LeaderEpochs:
     """Epochs with their start offsets, ascending in both."""
 
@@ -50,10 +61,7 @@ class LeaderEpochs:
                 self.intact = False
 
     def _parse(self, content: bytes) -> None:
-        for epoch_text, start_text in parse_lines(content, 2):
-            epoch, start = number(epoch_text, 0, _EPOCH_MAX), number(start_text, 0, _OFFSET_MAX)
-            if self._epochs and (epoch <= self._epochs[-1] or start < self._starts[-1]):
-                raise MalformedCheckpoint(f"epoch {epoch} from offset {start} on does not follow what is above it")
+        for epoch, start in parse_epochs(content):
             self._epochs.append(epoch)
             self._starts.append(start)
 

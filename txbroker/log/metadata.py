@@ -20,13 +20,18 @@ def format_metadata(topic_id: bytes) -> bytes:
     return f"{_VERSION}\n{_TOPIC_ID}{id_to_text(topic_id)}".encode("ascii")
 
 
+def read_topic_id(content: bytes) -> bytes:
+    """The topic id in a file's content; ValueError when it is not such a file."""
+    lines = content.decode("utf-8", "replace").splitlines()
+    if len(lines) != 2 or lines[0] != _VERSION or not lines[1].startswith(_TOPIC_ID):
+        raise ValueError("it does not have its two lines")
+    return id_from_text(lines[1].removeprefix(_TOPIC_ID))
+
+
 def parse_metadata(content: bytes, path: str) -> bytes:
     """The topic id; NULL_TOPIC_ID, and a line in the log, when the file cannot be read: the controller will tell the id again."""
-    lines = content.decode("utf-8", "replace").splitlines()
     try:
-        if len(lines) != 2 or lines[0] != _VERSION or not lines[1].startswith(_TOPIC_ID):
-            raise ValueError("it does not have its two lines")
-        return id_from_text(lines[1].removeprefix(_TOPIC_ID))
+        return read_topic_id(content)
     except ValueError as error:
         logger.warning("%s is not understood and will be written anew: %s", path, error)
         return NULL_TOPIC_ID

@@ -30,7 +30,7 @@ class TxnIndex:
     def entries(self) -> list[AbortedTransaction]:
         """In the order in which the transactions ended; CorruptRecords when the file is no such index."""
         if self._entries is None:
-            self._entries = _parse(self._disk.read(self.path) or b"")
+            self._entries = parse_entries(self._disk.read(self.path) or b"")
         return self._entries
 
     @property
@@ -64,7 +64,8 @@ class TxnIndex:
         self._entries = entries
 
 
-def _parse(content: bytes) -> list[AbortedTransaction]:
+def parse_entries(content: bytes) -> list[AbortedTransaction]:
+    """What a file of `content` holds; CorruptRecords when it is no such index."""
     if len(content) % ENTRY.size:
         raise CorruptRecords(f"a transaction index of {len(content)} bytes does not end with a whole entry")
     entries: list[AbortedTransaction] = []

@@ -1,0 +1,60 @@
+"""Log directories to damage: Kafka's samples, and one that our own log writes; what verify says of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.log.support import NOW, QuickDisk, append, marker, open_log
+from txbroker.log.disk import OsDisk
+from txbroker.log.offline.findings import Finding, Severity
+from txbroker.log.offline.places import survey
+from txbroker.log.offline.verify import Verified, verify
+from txbroker.log.values import Origin
+
+KAFKA = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
+CODECS = ("NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD")
+
+
+def look(path: Path, disk: OsDisk | None = None) -> Verified:
+    disk = disk or QuickDisk()
+    return verify(disk, survey(disk, [str(path)]), lambda size, records: None)
+
+
+def faults(path: Path) -> list[Finding]:
+    return [finding for finding in look(path).findings.kept if finding.severity is Severity.FAULT]
+
+
+def kafka(tmp_path: Path) -> Path:
+    """A copy of what Kafka 3.9.1 left."""
+    return Path(shutil.copytree(KAFKA, tmp_path / "kafka"))
+
+
+def ours(tmp_path: Path, *, batches: int = 60, transactions: bool = True) -> Path:
+    """A data directory with one partition, orders-3: several segments, idempotent producers, transactions, two epochs."""
+    data = tmp_path / "ours"
+    path = data / "orders-3"
+    path.mkdir(parents=True)
+    (data / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=x\n")
+    (data / ".kafka_cleanshutdown").write_text("")
+    log = open_log(path, segment_bytes=4000, index_interval_bytes=200)
+    for number in range(batches):
+        timestamp, epoch = NOW + number, number // 30
+        if transactions and number % 10 == 9:
+            append(
+                log, b"in a transaction", producer_id=9, producer_epoch=0, base_sequence=number // 10, transactional=True,
+                timestamp=timestamp, leader_epoch=epoch,
+            )
+            end = marker(9, committed=number % 20 == 9, timestamp=timestamp)
+            log.append(end, leader_epoch=epoch, now_ms=timestamp, origin=Origin.COORDINATOR)
+        append(
+            log, *(f"{number}.{i}".encode() * 10 for i in range(3)), key=b"k%d" % (number % 7), timestamp=timestamp,
+            leader_epoch=epoch, producer_id=5, producer_epoch=0, base_sequence=3 * number,
+        )
+    log.close(NOW)
+    assert len(list(path.glob("*.log"))) > 3
+    return data
+
+
+def segments(data: Path) -> list[Path]:
+    return sorted((data / "orders-3").glob("*.log"))

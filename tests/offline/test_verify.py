@@ -1,0 +1,315 @@
+"""verify: what brokers left is found right, and each kind of damage is found, placed and given its remedy."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.log.support import corrupt
+from tests.offline.support import KAFKA, faults, kafka, look, ours, segments
+from txbroker.log.disk import OsDisk
+from txbroker.log.offline.findings import Remedy, Severity
+from txbroker.log.offline.places import NoLogDirectory, survey
+from txbroker.wire.batch import seal
+from txbroker.wire.entries import Scan
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return ours(tmp_path)
+
+
+def only_fault(path: Path) -> tuple[str, Remedy | None, str]:
+    """Name of the file, remedy, problem of the one fault there is."""
+    found = faults(path)
+    assert len(found) == 1, found
+    return found[0].path.rpartition("/")[2], found[0].remedy, found[0].problem
+
+
+def batches(path: Path) -> list[tuple[int, int]]:
+    """Position and size of each batch."""
+    return [(position, header.size) for position, header in Scan(path.read_bytes())]
+
+
+def test_what_apache_kafka_left_has_no_fault() -> None:
+    verified = look(KAFKA)
+    assert [finding for finding in verified.findings.kept if finding.severity is Severity.FAULT] == []
+    assert len(verified.partitions) == 10
+    assert sum(report.records for report in verified.partitions) == 1718
+
+
+def test_what_our_log_left_has_no_fault(data: Path) -> None:
+    verified = look(data)
+    assert verified.findings.kept == []
+    (report,) = verified.partitions
+    assert report.records == 60 * 3 + 6 * 2
+    assert report.end_offset == 60 * 3 + 6 * 2
+
+
+def test_a_torn_tail_is_to_be_cut(data: Path) -> None:
+    last = segments(data)[-1]
+    position, size = batches(last)[-1]
+    with last.open("r+b") as file:
+        file.truncate(position + size - 5)
+    (fault,) = [fault for fault in faults(data) if fault.path.endswith(".log")]
+    assert (fault.remedy, fault.start, fault.end) == (Remedy.CUT, position, position + size - 5)
+
+
+def test_a_flipped_bit_in_the_middle_costs_one_batch(data: Path) -> None:
+    first = segments(data)[0]
+    position, size = batches(first)[2]
+    corrupt(first, position + 70, bytes([first.read_bytes()[position + 70] ^ 4]))
+    (fault,) = faults(data)
+    assert (fault.remedy, fault.start, fault.end) == (Remedy.TAKE_OUT, position, position + size)
+    assert "CRC" in fault.problem
+
+
+@pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\1\0"])
+def test_behind_a_wrong_length_the_next_batch_is_found(data: Path, length: bytes) -> None:
+    first = segments(data)[0]
+    position, size = batches(first)[2]
+    corrupt(first, position + 8, length)
+    (fault,) = faults(data)
+    assert (fault.start, fault.end) == (position, position + size)
+
+
+def test_a_stretch_of_zeros_is_one_damage(data: Path) -> None:
+    first = segments(data)[0]
+    found = batches(first)
+    (start, _), (end, _) = found[1], found[6]
+    corrupt(first, start + 30, bytes(end - start - 60))
+    (fault,) = faults(data)
+    assert (fault.start, fault.end) == (start, end)
+
+
+def test_a_batch_that_stands_twice_is_out_of_place(data: Path) -> None:
+    first = segments(data)[0]
+    content = first.read_bytes()
+    position, size = batches(first)[0]
+    first.write_bytes(content + content[position : position + size])
+    (fault,) = faults(data)
+    assert (fault.start, fault.end) == (len(content), len(content) + size)
+    assert "follows on offset" in fault.problem
+
+
+def test_a_record_that_does_not_fit_is_found_though_the_crc_is_right(data: Path) -> None:
+    first = segments(data)[0]
+    content = bytearray(first.read_bytes())
+    position, size = batches(first)[1]
+    content[position + 61] ^= 2  # the first record's length
+    seal(content, position, size)
+    first.write_bytes(content)
+    (fault,) = faults(data)
+    assert "though its CRC is right" in fault.problem
+
+
+@pytest.mark.parametrize(
+    ("suffix", "at", "replacement", "words"),
+    [
+        (".index", 4, b"\0\0\0\1", "where no batch begins"),
+        (".index", 0, b"\x7f\0\0\0", "does not follow"),
+        (".index", 8, b"\0\0\0\0", "does not follow"),
+        (".timeindex", 4, b"\0", "largest timestamp"),
+        (".timeindex", 7, b"\0", "largest timestamp"),
+        (".timeindex", 8, b"\x7f", "has an entry for offset|does not follow"),
+    ],
+)
+def test_an_index_entry_that_leads_astray_is_found(data: Path, suffix: str, at: int, replacement: bytes, words: str) -> None:
+    path = segments(data)[0].with_suffix(suffix)
+    corrupt(path, at, replacement)
+    name, remedy, problem = only_fault(data)
+    assert (name, remedy) == (path.name, Remedy.REBUILD_INDEXES)
+    assert any(word in problem for word in words.split("|")), problem
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("harm", ["remove", "tear", "zeros"])
+def test_an_index_file_that_is_not_whole_is_found(data: Path, suffix: str, harm: str) -> None:
+    path = segments(data)[0].with_suffix(suffix)
+    if harm == "remove":
+        path.unlink()
+    elif harm == "tear":
+        path.write_bytes(path.read_bytes()[:-3])
+    else:
+        path.write_bytes(path.read_bytes() + bytes(1200))
+    name, remedy, _ = only_fault(data)
+    assert (name, remedy) == (path.name, Remedy.REBUILD_INDEXES)
+
+
+def test_a_killed_brokers_preallocated_index_is_only_noted(data: Path) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    path = segments(data)[-1].with_suffix(".index")
+    path.write_bytes(path.read_bytes() + bytes(10 * 1024 * 1024))
+    assert faults(data) == []
+    assert any("killed" in finding.problem for finding in look(data).findings.kept)
+
+
+def test_transaction_indexes_are_compared_with_the_log(data: Path) -> None:
+    (path, *_) = sorted((data / "orders-3").glob("*.txnindex"))
+    content = path.read_bytes()
+    for spoilt, words in [
+        (b"", "lacks"),
+        (content[:-1], "does not end with a whole entry"),
+        (content[:10] + struct.pack(">q", 10**6) + content[18:], "holds"),
+        (content[:2] + struct.pack(">q", 77) + content[10:], "lacks"),
+    ]:
+        path.write_bytes(spoilt)
+        name, remedy, problem = only_fault(data)
+        assert (name, remedy) == (path.name, Remedy.REBUILD_TXN_INDEX)
+        assert words in problem
+    path.unlink()
+    assert "is missing" in only_fault(data)[2]
+
+
+def test_snapshots_are_compared_with_the_log(data: Path) -> None:
+    snapshots = sorted((data / "orders-3").glob("*.snapshot"))
+    assert len(snapshots) > 3
+    content = snapshots[1].read_bytes()
+    snapshots[1].write_bytes(content[:-1])
+    assert only_fault(data)[1] is Remedy.REMAKE_SNAPSHOT
+    snapshots[1].write_bytes(snapshots[0].read_bytes())
+    name, remedy, problem = only_fault(data)
+    assert (name, remedy) == (snapshots[1].name, Remedy.REMAKE_SNAPSHOT)
+    assert "and the log" in problem
+    snapshots[1].write_bytes(content)
+    beyond = snapshots[1].with_name(f"{10**6:020}.snapshot")
+    beyond.write_bytes(content)
+    assert only_fault(data)[1] is Remedy.SET_ASIDE
+
+
+def test_leader_epochs_are_compared_with_the_log(data: Path) -> None:
+    path = data / "orders-3" / "leader-epoch-checkpoint"
+    for content, words in [
+        ("0\n2\n0 0\n1 80\n", "says epoch"),
+        ("0\n1\n0 0\n", "says epoch"),
+        ("0\n3\n0 0\n1 96\n2 900\n", "beyond the log's end"),
+        ("0\n7\n0 0\n", "announces"),
+        ("\xff", "not a number"),
+    ]:
+        path.write_text(content)
+        name, remedy, problem = only_fault(data)
+        assert (name, remedy) == (path.name, Remedy.REWRITE_EPOCHS)
+        assert words in problem, problem
+    path.unlink()
+    assert "is missing" in only_fault(data)[2]
+
+
+def test_checkpoints_are_compared_with_the_logs(data: Path) -> None:
+    for kind in ("recovery-point", "replication", "cleaner", "log-start"):
+        name = f"{kind}-offset-checkpoint"
+        path = data / name
+        path.write_text("0\n2\norders 3 1000000\ngone 0 5\n")
+        assert only_fault(data)[:2] == (name, Remedy.REWRITE_CHECKPOINT)
+        path.write_text("0\n5\norders 3 10\n")
+        assert only_fault(data)[:2] == (name, Remedy.REWRITE_CHECKPOINT)
+        path.write_text("0\n1\norders 3 10\n")
+        assert faults(data) == []
+
+
+def test_leftovers_and_strange_directories_are_notes(data: Path) -> None:
+    partition = data / "orders-3"
+    for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.swap", "00000000000000000000.index.cleaned"):
+        (partition / name).write_bytes(b"")
+    (data / "orders-4.0123456789abcdef0123456789abcdef-delete").mkdir()
+    (data / "lost+found").mkdir()
+    verified = look(data)
+    assert verified.findings.faults == 0
+    assert len(verified.findings.kept) == 5
+
+
+def test_index_files_without_a_log_are_faults(data: Path) -> None:
+    (data / "orders-3" / f"{77:020}.index").write_bytes(b"")
+    assert only_fault(data)[:2] == (f"{77:020}.index", Remedy.SET_ASIDE)
+
+
+def test_meta_properties_and_topic_ids_are_read(data: Path) -> None:
+    (data / "orders-3" / "partition.metadata").write_text("version: 0\ntopic_id: short")
+    assert only_fault(data)[:2] == ("partition.metadata", Remedy.SET_ASIDE)
+    (data / "orders-3" / "partition.metadata").unlink()
+    (data / "meta.properties").write_text("version=7\n")
+    assert only_fault(data)[:2] == ("meta.properties", None)
+
+
+def test_one_file_can_be_verified(data: Path) -> None:
+    index = segments(data)[1].with_suffix(".index")
+    segments(data)[0].with_suffix(".timeindex").unlink()
+    assert faults(index) == []
+    corrupt(index, 4, b"\1")
+    assert [fault.path for fault in faults(index)] == [str(index)]
+    for name in ("leader-epoch-checkpoint", segments(data)[0].name):
+        assert faults(data / "orders-3" / name) == []
+
+
+def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(NoLogDirectory):
+            survey(OsDisk(), [str(path)])
+    (tmp_path / "file.txt").write_text("x")
+    with pytest.raises(NoLogDirectory):
+        look(tmp_path / "file.txt")
+
+
+def test_the_directory_of_a_running_broker_is_known_by_its_lock(data: Path) -> None:
+    script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", script, str(data / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert survey(OsDisk(), [str(data)]).directories[0].live
+        last = segments(data)[-1]
+        last.write_bytes(last.read_bytes()[:-9])
+        verified = look(data)
+        assert verified.findings.faults == 0, "what a broker is just writing"
+        assert len(verified.findings.kept) == 2
+        holder.communicate()
+    assert not survey(OsDisk(), [str(data)]).directories[0].live
+    assert faults(data)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.randoms(use_true_random=False), count=st.integers(1, 8))
+def test_no_mutation_of_a_directory_ends_it(tmp_path_factory: pytest.TempPathFactory, seed: object, count: int) -> None:
+    mutate_and_look(tmp_path_factory.mktemp("mutated"), seed, count)
+
+
+def mutate_and_look(folder: Path, chance: object, count: int) -> None:
+    import random
+
+    assert isinstance(chance, random.Random)
+    data = ours(folder) if chance.random() < 0.5 else kafka(folder)
+    whole = look(data).findings.faults
+    assert whole == 0
+    paths = sorted(path for path in data.rglob("*") if path.is_file())
+    for _ in range(count):
+        path = chance.choice(paths)
+        if not path.exists():
+            continue
+        content = bytearray(path.read_bytes())
+        way = chance.randrange(6)
+        if way == 0:
+            content = content[: chance.randrange(len(content) + 1)]
+        elif way == 1:
+            path.unlink()
+            continue
+        elif way == 2 and content:
+            for _ in range(chance.randrange(1, 9)):
+                content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        elif way == 3 and content:
+            at = chance.randrange(len(content))
+            content[at : at + chance.randrange(200)] = bytes(chance.randrange(200))
+        elif way == 4:
+            content += chance.randbytes(chance.randrange(1, 500))
+        elif content:
+            at = chance.randrange(len(content))
+            content[at : at + 8] = chance.choice([b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7)])
+        path.write_bytes(content)
+    try:
+        look(data)
+    except NoLogDirectory:
+        assert not (data / "meta.properties").exists()

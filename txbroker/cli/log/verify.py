@@ -1,0 +1,104 @@
+"""`txbroker log verify`: every file of a log directory checked, and a report of what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from txbroker.cli.failures import DONE, FAILED, CommandFailed
+from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
+from txbroker.cli.results import Column, Row, results
+
+if TYPE_CHECKING:
+    from txbroker.log.offline.findings import Finding
+    from txbroker.log.offline.verify import Verified
+
+DESCRIPTION = """\
+Check a log directory: CRCs, batches and every record in them, offsets, offset, time and transaction indexes, producer snapshots, leader
+epochs, topic ids, checkpoints, and what a crash may have left. Nothing is changed.
+
+  txbroker log verify data
+  txbroker log verify data --topic orders --partition 3
+  txbroker log verify data/orders-3/00000000000000000000.index
+
+For each fault it says what `txbroker log repair` would do. Notes are worth knowing and no faults. The directory of a running broker may
+be checked: what it is just writing is not taken for a fault.
+Exit status: 0 when there is no fault, 1 when there is one, 2 when a path is no log directory.
+"""
+
+COLUMNS = (
+    Column("kind", "KIND"),
+    Column("file", "FILE"),
+    Column("position", "POSITION"),
+    Column("problem", "PROBLEM"),
+    Column("repair", "REPAIR"),
+)
+
+
+def add_parser(tools: Any) -> None:
+    """Add the tool."""
+    parser = tools.add_parser("verify", help="check every file, and report what is wrong", description=DESCRIPTION)
+    add_places(parser, files=True)
+    parser.add_argument("--json", action="store_true", help="print findings as JSON, one object a line, and a summary at the end")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check all of it; 1 when there is a fault."""
+    from txbroker.errors import StorageError
+    from txbroker.log.disk import OsDisk
+    from txbroker.log.offline.places import NoLogDirectory
+    from txbroker.log.offline.verify import verify
+
+    disk = OsDisk()
+    found = look(disk, arguments, files=True)
+    try:
+        with finishing(progress(found.size)) as shown:
+            verified = verify(disk, found, shown.add)
+    except StorageError as error:
+        raise CommandFailed(f"{error}; run this as a user who may read it") from None
+    except NoLogDirectory as error:
+        raise CommandFailed(str(error)) from None
+    report(arguments, verified)
+    return FAILED if verified.findings.faults else DONE
+
+
+def report(arguments: argparse.Namespace, verified: Verified) -> None:
+    """Print findings and a summary."""
+    printed = results(arguments)
+    rows = [_row(arguments, finding) for finding in verified.findings.kept]
+    if rows:
+        printed.rows(COLUMNS, rows)
+    summary = _summary(verified)
+    printed.done(_sentence(summary), **summary)
+
+
+def _row(arguments: argparse.Namespace, finding: Finding) -> Row:
+    return {
+        "kind": finding.severity.value,
+        "file": shorten(finding.path, arguments.paths),
+        "position": finding.start,
+        "end": finding.end,
+        "problem": finding.problem,
+        "repair": None if finding.remedy is None else finding.remedy.value,
+    }
+
+
+def _summary(verified: Verified) -> dict[str, Any]:
+    partitions = verified.partitions
+    return {
+        "partitions": len(partitions),
+        "segments": sum(len(report.segments) for report in partitions),
+        "bytes": sum(report.size for report in partitions),
+        "batches": sum(report.batches for report in partitions),
+        "records": sum(report.records for report in partitions),
+        "faults": verified.findings.faults,
+        "left_out": verified.findings.left_out,
+    }
+
+
+def _sentence(summary: dict[str, Any]) -> str:
+    counts = "{partitions:,} partitions, {segments:,} segments, {records:,} records in {batches:,} batches, {bytes:,} bytes"
+    looked = counts.format(**summary)
+    left_out = f" ({summary['left_out']:,} findings are not shown)" if summary["left_out"] else ""
+    return f"{looked}: {summary['faults']:,} faults{left_out}" if summary["faults"] else f"{looked}: no fault"

@@ -1,0 +1,202 @@
+"""Walking a log file that may be damaged anywhere: its sound batches, and the stretches between them that are none.
+
+A broker's recovery ends a log at the first batch that is not sound (`recovery.py`). Who looks at files, or saves what can be saved,
+wants to know what lies behind it: after a damaged batch the walk goes on where its size says that the next one begins, or, if there
+is none, at the next place where a whole batch with a right CRC and plausible offsets stands (of magic 2: older messages are found by
+their sizes only).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
+from txbroker.log.recovery import first_offset_of
+from txbroker.log.scan import WALK_CHUNK_BYTES, Entry, Source, Walk
+from txbroker.wire import entries
+from txbroker.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, BatchHeader
+from txbroker.wire.control import read_marker
+from txbroker.wire.entries import EntryHeader
+from txbroker.wire.records import INT64_MAX
+
+# No broker that is configured with sense has larger batches; what is larger is not read into memory.
+ENTRY_BYTES_MAX = 256 * 1024 * 1024
+# Of one batch, decompressed; a broker reads half of that.
+CONTENT_BYTES_MAX = 128 * 1024 * 1024
+# How many bytes a search for the next batch may read again to check CRCs, beside a few times the file's size.
+SEARCH_BYTES = 64 * 1024 * 1024
+SEARCH_TIMES = 4
+
+_START = struct.Struct(">qiibIhi")  # up to the last offset delta
+_MAGIC = b"\x02"
+_ATTRIBUTES_KNOWN = 0x7F
+
+
+class Damage(NamedTuple):
+    """Bytes [start, end) of a file that are no sound batch, and why. `offset`: what the next record would have had, at least."""
+
+    start: int
+    end: int
+    offset: int
+    problem: str
+
+
+class Content(NamedTuple):
+    """What opening a batch showed: how many records, their largest timestamp (-1: none), and why they were not all read ("": they were)."""
+
+    records: int
+    max_timestamp: int
+    unread: str
+
+
+class _Bounded:
+    """A file of which no more is read at once than a batch may have."""
+
+    def __init__(self, file: Source) -> None:
+        self._file = file
+
+    def pread(self, position: int, length: int) -> bytes:
+        if length > ENTRY_BYTES_MAX:
+            raise CorruptRecords(f"the entry at position {position} claims {length} bytes, and more than {ENTRY_BYTES_MAX} are not read")
+        return self._file.pread(position, length)
+
+
+class DamagedWalk:
+    """One pass over a log file of `size` bytes: iterate it for entries that are in their place, and for damage.
+
+    `base_offset` is the segment's; what reaches to `limit` or beyond (the next segment's base) is damage, too. `next_offset` is, at
+    any time, one above the last sound entry.
+    """
+
+    def __init__(self, file: Source, size: int, *, base_offset: int, limit: int = INT64_MAX + 1, check_crc: bool = True) -> None:
+        self.next_offset = base_offset
+        self._file = _Bounded(file)
+        self._size = size
+        self._base_offset = base_offset
+        self._limit = limit
+        self._check_crc = check_crc
+        self._search_left = SEARCH_BYTES + SEARCH_TIMES * size
+
+    def __iter__(self) -> Iterator[Entry | Damage]:
+        position = 0
+        while position < self._size:
+            walk = Walk(self._file, position, self._size, check_crc=self._check_crc)
+            problem = ""
+            try:
+                for entry in walk:
+                    misplaced = self._misplaced(entry.header)
+                    if misplaced:
+                        yield Damage(entry.position, entry.position + entry.header.size, self.next_offset, misplaced)
+                        continue
+                    self.next_offset = entry.header.last_offset + 1
+                    yield entry
+                problem = walk.problem
+            except CorruptRecords as error:
+                problem = error.message or str(error)
+            position = walk.position
+            if problem:
+                end = self._resume(position)
+                yield Damage(position, end, self.next_offset, problem)
+                position = end
+
+    def _misplaced(self, header: EntryHeader) -> str:
+        first, last = first_offset_of(header), header.last_offset
+        if not 0 <= last <= INT64_MAX or first < 0:
+            return f"a batch claims the offsets {first} to {last}"
+        if first < self._base_offset:
+            return f"a batch of offsets {first} to {last} lies in the segment that begins at {self._base_offset}"
+        if first < self.next_offset:
+            return f"a batch of offsets {first} to {last} follows on offset {self.next_offset - 1}"
+        if last >= self._limit:
+            return f"a batch of offsets {first} to {last} reaches into the next segment, which begins at {self._limit}"
+        if last - self._base_offset > RELATIVE_OFFSET_MAX:
+            return f"offset {last} is too far from the segment's base"
+        return ""
+
+    # After a damaged batch
+
+    def _resume(self, position: int) -> int:
+        """Where the next sound entry begins behind the damage at `position`; the file's size when there is none."""
+        framed = self._framed_end(position)
+        if framed is not None and (framed == self._size or self._sound_at(framed)):
+            return framed
+        return self._search(position + 1)
+
+    def _framed_end(self, position: int) -> int | None:
+        """The end of the entry as its size says, if that can be."""
+        try:
+            size = entries.size_of(self._file.pread(position, HEADER_SIZE))
+        except CorruptRecords:
+            return None
+        return position + size if size is not None and position + size <= self._size else None
+
+    def _sound_at(self, position: int) -> bool:
+        """Whether a whole entry that can follow begins at `position`."""
+        try:
+            size = entries.size_of(self._file.pread(position, LOG_OVERHEAD + MAGIC_POSITION))
+            if size is None or size > min(self._size - position, self._search_left):
+                return False
+            self._search_left -= size
+            data = self._file.pread(position, size)
+            header = entries.read_header(data)
+            entries.check_crc(data, 0, header)
+        except CorruptRecords:
+            return False
+        return not self._misplaced(header)
+
+    def _search(self, position: int) -> int:
+        """The first place from `position` on where a batch of magic 2 stands that can follow."""
+        while self._size - position >= HEADER_SIZE:
+            chunk = self._file.pread(position, min(WALK_CHUNK_BYTES, self._size - position))
+            at = chunk.find(_MAGIC, MAGIC_POSITION)
+            while at >= 0 and at - MAGIC_POSITION + HEADER_SIZE <= len(chunk):
+                start = at - MAGIC_POSITION
+                if self._plausible(chunk, start, self._size - position - start) and self._sound_at(position + start):
+                    return position + start
+                at = chunk.find(_MAGIC, at + 1)
+            if len(chunk) < HEADER_SIZE or position + len(chunk) >= self._size:
+                break
+            position += len(chunk) - HEADER_SIZE + 1
+        return self._size
+
+    def _plausible(self, chunk: bytes, start: int, available: int) -> bool:
+        base, length, _, _, _, attributes, delta = _START.unpack_from(chunk, start)
+        return bool(
+            HEADER_SIZE - LOG_OVERHEAD <= length <= available - LOG_OVERHEAD
+            and self.next_offset <= base
+            and delta >= 0
+            and base + delta < self._limit
+            and 0 <= attributes <= _ATTRIBUTES_KNOWN
+        )
+
+
+def read_content(entry: Entry, bytes_max: int = CONTENT_BYTES_MAX) -> Content:
+    """Open a batch and look at all of its records; CorruptRecords when what its CRC guards cannot be read.
+
+    Checked beside what `read_records` checks: offsets ascend, and control records are readable.
+    """
+    header, count, largest = entry.header, 0, -1
+    last = first_offset_of(header) - 1 if isinstance(header, BatchHeader) else -1
+    control = isinstance(header, BatchHeader) and header.control
+    try:
+        for record in entries.read_records(entry.buffer, entry.at, header, bytes_max):
+            if record.offset <= last:
+                raise CorruptRecords(f"offset {record.offset} follows on {last} in one batch")
+            last = record.offset
+            count += 1
+            if record.timestamp > largest:
+                largest = record.timestamp
+            if control:
+                read_marker(record)
+    except CorruptRecords:
+        raise
+    except BrokerError as error:
+        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+            raise
+        return Content(count, largest, error.message or "it is too large")
+    if last > header.last_offset:
+        raise CorruptRecords(f"a record has offset {last}, beyond its batch, which ends at {header.last_offset}")
+    return Content(count, largest, "")

@@ -1,0 +1,138 @@
+"""Offset and time indexes against the log that they are of, entry by entry beside the walk over its batches.
+
+What is asked is what look-ups rely on, and Kafka's own files hold to: positions where batches begin, with nothing of the offset or
+later before them; timestamps that are the largest so far. A multi-batch append leaves entries that name the last of its batches and
+the place of the first one: that is right.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from txbroker.log import offset_index, time_index
+from txbroker.log.disk import Disk, ReadFile
+from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
+
+_CHUNK_ENTRIES = 8192
+
+
+class IndexEntries:
+    """The entries of an index file, read a piece at a time; what it is as a file.
+
+    `torn`: bytes after the last whole entry. `zeros`: how many entries at its end are zeros, as in a file that a broker preallocated
+    and did not close. `count`: of the entries before them.
+    """
+
+    def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
+        file = disk.open_read(path)
+        self.missing = file is None
+        self._file = file
+        self._entry = entry
+        size = 0 if file is None else file.size
+        self.torn = size % entry.size
+        whole = size // entry.size
+        self.count = _count_before_zeros(file, whole, entry.size) if file is not None else 0
+        self.zeros = whole - self.count
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        size = self._entry.size
+        for first in range(0, self.count, _CHUNK_ENTRIES):
+            assert self._file is not None
+            data = self._file.pread(first * size, min(_CHUNK_ENTRIES, self.count - first) * size)
+            yield from self._entry.iter_unpack(data[: len(data) // size * size])
+
+
+def _count_before_zeros(file: ReadFile, whole: int, entry_bytes: int) -> int:
+    """How many entries there are when those at the end that are zeros are not counted. The first may be: offset 0 at position 0."""
+    end = whole
+    while end > 0:
+        first = max(0, end - _CHUNK_ENTRIES)
+        data = file.pread(first * entry_bytes, (end - first) * entry_bytes)
+        stripped = data.rstrip(b"\0")
+        if stripped:
+            return first + (len(stripped) + entry_bytes - 1) // entry_bytes
+        end = first
+    return 0
+
+
+class _Check:
+    """`problem`: the first thing that is wrong, "" if nothing is."""
+
+    def __init__(self, found: IndexEntries, base_offset: int) -> None:
+        self.found = found
+        self.problem = ""
+        self._entries = iter(found)
+        self._base_offset = base_offset
+        self._next = next(self._entries, None)
+
+    def _wrong(self, problem: str) -> None:
+        self.problem = self.problem or problem
+        self._next = None  # one is enough: all of it is made anew
+
+    def _advance(self) -> None:
+        self._next = next(self._entries, None)
+
+
+class OffsetIndexCheck(_Check):
+    """`batch` for each batch in the order of the log, then `finish`."""
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        super().__init__(IndexEntries(disk, path, offset_index.ENTRY), base_offset)
+        self._last_entry = (-1, -1)
+        self._previous_offset = base_offset - 1
+
+    def batch(self, position: int, last_offset: int) -> None:
+        """A batch begins at `position` and ends with `last_offset`."""
+        while self._next is not None and self._next[1] <= position:
+            relative, at = self._next
+            offset = self._base_offset + relative
+            if relative > RELATIVE_OFFSET_MAX or relative <= self._last_entry[0] or at <= self._last_entry[1]:
+                self._wrong(f"its entry for offset {offset} at position {at} does not follow on the one before it")
+            elif at < position:
+                self._wrong(f"its entry for offset {offset} points to position {at}, where no batch begins")
+            elif offset <= self._previous_offset:
+                self._wrong(f"its entry for offset {offset} points to position {at}, where offset {self._previous_offset + 1} begins")
+            else:
+                self._last_entry = self._next
+                self._advance()
+        self._previous_offset = last_offset
+
+    def finish(self, end_offset: int) -> None:
+        """The log ends before `end_offset`."""
+        if self._next is not None:
+            offset, at = self._base_offset + self._next[0], self._next[1]
+            self._wrong(f"its entry for offset {offset} points to position {at}, where no batch begins")
+        elif self._last_entry[0] >= 0 and self._base_offset + self._last_entry[0] >= end_offset:
+            self._wrong(f"its last offset is {self._base_offset + self._last_entry[0]}, and the log ends before {end_offset}")
+
+
+class TimeIndexCheck(_Check):
+    """`batch` for each batch in the order of the log, then `finish`."""
+
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        super().__init__(IndexEntries(disk, path, time_index.ENTRY), base_offset)
+        self._last_entry = (-1, 0)
+        self.largest = -1
+
+    def batch(self, last_offset: int, max_timestamp: int) -> None:
+        """A batch ends with `last_offset`, and its largest timestamp is `max_timestamp`."""
+        self.largest = max(self.largest, max_timestamp)
+        while self._next is not None and self._base_offset + self._next[1] <= last_offset:
+            timestamp, relative = self._next
+            offset = self._base_offset + relative
+            if timestamp <= self._last_entry[0] or relative < self._last_entry[1]:
+                self._wrong(f"its entry for timestamp {timestamp} and offset {offset} does not follow on the one before it")
+            elif timestamp != self.largest:
+                self._wrong(f"it says {timestamp} for the largest timestamp up to offset {offset}, which is {self.largest}")
+            else:
+                self._last_entry = self._next
+                self._advance()
+
+    def finish(self, end_offset: int, *, closed: bool) -> None:
+        """The log ends before `end_offset`. The index of a `closed` segment ends with the largest timestamp of all."""
+        if self._next is not None:
+            self._wrong(f"it has an entry for offset {self._base_offset + self._next[1]}, and the log ends before {end_offset}")
+        elif closed and self._last_entry[0] != self.largest and not (self.largest == 0 and self.found.zeros):
+            said = "nothing" if self._last_entry[0] < 0 else str(self._last_entry[0])
+            self._wrong(f"it ends with {said}, and the segment's largest timestamp is {self.largest}")
