@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from txbroker.log.offline.verify import Verified, verify
 from txbroker.log.values import Origin
 
 KAFKA = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
-CODECS = ("NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD")
 
 
 def look(path: Path, disk: OsDisk | None = None) -> Verified:
@@ -58,3 +58,30 @@ def ours(tmp_path: Path, *, batches: int = 60, transactions: bool = True) -> Pat
 
 def segments(data: Path) -> list[Path]:
     return sorted((data / "orders-3").glob("*.log"))
+
+
+def mutate(data: Path, chance: random.Random, count: int) -> None:
+    """Damage some files: cut, removed, bits flipped, zeroed, prolonged, numbers made extreme."""
+    paths = sorted(path for path in data.rglob("*") if path.is_file())
+    for _ in range(count):
+        path = chance.choice(paths)
+        if not path.exists():
+            continue
+        content = bytearray(path.read_bytes())
+        way = chance.randrange(6)
+        if way == 0:
+            path.unlink()
+            continue
+        if way == 1:
+            content += chance.randbytes(chance.randrange(1, 500))
+        elif content:
+            at = chance.randrange(len(content))
+            if way == 2:
+                del content[at:]
+            elif way == 3:
+                content[at] ^= 1 << chance.randrange(8)
+            elif way == 4:
+                content[at : at + 200] = bytes(len(content[at : at + 200]))
+            else:
+                content[at : at + 8] = chance.choice([b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7)])
+        path.write_bytes(content)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from txbroker.cli.log import repair, verify
+
 DESCRIPTION = """\
-Look at log directories without a broker: txbroker's own, and those of Apache Kafka from 0.8 to 4.3.
+Look at and repair log directories without a broker: txbroker's own, and those of Apache Kafka from 0.8 to 4.3.
 
   txbroker log verify data
+  txbroker log repair data --yes
 
-A path is a data directory (one of log.dirs), a partition's directory in it, or one file. A running broker's directory may be read.
+A path is a data directory (one of log.dirs), a partition's directory in it, or one file. A running broker's directory may be read,
+but not repaired; one of a KRaft node is only read.
 """
 
-TOOLS = ("verify",)
+TOOLS = (verify, repair)
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand with its own subcommands."""
     parser = subparsers.add_parser("log", help="look at, repair and read log directories without a broker", description=DESCRIPTION)
     tools = parser.add_subparsers(title="tools", metavar="TOOL", dest="tool", required=True)
-    for name in TOOLS:
-        import_module(f"txbroker.cli.log.{name}").add_parser(tools)
+    for tool in TOOLS:
+        tool.add_parser(tools)

@@ -145,7 +145,7 @@ class PartitionCheck:
             return
         path = file_path(self._directory, facts.base_offset, TXN_INDEX)
         try:
-            problem = check_txn_index(read_small(self._disk, path), self._tracker.aborted, facts.base_offset, facts.next_offset)
+            problem = check_txn_index(read_small(self._disk, path), self._tracker, facts.base_offset, facts.next_offset)
         except CorruptRecords as error:
             problem = error.message or ""
         if problem:

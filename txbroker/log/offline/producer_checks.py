@@ -5,6 +5,7 @@ from __future__ import annotations
 from txbroker.errors import CorruptRecords
 from txbroker.log.producer_snapshots import parse_snapshot
 from txbroker.log.producers import NO_PRODUCER_ID, ProducerState, ProducerStates
+from txbroker.log.recovery import first_offset_of
 from txbroker.log.replay import replay_batch
 from txbroker.log.scan import Entry
 from txbroker.log.txn_index import parse_entries
@@ -20,17 +21,24 @@ NEVER_MS = 2**62
 
 
 class ProducerTracker:
-    """What a broker would know of producers at each point of the log. `aborted`: transactions that ended in the current segment."""
+    """What a broker would know of producers at each point of the log.
+
+    `aborted`: transactions that ended in the current segment; `begun`: where else such a one may begin, the batches of its producer.
+    """
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.states = ProducerStates(topic_partition, NEVER_MS)
         self.aborted: list[AbortedTransaction] = []
+        self.begun: dict[AbortedTransaction, list[int]] = {}
         self.lost = False
         self.too_many = False
+        self._batches: dict[int, list[int]] = {}
+        self._noted = 0
 
     def begin_segment(self) -> None:
         """Aborted transactions are those of one segment."""
         self.aborted = []
+        self.begun = {}
         self.too_many = False
 
     def batch(self, entry: Entry) -> None:
@@ -38,14 +46,27 @@ class ProducerTracker:
         if entry.header.producer_id == NO_PRODUCER_ID:
             return
         ended = replay_batch(self.states, entry.buffer, entry.at, entry.header)
+        producer_id = entry.header.producer_id
         if entry.header.control:
             self.states.forget_ended_below(INT64_MAX)
-        if ended is not None:
-            self.too_many = len(self.aborted) >= ABORTED_MAX
+            batches = self._batches.pop(producer_id, [])
+            self._noted -= len(batches)
+            if ended is not None:
+                self._end(ended, batches)
+        elif entry.header.transactional:
+            self._noted += 1
+            self.too_many = self.too_many or self._noted > ABORTED_MAX
             if not self.too_many:
-                self.aborted.append(ended)
+                self._batches.setdefault(producer_id, []).append(first_offset_of(entry.header))
         if len(self.states) > PRODUCERS_MAX:
             self._forget()
+
+    def _end(self, ended: AbortedTransaction, batches: list[int]) -> None:
+        self.too_many = self.too_many or len(self.aborted) >= ABORTED_MAX
+        if not self.too_many:
+            self.aborted.append(ended)
+            self.begun[ended] = batches
+            self._noted += len(batches)
 
     def _forget(self) -> None:
         self.lost = True
@@ -58,11 +79,13 @@ class ProducerTracker:
             states.clear()  # so many open transactions, or all at one time: there is no such log
 
 
-def check_txn_index(content: bytes | None, expected: list[AbortedTransaction], base_offset: int, end_offset: int) -> str:
-    """What is wrong with a transaction index file, "" if nothing is.
+def check_txn_index(content: bytes | None, tracker: ProducerTracker, base_offset: int, end_offset: int) -> str:
+    """What is wrong with a transaction index file, "" if nothing is. `tracker` has followed the log to the segment's end.
 
-    It may know of more than the log shows, whose compaction removed what was aborted; it must know of what the log shows.
+    It may know of more than the log shows, whose compaction removed what was aborted; it must know of what the log shows. A transaction
+    may begin later than the log shows, where a marker before it was lost: but then with a batch of its producer.
     """
+    expected, begun = tracker.aborted, tracker.begun
     try:
         found = parse_entries(content or b"")
     except CorruptRecords as error:
@@ -73,7 +96,7 @@ def check_txn_index(content: bytes | None, expected: list[AbortedTransaction], b
         if entry is None:
             what = f"producer {wanted.producer_id}, offsets {wanted.first_offset} to {wanted.last_offset}"
             return f"it lacks the aborted transaction of {what}" if content is not None else f"it is missing, and there is {what}"
-        if entry.first_offset > wanted.first_offset:
+        if entry.first_offset > wanted.first_offset and entry.first_offset not in begun.get(wanted, ()):
             return f"the aborted transaction of producer {wanted.producer_id} that ended at {wanted.last_offset} began at " + (
                 f"{wanted.first_offset}, not at {entry.first_offset}"
             )
@@ -103,14 +126,15 @@ def check_snapshot(content: bytes, offset: int, tracker: ProducerTracker | None)
 
 
 def _differs(state: ProducerState, seen: ProducerState) -> str:
-    """What a snapshot says otherwise than the log."""
+    """What a snapshot does not know and the log does. It may know more, of batches that were lost or compacted."""
     who = f"of producer {state.producer_id}"
-    if state.epoch != seen.epoch:
+    if state.epoch < seen.epoch:
         return f"it says {state.epoch} for the epoch {who}, and the log {seen.epoch}"
-    if seen.batches and state.batches and (state.last_offset, state.last_sequence) != (seen.last_offset, seen.last_sequence):
+    if state.epoch > seen.epoch or not seen.batches:
+        return ""
+    if state.last_offset < seen.last_offset or (state.last_offset == seen.last_offset and state.last_sequence != seen.last_sequence):
         said = f"offset {state.last_offset} and sequence {state.last_sequence}"
         return f"it says {said} for the last record {who}, and the log {seen.last_offset} and {seen.last_sequence}"
-    # The log may have lost where a transaction begins: compaction, or a start that moved.
-    if (state.txn_first_offset < 0) != (seen.txn_first_offset < 0) or state.txn_first_offset > seen.txn_first_offset:
-        return f"it says {state.txn_first_offset} for the first offset of the open transaction {who}, and the log {seen.txn_first_offset}"
+    if state.last_offset == seen.last_offset and state.txn_first_offset >= 0 and seen.txn_first_offset < 0:
+        return f"it has a transaction {who} open since offset {state.txn_first_offset}, and in the log it has ended"
     return ""
