@@ -15,7 +15,7 @@ from txbroker.log.checkpoints import CLEANER_OFFSETS
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-CLEANER = Path(compaction.__file__).parents[2] / "broker" / "cleaning.py"
+CLEANER = Path(compaction.__file__).parents[2] / "cleaner_process.py"
 
 
 def explain(topic: dict[str, str], *partitions: PartitionFacts) -> list[Finding]:

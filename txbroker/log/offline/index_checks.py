@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from txbroker.log import offset_index, time_index
-from txbroker.log.disk import Disk, ReadFile
+from txbroker.log.disk import Disk, File
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
 
 _CHUNK_ENTRIES = 8192
@@ -25,7 +25,7 @@ class IndexEntries:
     """
 
     def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
-        file = disk.open_read(path)
+        file = disk.open_existing(path)
         self.missing = file is None
         self._file = file
         self._entry = entry
@@ -43,7 +43,7 @@ class IndexEntries:
             yield from self._entry.iter_unpack(data[: len(data) // size * size])
 
 
-def _count_before_zeros(file: ReadFile, whole: int, entry_bytes: int) -> int:
+def _count_before_zeros(file: File, whole: int, entry_bytes: int) -> int:
     """How many entries there are when those at the end that are zeros are not counted. The first may be: offset 0 at position 0."""
     end = whole
     while end > 0:

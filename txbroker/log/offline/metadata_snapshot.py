@@ -17,7 +17,7 @@ _CONTROL_BYTES_MAX = 64 * 1024
 
 def check_metadata_snapshot(disk: Disk, path: str, findings: Findings, advance: Advance) -> None:
     """Every batch and record; a file without its header or footer was not finished."""
-    file = disk.open_read(path)
+    file = disk.open_existing(path)
     if file is None:
         return
     first_type: int | None = None

@@ -11,7 +11,7 @@ SMALL_BYTES_MAX = 16 * 1024 * 1024
 
 def read_small(disk: Disk, path: str, bytes_max: int = SMALL_BYTES_MAX) -> bytes | None:
     """A file's bytes, None when it does not exist; CorruptRecords when there are too many."""
-    file = disk.open_read(path)
+    file = disk.open_existing(path)
     if file is None:
         return None
     if file.size > bytes_max:

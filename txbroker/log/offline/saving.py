@@ -53,7 +53,7 @@ def save_ranges(disk: Disk, path: str, name: str, ranges: Sequence[tuple[int, in
 
 def copy_ranges(disk: Disk, path: str, target: File, ranges: Sequence[tuple[int, int]]) -> None:
     """Append byte ranges of a file to another. StorageError; CorruptRecords when the file is shorter than it was."""
-    source = disk.open_read(path)
+    source = disk.open_existing(path)
     if source is None:
         raise StorageError(f"{path} is gone")
     for start, end in ranges:

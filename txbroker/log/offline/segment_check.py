@@ -76,7 +76,7 @@ class SegmentCheck:
         # The indexes first: what is appended while this runs makes the log longer than they say, and never shorter.
         offsets = OffsetIndexCheck(self._disk, self._index_path, self._base_offset)
         times = TimeIndexCheck(self._disk, self._time_path, self._base_offset)
-        file = self._disk.open_read(self._path)
+        file = self._disk.open_existing(self._path)
         if file is None:
             return None
         walk = DamagedWalk(file, file.size, base_offset=self._base_offset, limit=self._limit)
