@@ -39,7 +39,9 @@ class BrokerProcess(Server):
 
     def _environment(self) -> dict[str, str]:
         # The data directory is the process's working directory; the checkout must be importable from there.
-        return {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        # pip compiles what it installs: a broker that compiles itself at each start is not what users have.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**inherited, "PYTHONPATH": str(CHECKOUT)}
 
     @property
     def _ready_file(self) -> Path:
