@@ -3,27 +3,23 @@
 A round looks at all compacted logs once log.cleaner.backoff.ms have passed, or as soon as a worker is free, and hands the dirtiest one that
 is due to a worker. Nothing of a pass is read, mapped or written in this process: what a worker has made is swapped in here, and the
 checkpoint follows after the last swap.
-
-A partition whose records cannot be read, or over which two workers in a row have died, is put aside with its reason, until its log is
-truncated, loses segments at its start or moves, until somebody asks for it (`clean_now`), or until the broker starts anew. Kafka
-knows the last of these only.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from txbroker.broker.cleaning_pass import Pass, Workers
+from txbroker.broker.cleaning_candidates import Candidates
+from txbroker.broker.cleaning_pass import CRASHED, Pass, Workers, make_job
+from txbroker.broker.cleaning_requests import Requests
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.cleaner.choosing import Cleanable, Why, WhyNot, assess, why_not
-from txbroker.log.cleaner.job import CleaningJob, CleaningSettings, FailureKind
+from txbroker.log.cleaner.choosing import Cleanable, Why, WhyNot, why_not
+from txbroker.log.cleaner.job import FailureKind
 from txbroker.log.cleaner.status import CleaningCounts, CleaningStatus, State, Totals
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
@@ -32,29 +28,6 @@ from txbroker.names import TopicPartition
 log = logging.getLogger("txbroker.cleaner")
 
 BACKOFF_MS_MIN = 10  # log.cleaner.backoff.ms may be 0, which would be a loop without end
-CRASHES_MAX = 2
-MAP_BYTES_MAX = 2**31 - 1
-
-
-class _Aside(NamedTuple):
-    """Why a partition is cleaned no more, and what its log was then."""
-
-    reason: str
-    log: Log
-    generation: int
-    first_offset: int
-
-    def holds(self) -> bool:
-        return (self.log.generation, self.log.segments[0].base_offset) == (self.generation, self.first_offset)
-
-
-@dataclass(slots=True)
-class _Asked:
-    """Somebody waits until a partition is clean up to `target`; `totals` of the passes since the first of them asked."""
-
-    target: int
-    totals: Totals = field(default_factory=Totals)
-    waiting: list[Deferred[Totals]] = field(default_factory=list)
 
 
 class Cleaning:
@@ -74,16 +47,14 @@ class Cleaning:
         self._clock = clock
         self._config = config
         self._directories = directories
-        self._high_watermark = high_watermark
         self._now_ms = now_ms
         self._seed = seed
         self._workers = workers if config.boolean("log.cleaner.enable") else None
+        self._candidates = Candidates(directories, high_watermark, now_ms)
+        self._requests = Requests()
         self._running: dict[TopicPartition, Pass] = {}
         self._sweeping: set[Log] = set()
         self._resting: set[TopicPartition] = set()  # failed for a reason that may pass: not again before the next round
-        self._crashes: dict[TopicPartition, int] = {}
-        self._aside: dict[TopicPartition, _Aside] = {}
-        self._asked: dict[TopicPartition, _Asked] = {}
         self._last: dict[TopicPartition, tuple[int, Totals]] = {}
         self._timer: IDelayedCall | None = None
         self._timer_ms = 0
@@ -104,11 +75,11 @@ class Cleaning:
             self._timer.cancel()  # type: ignore[misc]
         if self._workers is not None:
             self._workers.close()
-        for cleaned in self._running.values():
-            cleaned.log.being_cleaned = False
+        for running in self._running.values():
+            running.log.being_cleaned = False
         self._running.clear()
-        for topic_partition in list(self._asked):
-            self._refuse(topic_partition, BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops"))
+        for topic_partition in self._requests.partitions():
+            self._requests.refuse(topic_partition, BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops"))
 
     def _wait(self) -> None:
         backoff_ms = max(self._config.int("log.cleaner.backoff.ms"), BACKOFF_MS_MIN)
@@ -117,9 +88,10 @@ class Cleaning:
 
     def _round(self) -> None:
         self._resting.clear()
-        for topic_partition, asked in list(self._asked.items()):
-            self._check_asked(topic_partition, asked)
         self._look()
+        self._candidates.forget_gone()
+        for topic_partition in [known for known in self._last if self._directories.get(known) is None]:
+            del self._last[topic_partition]
         self._wait()
 
     def _look(self) -> None:
@@ -127,96 +99,37 @@ class Cleaning:
         if self._stopped or self._workers is None:
             return
         try:
+            for topic_partition in self._requests.partitions():
+                self._settle(topic_partition)
             while len(self._running) < self._config.int("log.cleaner.threads"):
-                chosen = self._choose()
+                chosen = self._candidates.next(lambda candidate: self._why_left_out(candidate) is None, self._requests.__contains__)
                 if chosen is None:
                     break
                 self._begin(self._workers, *chosen)
         except Exception:
             log.exception("looking for logs to clean failed this time; it is tried again")
 
-    # --- choosing ---
-
-    def _choose(self) -> tuple[Log, Cleanable] | None:
-        """The next log: one that somebody waits for, else the dirtiest that is due."""
-        dirtiest: tuple[Log, Cleanable] | None = None
-        for topic_partition, candidate in self._directories.logs().items():
-            asked = self._asked.get(topic_partition)
-            if not candidate.config.compact or self._why_left_out(candidate) is not None or topic_partition in self._resting:
-                continue
-            if asked is None and len(candidate.segments) == 1:
-                continue  # thousands of logs may be looked at: most have nothing closed
-            cleanable = self._assess(candidate)
-            if cleanable is None:
-                continue
-            if asked is not None and cleanable.cleanable_bytes:
-                return candidate, cleanable
-            if cleanable.wanted(candidate.config.min_cleanable_dirty_ratio) and (
-                dirtiest is None or cleanable.dirty_ratio > dirtiest[1].dirty_ratio
-            ):
-                dirtiest = candidate, cleanable
-        return dirtiest
-
     def _why_left_out(self, candidate: Log) -> WhyNot | None:
         """What keeps a compacted log from being considered at all."""
         topic_partition = candidate.topic_partition
-        if self._workers is None:
-            return WhyNot(Why.DISABLED, "log.cleaner.enable is false")
-        if not self._config.int("log.cleaner.threads"):
-            return WhyNot(Why.DISABLED, "log.cleaner.threads is 0")
         if topic_partition in self._running or candidate in self._sweeping:
             return WhyNot(Why.CLEANING, "it is being cleaned")
-        aside = self._put_aside(candidate)
+        if topic_partition in self._resting:
+            return WhyNot(Why.RESTING, "its last pass was given up: it is tried again in the next round")
+        aside = self._candidates.why_aside(candidate)
         if aside is not None:
             return WhyNot(Why.PUT_ASIDE, f"it was put aside: {aside}")
         if self._directories.is_moving(topic_partition):
             return WhyNot(Why.MOVING, "it is on its way to another log directory")
         return None
 
-    def _put_aside(self, candidate: Log) -> str | None:
-        aside = self._aside.get(candidate.topic_partition)
-        if aside is not None and (aside.log is not candidate or not aside.holds()):
-            del self._aside[candidate.topic_partition]
-            return None
-        return None if aside is None else aside.reason
-
-    def _assess(self, candidate: Log) -> Cleanable | None:
-        """What there is to clean; None when its disk fails, or it must be put aside."""
-        topic_partition = candidate.topic_partition
-        try:
-            cleanable = self._cleanable(candidate)
-        except StorageError as error:
-            self._directories.fail(candidate, error)
-            return None
-        except BrokerError as error:
-            self._set_aside(candidate, str(error))
-            return None
-        except Exception as error:
-            log.exception("%s: what there is to clean could not be found out", topic_partition)
-            self._set_aside(candidate, f"what there is to clean could not be found out: {error!r}")
-            return None
-        if cleanable.correction:
-            log.warning("%s: %s", topic_partition, cleanable.correction)
-            self._directories.checkpoint_cleaned(topic_partition, cleanable.first_dirty_offset)
-        return cleanable
-
-    def _cleanable(self, candidate: Log) -> Cleanable:
-        return assess(
-            candidate.segments,
-            candidate.config,
-            checkpoint=self._directories.cleaner_checkpoint(candidate.topic_partition),
-            log_start_offset=candidate.log_start_offset,
-            log_end_offset=candidate.log_end_offset,
-            last_stable_offset=candidate.last_stable_offset(self._high_watermark(candidate.topic_partition)),
-            now_ms=self._now_ms(),
-        )
-
     # --- passes ---
 
     def _begin(self, workers: Workers, chosen: Log, cleanable: Cleanable) -> None:
         try:
-            job = self._job(chosen, cleanable)
+            job = make_job(chosen, cleanable, self._config, now_ms=self._now_ms(), seed=self._seed())
         except StorageError as error:
+            self._resting.add(chosen.topic_partition)  # where only descriptors or memory are lacking it stays online
             self._directories.fail(chosen, error)
             return
         made = Pass(self._directories, chosen, job, self._now_ms, self._ended)
@@ -231,52 +144,20 @@ class Cleaning:
             cleanable.clean_bytes + cleanable.cleanable_bytes,
         )
 
-    def _job(self, chosen: Log, cleanable: Cleanable) -> CleaningJob:
-        return CleaningJob(
-            directory=chosen.directory,
-            topic=chosen.topic_partition.topic,
-            partition=chosen.topic_partition.partition,
-            segments=tuple(chosen.closed_below(cleanable.first_uncleanable_offset)),
-            log_start_offset=chosen.log_start_offset,
-            log_end_offset=chosen.log_end_offset,
-            first_dirty_offset=cleanable.first_dirty_offset,
-            first_uncleanable_offset=cleanable.first_uncleanable_offset,
-            producers=tuple(chosen.last_records()),
-            now_ms=self._now_ms(),
-            seed=self._seed(),
-            settings=self._settings(chosen),
-        )
-
-    def _settings(self, chosen: Log) -> CleaningSettings:
-        """The topic's settings, and one worker's share of the broker's."""
-        config, topic = self._config, chosen.config
-        threads = max(config.int("log.cleaner.threads"), 1)
-        return CleaningSettings(
-            strategy=topic.compaction_strategy,
-            header=topic.compaction_strategy_header,
-            segment_bytes=topic.segment_bytes,
-            segment_index_bytes=topic.segment_index_bytes,
-            index_interval_bytes=topic.index_interval_bytes,
-            delete_retention_ms=topic.delete_retention_ms,
-            max_message_bytes=max(topic.max_message_bytes, config.int("message.max.bytes")),
-            map_bytes=min(config.int("log.cleaner.dedupe.buffer.size") // threads, MAP_BYTES_MAX),
-            load_factor=config.double("log.cleaner.io.buffer.load.factor"),
-            io_buffer_bytes=config.int("log.cleaner.io.buffer.size") // threads // 2,
-            io_bytes_per_second=config.double("log.cleaner.io.max.bytes.per.second") / threads,
-        )
-
     def _ended(self, ended: Pass) -> None:
         """A pass is over. What it may have left goes before the next one begins in the same directory."""
-        topic_partition = ended.topic_partition
-        del self._running[topic_partition]
+        if self._stopped:
+            return
+        del self._running[ended.topic_partition]
         self.counts.add(ended.totals, ended.failure)
-        if ended.failure:
-            self._failed(ended)
-        else:
+        in_use = self._directories.get(ended.topic_partition) is ended.log
+        if not ended.failure and in_use:
             self._succeeded(ended)
-        if self._directories.get(topic_partition) is ended.log and ended.failure:
-            self._sweeping.add(ended.log)
-            self._directories.remove_unfinished(ended.job.directory, lambda: self._swept(ended.log))
+        elif ended.failure:
+            self._failed(ended)
+            if self._directories.get(ended.topic_partition) is ended.log:
+                self._sweeping.add(ended.log)
+                self._directories.remove_unfinished(ended.job.directory, lambda: self._swept(ended.log))
         self._clock.callLater(0, self._look)  # type: ignore[arg-type]
 
     def _swept(self, swept: Log) -> None:
@@ -285,9 +166,10 @@ class Cleaning:
 
     def _succeeded(self, ended: Pass) -> None:
         topic_partition, totals = ended.topic_partition, ended.totals
-        self._crashes.pop(topic_partition, None)
+        self._candidates.forgive(topic_partition)
         self._last[topic_partition] = (self._now_ms(), totals)
         self._directories.checkpoint_cleaned(topic_partition, totals.end_offset)
+        self._requests.won(topic_partition, totals)
         log.info(
             "%s is clean up to offset %d: %d of %d records and %d of %d bytes are left, in %d segments of %d, after %.1f s",
             topic_partition,
@@ -300,10 +182,6 @@ class Cleaning:
             totals.segments_before,
             totals.seconds,
         )
-        asked = self._asked.get(topic_partition)
-        if asked is not None:
-            asked.totals += totals
-            self._check_asked(topic_partition, asked)
 
     def _failed(self, ended: Pass) -> None:
         topic_partition = ended.topic_partition
@@ -315,22 +193,13 @@ class Cleaning:
                 return  # whoever waits waits for the next pass
             case FailureKind.CORRUPT.value:
                 code = ErrorCode.CORRUPT_MESSAGE
-                self._set_aside(ended.log, ended.reason)
+                self._candidates.put_aside(ended.log, ended.reason)
             case FailureKind.STORAGE.value:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
                 self._directories.fail(ended.log, StorageError(ended.reason))
-            case "crashed":
-                self._crashed(ended)
-        self._refuse(topic_partition, BrokerError(code, f"cleaning {topic_partition} was given up: {ended.reason}"))
-
-    def _crashed(self, ended: Pass) -> None:
-        crashes = self._crashes[ended.topic_partition] = self._crashes.get(ended.topic_partition, 0) + 1
-        if crashes >= CRASHES_MAX:
-            self._set_aside(ended.log, f"{crashes} workers in a row died over it, the last one so: {ended.reason}")
-
-    def _set_aside(self, bad: Log, reason: str) -> None:
-        log.error("%s is put aside and not cleaned until its log changes or somebody asks for it: %s", bad.topic_partition, reason)
-        self._aside[bad.topic_partition] = _Aside(reason, bad, bad.generation, bad.segments[0].base_offset)
+            case _ if ended.failure == CRASHED:
+                self._candidates.crashed(ended.log, ended.reason)
+        self._requests.refuse(topic_partition, BrokerError(code, f"cleaning {topic_partition} was given up: {ended.reason}"))
 
     # --- what others ask ---
 
@@ -341,37 +210,35 @@ class Cleaning:
         Fails with BrokerError: UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION (it is not compacted, or the cleaner is off),
         KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (a worker died), BROKER_NOT_AVAILABLE (the broker stops).
         """
-        done: Deferred[Totals] = Deferred()
         try:
             wanted = self._askable(topic_partition)
             if roll:
                 self._roll(wanted)
-            cleanable = self._assess(wanted)
-            if cleanable is None:
-                raise self._why_not_assessed(topic_partition)
+            done = self._requests.add(topic_partition, self._candidates.judge(wanted).first_uncleanable_offset)
         except BrokerError as error:
-            done.errback(error)
-            return done
-        asked = self._asked.setdefault(topic_partition, _Asked(cleanable.first_uncleanable_offset))
-        asked.target = max(asked.target, cleanable.first_uncleanable_offset)
-        asked.waiting.append(done)
+            return fail(error)
         self._resting.discard(topic_partition)
-        self._check_asked(topic_partition, asked)
         self._look()
         return done
 
     def _askable(self, topic_partition: TopicPartition) -> Log:
         wanted = self._directories.get(topic_partition)
+        if self._stopped:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
         if wanted is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no log here")
         if not wanted.config.compact:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic_partition.topic} has no compact")
-        self._aside.pop(topic_partition, None)
-        self._crashes.pop(topic_partition, None)
-        left_out = self._why_left_out(wanted)
-        if left_out is not None and left_out.why is Why.DISABLED:
-            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{left_out.sentence}: nothing is cleaned")
+        disabled = self._why_disabled()
+        if disabled is not None:
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"nothing is cleaned: {disabled.sentence}")
+        self._candidates.forgive(topic_partition)
         return wanted
+
+    def _why_disabled(self) -> WhyNot | None:
+        if self._workers is None:
+            return WhyNot(Why.DISABLED, "log.cleaner.enable is false")
+        return None if self._config.int("log.cleaner.threads") else WhyNot(Why.DISABLED, "log.cleaner.threads is 0")
 
     def _roll(self, wanted: Log) -> None:
         try:
@@ -380,49 +247,36 @@ class Cleaning:
             self._directories.fail(wanted, error)
             raise
 
-    def _why_not_assessed(self, topic_partition: TopicPartition) -> BrokerError:
-        aside = self._aside.get(topic_partition)
-        if aside is not None:
-            return BrokerError(ErrorCode.CORRUPT_MESSAGE, aside.reason)
-        return StorageError(f"the log directory of {topic_partition} is offline")
-
-    def _check_asked(self, topic_partition: TopicPartition, asked: _Asked) -> None:
+    def _settle(self, topic_partition: TopicPartition) -> None:
         """Tell those who wait for a partition if there is nothing more to wait for."""
-        if topic_partition in self._running:
+        if topic_partition in self._running or topic_partition not in self._requests:
             return
         wanted = self._directories.get(topic_partition)
         if wanted is None or not wanted.config.compact:
             gone = "its log is no longer here" if wanted is None else "its cleanup.policy has no compact any more"
-            self._refuse(topic_partition, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}: {gone}"))
+            self._requests.refuse(topic_partition, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}: {gone}"))
             return
-        cleanable = self._assess(wanted)
-        if cleanable is None:
-            self._refuse(topic_partition, self._why_not_assessed(topic_partition))
-        elif cleanable.cleanable_bytes == 0 or cleanable.first_dirty_offset >= asked.target:
-            totals = asked.totals + Totals(end_offset=cleanable.first_dirty_offset)
-            for waiting in self._asked.pop(topic_partition).waiting:
-                waiting.callback(totals)
-
-    def _refuse(self, topic_partition: TopicPartition, error: BrokerError) -> None:
-        asked = self._asked.pop(topic_partition, None)
-        for waiting in asked.waiting if asked is not None else ():
-            waiting.errback(error)
+        try:
+            cleanable = self._candidates.judge(wanted)
+        except BrokerError as error:
+            self._requests.refuse(topic_partition, error)
+        else:
+            self._requests.reached(topic_partition, cleanable.first_dirty_offset, more=cleanable.cleanable_bytes > 0)
 
     def status(self, topic_partition: TopicPartition) -> CleaningStatus | None:
-        """How things stand with a partition that has a log here; None for others, and when its disk fails."""
+        """How things stand with a partition that has a log here; None for others, and when that cannot be read."""
         shown = self._directories.get(topic_partition)
         if shown is None:
             return None
         try:
-            cleanable = self._cleanable(shown)
+            cleanable = self._candidates.cleanable(shown)
         except StorageError as error:
             self._directories.fail(shown, error)
             return None
-        except BrokerError as error:
-            self._set_aside(shown, str(error))
+        except BrokerError:
             return None
         running = self._running.get(topic_partition)
-        aside = self._put_aside(shown)
+        aside = self._candidates.why_aside(shown)
         last_ms, last = self._last.get(topic_partition, (None, None))
         rate = self.counts.bytes_per_second
         to_read = cleanable.clean_bytes + 2 * cleanable.cleanable_bytes  # what is dirty is read for the map, and again to be rewritten
@@ -446,19 +300,16 @@ class Cleaning:
     def _why_not_now(self, shown: Log, cleanable: Cleanable) -> WhyNot | None:
         if not shown.config.compact:
             return WhyNot(Why.NOT_COMPACTED, "its cleanup.policy has no compact")
-        left_out = self._why_left_out(shown)
-        if left_out is not None:
-            return left_out
-        not_due = why_not(cleanable, shown.config, shown.log_end_offset)
-        if not_due is None and len(self._running) >= self._config.int("log.cleaner.threads"):
+        reason = self._why_disabled() or self._why_left_out(shown) or why_not(cleanable, shown.config, shown.log_end_offset)
+        if reason is None and len(self._running) >= self._config.int("log.cleaner.threads"):
             busy = ", ".join(map(str, self._running))
             return WhyNot(Why.OTHERS_FIRST, f"all of log.cleaner.threads are busy: with {busy}")
-        return not_due
+        return reason
 
     @property
     def put_aside_count(self) -> int:
         """How many partitions are cleaned no more."""
-        return len(self._aside)
+        return self._candidates.aside_count
 
     @property
     def running(self) -> list[TopicPartition]:

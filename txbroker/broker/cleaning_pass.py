@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StorageError
-from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress
+from txbroker.log.cleaner.choosing import Cleanable
+from txbroker.log.cleaner.job import CleaningJob, CleaningSettings, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress
 from txbroker.log.cleaner.status import Totals
+from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 
-log = logging.getLogger("txbroker.cleaner")
+MAP_BYTES_MAX = 2**31 - 1
+CRASHED = "crashed"  # beside the kinds of `Failed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class Pass:
             case Failed():
                 self._end(event.kind.value, event.reason)
             case Crashed():
-                self._end("crashed", event.reason)
+                self._end(CRASHED, event.reason)
 
     def _swap(self, group: GroupCleaned) -> None:
         if self.failure:
@@ -125,6 +128,42 @@ class Pass:
             self.failure, self.reason = failure, reason
         self.log.being_cleaned = False
         self._ended(self)
+
+
+def make_job(chosen: Log, cleanable: Cleanable, config: BrokerConfig, *, now_ms: int, seed: int) -> CleaningJob:
+    """What a worker is told; StorageError."""
+    return CleaningJob(
+        directory=chosen.directory,
+        topic=chosen.topic_partition.topic,
+        partition=chosen.topic_partition.partition,
+        segments=tuple(chosen.closed_below(cleanable.first_uncleanable_offset)),
+        log_start_offset=chosen.log_start_offset,
+        log_end_offset=chosen.log_end_offset,
+        first_dirty_offset=cleanable.first_dirty_offset,
+        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+        producers=tuple(chosen.last_records()),
+        now_ms=now_ms,
+        seed=seed,
+        settings=_settings(chosen.config, config),
+    )
+
+
+def _settings(topic: LogConfig, config: BrokerConfig) -> CleaningSettings:
+    """The topic's settings, and one worker's share of the broker's."""
+    threads = max(config.int("log.cleaner.threads"), 1)
+    return CleaningSettings(
+        strategy=topic.compaction_strategy,
+        header=topic.compaction_strategy_header,
+        segment_bytes=topic.segment_bytes,
+        segment_index_bytes=topic.segment_index_bytes,
+        index_interval_bytes=topic.index_interval_bytes,
+        delete_retention_ms=topic.delete_retention_ms,
+        max_message_bytes=max(topic.max_message_bytes, config.int("message.max.bytes")),
+        map_bytes=min(config.int("log.cleaner.dedupe.buffer.size") // threads, MAP_BYTES_MAX),
+        load_factor=config.double("log.cleaner.io.buffer.load.factor"),
+        io_buffer_bytes=config.int("log.cleaner.io.buffer.size") // threads // 2,
+        io_bytes_per_second=config.double("log.cleaner.io.max.bytes.per.second") / threads,
+    )
 
 
 def _totals_of(group: GroupCleaned) -> Totals:

@@ -137,6 +137,7 @@ class Why(Enum):
     DISABLED = "disabled"
     PUT_ASIDE = "put-aside"
     CLEANING = "cleaning"
+    RESTING = "resting"
     MOVING = "moving"
     NOTHING_DIRTY = "nothing-dirty"
     ACTIVE_SEGMENT = "active-segment"
