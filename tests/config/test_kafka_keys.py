@@ -32,8 +32,8 @@ FACTS = [
 # The authorizer's own keys are no broker keys in Kafka, which knows them only once a class of that name is loaded.
 ADDED = {"super.users", "allow.everyone.if.no.acl.found"}
 # This broker's own, and those of KIP-280, which was accepted and is in no release.
-OWN = ("txbroker.", "log.cleaner.compaction.strategy", "log.cleaner.schedule")
-OWN_OF_TOPICS = ("compaction.strategy",)
+OWN = ("txbroker.", "log.cleaner.compaction.strategy", "log.cleaner.schedule", "log.retention.precise")
+OWN_OF_TOPICS = ("compaction.strategy", "retention.precise")
 # Kafka opens and closes listeners while it runs; here they are fixed at the start.
 FIXED = {"listeners", "advertised.listeners", "listener.security.protocol.map"}
 # Refused, since a broker that took it would promise what it does not do.

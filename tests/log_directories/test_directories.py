@@ -22,6 +22,7 @@ from tests.log_directories.support import (
 )
 from txbroker.errors import ErrorCode, OutOfResources, StartError, StorageError
 from txbroker.log.directories import one_by_one
+from txbroker.log.expirer import Expired
 from txbroker.log.flush import FlushPlan
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
@@ -497,7 +498,7 @@ def test_work_for_a_directory_that_failed_meanwhile_is_not_done(tmp_path: Path) 
     assert "recovery-point-offset-checkpoint" not in broker.names()
 
 
-def test_a_retention_pass_goes_on_after_a_failure(tmp_path: Path) -> None:
+def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(tmp_path: Path) -> None:
     broker = Broker(tmp_path, 2, segment_bytes=130, retention_bytes=100)
     directories = broker.start()
     logs = [broker.create(topic_partition) for topic_partition in (T0, U0, T1)]
@@ -505,10 +506,12 @@ def test_a_retention_pass_goes_on_after_a_failure(tmp_path: Path) -> None:
         for _ in range(5):
             append(log, bytes(50))
     broker.disk.broken.add(logs[0].directory)
-    ends = {log.topic_partition: log.log_end_offset for log in logs}
-    moved: list[TopicPartition] = []
-    assert directories.retention_pass(NOW, lambda topic_partition: ends[topic_partition], moved.append) == 4
-    assert moved == [logs[1].topic_partition]
+    told: list[Expired | None] = []
+    for log in logs:
+        directories.expire(log.topic_partition, NOW, log.log_end_offset, told.append)
+    broker.worker.run()
+    size = logs[1].size
+    assert told[0] is None and told[1] == Expired(4, 4, 4 * size, 4) and told[2] is None  # the last one is in the first directory too
     assert directories.offline() == [broker.paths[0]]
     assert logs[1].log_start_offset == 4
 

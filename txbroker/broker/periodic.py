@@ -8,10 +8,10 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 
+from txbroker.broker.retention import Retention
 from txbroker.cluster.replicas import Replicas
 from txbroker.config.resolve import BrokerConfig
 from txbroker.log.directories import LogDirectories
-from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.broker")
 
@@ -25,16 +25,23 @@ class Periodic:
     """Looping calls on one clock."""
 
     def __init__(
-        self, clock: IReactorTime, config: BrokerConfig, directories: LogDirectories, replicas: Replicas, now_ms: Callable[[], int]
+        self,
+        clock: IReactorTime,
+        config: BrokerConfig,
+        directories: LogDirectories,
+        replicas: Replicas,
+        retention: Retention,
+        now_ms: Callable[[], int],
     ) -> None:
         self._clock = clock
         self._directories = directories
         self._replicas = replicas
+        self._retention = retention
         self._now_ms = now_ms
         self._calls: list[LoopingCall] = []
         self._starts: list[IDelayedCall] = []
         self._jobs: list[tuple[str, int, Callable[[], object]]] = [
-            ("retention", config.int("log.retention.check.interval.ms"), self._retention),
+            ("retention", config.int("log.retention.check.interval.ms"), retention.begin),
             ("flush", min(config.int("log.flush.scheduler.interval.ms"), FLUSH_CHECK_MS_MAX), self._flush),
             ("recovery points", config.int("log.flush.offset.checkpoint.interval.ms"), directories.checkpoint_recovery_points),
             ("log starts", config.int("log.flush.start.offset.checkpoint.interval.ms"), directories.checkpoint_log_start_offsets),
@@ -52,6 +59,7 @@ class Periodic:
 
     def stop(self) -> None:
         """End all."""
+        self._retention.stop()
         for start in self._starts:
             if start.active():  # type: ignore[misc]
                 start.cancel()  # type: ignore[misc]
@@ -66,16 +74,6 @@ class Periodic:
             job()
         except Exception:
             log.exception("%s failed this time; it is tried again", name)
-
-    def _retention(self) -> None:
-        deleted = self._directories.retention_pass(self._now_ms(), self._replicas.high_watermark, self._start_moved)
-        if deleted:
-            log.info("retention deleted %d segments", deleted)
-
-    def _start_moved(self, topic_partition: TopicPartition) -> None:
-        partition = self._replicas.find(*topic_partition)
-        if partition is not None:
-            partition.start_moved()
 
     def _flush(self) -> None:
         self._directories.flush_due(self._now_ms())

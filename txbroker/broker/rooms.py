@@ -21,6 +21,7 @@ from txbroker.broker.joints import Joints
 from txbroker.broker.listening import Listening
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.broker.periodic import Periodic
+from txbroker.broker.retention import Retention
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.configs import ConfigAdmin, ConfigWatcher
@@ -87,7 +88,8 @@ class Rooms:
             lambda: world.random.getrandbits(64),
             world.cleaners,
         )
-        self._periodic = Periodic(world.reactor, config, directories, self.replicas, world.now_ms)
+        self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
+        self._periodic = Periodic(world.reactor, config, directories, self.replicas, self._retention, world.now_ms)
         self.registry: Registry = build_registry(
             Parts(
                 broker_id=identity.broker_id,
@@ -144,6 +146,7 @@ class Rooms:
             registry=self.registry,
             replicas=self.replicas,
             directories=directories,
+            retention=self._retention,
             image=self._image,
             coordinator=self._coordinator,
             sessions=self._sessions,

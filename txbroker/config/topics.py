@@ -54,6 +54,7 @@ class TopicSettings:
     remote_storage_enable: bool
     retention_bytes: int
     retention_ms: int
+    retention_precise: bool
     segment_bytes: int
     segment_index_bytes: int
     segment_jitter_ms: int

@@ -28,6 +28,7 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_bytes: int = -1
     retention_ms: int = 7 * DAY_MS
+    retention_precise: bool = False
     max_message_bytes: int = (1 << 20) + 12
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     flush_messages: int = 2**63 - 1

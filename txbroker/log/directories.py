@@ -20,6 +20,7 @@ from txbroker.log.descriptions import DirectoryDescription, describe_directory, 
 from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
 from txbroker.log.directory_names import Fate, with_fate
 from txbroker.log.disk import Disk
+from txbroker.log.expirer import Expired, Expirer
 from txbroker.log.files import remove_cleaned
 from txbroker.log.held_later import HeldLater
 from txbroker.log.loading import Job, Loading, Progress, Settings
@@ -99,6 +100,7 @@ class LogDirectories:
         self._observer: Observer | None = None
         self._loaded = False
         self._loadings: list[Loading] = []
+        self._expirer = Expirer(self._homes.get, self._fail)
         self.lacks = 0
         """How often the system had no descriptor or memory left for a log's file."""
         self._given_up: dict[str, bool] = {}  # the directories of an interrupted start, and whether all of their logs are whole
@@ -483,18 +485,11 @@ class LogDirectories:
 
     # --- what timers call ---
 
-    def retention_pass(
-        self, now_ms: int, high_watermark: Callable[[TopicPartition], int], start_moved: Callable[[TopicPartition], None]
-    ) -> int:
-        """Delete what retention allows in every log; how many segments (log.retention.check.interval.ms)."""
-
-        def expire(topic_partition: TopicPartition, log: Log) -> int:
-            deleted = log.delete_expired(now_ms, high_watermark(topic_partition))
-            if deleted:
-                start_moved(topic_partition)
-            return deleted
-
-        return self._for_each_log(expire)
+    def expire(self, topic_partition: TopicPartition, now_ms: int, high_watermark: int, done: Callable[[Expired | None], None]) -> None:
+        """Expire what is due in one log (log.retention.check.interval.ms), below `high_watermark`: whole segments by Kafka's rule, and with
+        retention.precise all records that have expired. `done` is called in any case, at once or later: None when the log cannot be used.
+        """
+        self._expirer.expire(topic_partition, now_ms, high_watermark, done)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget silent idempotent producers; how many (producer.id.expiration.check.interval.ms)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from txbroker.errors import OutOfResources, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
@@ -23,6 +23,8 @@ META_PROPERTIES_SIZE_MAX = 64 * 1024
 AGAIN_MS = 1000
 
 logger = getLogger("txbroker.log")
+
+T = TypeVar("T")
 
 
 class Copy(NamedTuple):
@@ -97,6 +99,21 @@ class LogDirectory:
                 done()
 
         self._unguarded_later(delay_ms, guarded, finished)
+
+    def ask(self, work: Callable[[], T], done: Callable[[T | StorageError], None]) -> None:
+        """Read something in a worker. `done` is called in any case, with what `work` gave or with its error."""
+        answers: list[T | StorageError] = []
+
+        def guarded() -> None:
+            try:
+                answers.append(work())
+            except StorageError as error:
+                answers.append(error)
+            except Exception as error:
+                logger.exception("a reading in %s failed", self.path)
+                answers.append(StorageError(f"a reading in {self.path} failed: {error!r}"))
+
+        self._unguarded_later(0, guarded, lambda: done(answers[0]))
 
     def sync_entries(self) -> None:
         """Make the names of the logs in it durable, in a worker."""

@@ -50,6 +50,7 @@ class Log:
 
     `topic_id` is NULL_TOPIC_ID until assigned; `last_flush_ms` is for flush.ms; `segments` are ascending and the last is active;
     `generation` counts the truncations. While a cleaning is at work (`being_cleaned`, its owner says) retention deletes nothing.
+    `first_known`: generation, offset and timestamp of what was once the first record (`expirer`).
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class Log:
         "being_cleaned",
         "config",
         "directory",
+        "first_known",
         "generation",
         "last_flush_ms",
         "leader_epochs",
@@ -106,6 +108,7 @@ class Log:
         self._random_below = random_below
         self.generation = 0
         self.being_cleaned = False
+        self.first_known = (-1, -1, -1)
         self._unsynced: set[str] = {directory} if loaded.changed else set()
         self._syncing: list[FlushPlan] = []
         content = disk.read(self._metadata_path)

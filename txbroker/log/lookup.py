@@ -24,7 +24,7 @@ def offset_for_timestamp(segments: Sequence[Segment], timestamp: int, log_start_
             continue
         for entry in segment.batches_from(max(segment.time_index.lookup(timestamp), log_start_offset)):
             if entry.header.max_timestamp >= timestamp:
-                found = _first_record(entry, timestamp, log_start_offset, bytes_max)
+                found = first_record(entry, timestamp, log_start_offset, bytes_max)
                 if found is not None:
                     return found
     return None
@@ -43,7 +43,7 @@ def offset_of_max_timestamp(segments: Sequence[Segment], log_start_offset: int, 
         return None
     for entry in holder.batches_from(last_offset):
         if entry.header.max_timestamp >= timestamp:
-            return _first_record(entry, timestamp, log_start_offset, bytes_max)
+            return first_record(entry, timestamp, log_start_offset, bytes_max)
     return None
 
 
@@ -65,7 +65,7 @@ def _max_timestamp(segment: Segment, log_start_offset: int, bytes_max: int) -> t
     return largest
 
 
-def _first_record(entry: Entry, timestamp: int, offset_min: int, bytes_max: int) -> TimestampOffset | None:
+def first_record(entry: Entry, timestamp: int, offset_min: int, bytes_max: int) -> TimestampOffset | None:
     """The first record of a batch at `offset_min` or above that is of `timestamp` or later.
 
     The header said that there is one. Where that is a lie, and all of the batch is wanted, it is taken at its word, with the

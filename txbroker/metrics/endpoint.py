@@ -117,4 +117,5 @@ class MetricsEndpoint:
         yield from traffic.topics(watched, labels_max)
         yield from partitions.cluster(watched, labels_max)
         yield from partitions.logs(watched, labels_max)
+        yield from partitions.retention(watched, labels_max)
         yield from groups.consumers(watched, labels_max)

@@ -9,6 +9,7 @@ from txbroker.cluster.image import PartitionImage
 from txbroker.cluster.partition import Partition
 from txbroker.metrics.families import Piece, Sample, counter, gathered, gauge, gauges, labels
 from txbroker.metrics.watched import Watched
+from txbroker.names import TopicPartition
 
 
 def replicas(watched: Watched) -> Iterator[Piece]:
@@ -110,6 +111,19 @@ def logs(watched: Watched, labels_max: int) -> Iterator[Piece]:
     led = [(text, partition) for text, partition in rows if partition.is_leader]
     for name, documentation, value in _OF_LED:
         yield from gauges(name, documentation, ((text, value(partition)) for text, partition in led))
+
+
+def retention(watched: Watched, labels_max: int) -> Iterator[Piece]:
+    """How late expiry is: of each partition that deletes by time how long ago its first record expired, and the largest of all."""
+    lags: list[tuple[TopicPartition, int]] = []
+    known = ((tp, lag) for tp in watched.directories.logs() if (lag := watched.retention.lag_ms(tp)) is not None)
+    yield from gathered(known, lags)
+    samples = ((_labels(*topic_partition), lag) for topic_partition, lag in islice(lags, labels_max))
+    yield from gauges("txbroker_retention_lag_ms", "For how long the first record of a partition has been past retention.ms", samples)
+    largest = max((lag for _, lag in lags), default=0)
+    yield from gauge("txbroker_retention_lag_max_ms", "The largest txbroker_retention_lag_ms of all partitions here", largest)
+    if watched.retention.pass_s is not None:
+        yield from gauge("txbroker_retention_pass_seconds", "How long the last pass of retention took", watched.retention.pass_s)
 
 
 def cluster(watched: Watched, labels_max: int) -> Iterator[Piece]:
