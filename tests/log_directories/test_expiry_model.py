@@ -39,7 +39,7 @@ class ExpiryMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     @initialize(
-        segment_bytes=st.integers(200, 900),
+        segment_bytes=st.integers(400, 1500),
         interval=st.sampled_from([0, 100, 4096]),
         policy=st.sampled_from([{"delete"}, {"compact", "delete"}]),
         append_time=st.booleans(),
@@ -65,7 +65,7 @@ class ExpiryMachine(RuleBasedStateMachine):
         return len(self.model)
 
     @rule(
-        ages=st.lists(st.one_of(st.integers(-2, 5), st.integers(-3000, 3000)), min_size=1, max_size=5),
+        ages=st.lists(st.one_of(st.integers(-2, 5), st.integers(-3000, 3000), st.sampled_from([-1000, 998, 999, 1000, 1001])), min_size=1, max_size=5),
         codec=st.sampled_from(list(Codec)),
     )
     def append(self, ages: list[int], codec: Codec) -> None:
