@@ -65,7 +65,9 @@ class ExpiryMachine(RuleBasedStateMachine):
         return len(self.model)
 
     @rule(
-        ages=st.lists(st.one_of(st.integers(-2, 5), st.integers(-3000, 3000), st.sampled_from([-1000, 998, 999, 1000, 1001])), min_size=1, max_size=5),
+        ages=st.lists(
+            st.one_of(st.integers(-2, 5), st.integers(-3000, 3000), st.sampled_from([-1000, 998, 999, 1000, 1001])), min_size=1, max_size=5
+        ),
         codec=st.sampled_from(list(Codec)),
     )
     def append(self, ages: list[int], codec: Codec) -> None:
