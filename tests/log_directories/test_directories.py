@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -506,12 +507,12 @@ def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(tmp_path: Path) -
         for _ in range(5):
             append(log, bytes(50))
     broker.disk.broken.add(logs[0].directory)
-    told: list[Expired | None] = []
+    told: dict[TopicPartition, Expired | None] = {}
     for log in logs:
-        directories.expire(log.topic_partition, NOW, log.log_end_offset, told.append)
+        directories.expire(log.topic_partition, NOW, log.log_end_offset, partial(told.__setitem__, log.topic_partition))
     broker.worker.run()
-    size = logs[1].size
-    assert told[0] is None and told[1] == Expired(4, 4, 4 * size, 4) and told[2] is None  # the last one is in the first directory too
+    # The last one is in the first directory too.
+    assert told == {T0: None, U0: Expired(4, 4, 4 * logs[1].size, 4), T1: None}
     assert directories.offline() == [broker.paths[0]]
     assert logs[1].log_start_offset == 4
 
