@@ -75,7 +75,7 @@ class _Expiry:
         self._end = min(high_watermark, log.log_end_offset)
         self._done = done
         self._start = log.log_start_offset
-        self._size = log.size
+        self._bytes = 0
         self._segments = 0
 
     def run(self) -> None:
@@ -94,10 +94,15 @@ class _Expiry:
 
     def _begin(self) -> Expired | _Looking | None:
         log = self._log
-        self._segments = log.delete_expired(self._now_ms, self._end)
-        self._size -= log.size
+        self._delete()
         wanted = _wanted(log, self._now_ms)
         return self._expired() if wanted is None or log.log_start_offset >= self._end else self._look(wanted, 0)
+
+    def _delete(self) -> None:
+        log = self._log
+        before = log.size
+        self._segments += log.delete_expired(self._now_ms, self._end)
+        self._bytes += before - log.size
 
     def _look(self, timestamp: int, begin: int) -> Expired | _Looking | None:
         log = self._log
@@ -122,15 +127,16 @@ class _Expiry:
 
     def _found(self, timestamp: int, first: First | None) -> Expired:
         log = self._log
-        if timestamp != ANY_TIME:
-            log.advance_start(self._end if first is None else min(first.offset, self._end))
-        if first is not None and first.offset >= log.log_start_offset:
+        if timestamp != ANY_TIME and log.advance_start(self._end if first is None else min(first.offset, self._end)):
+            self._delete()
+        # Offsets below the first record may be missing; below the first one that has not expired there may be others, above the end.
+        if first is not None and (timestamp == ANY_TIME or first.offset == log.log_start_offset):
             log.first_known = (log.generation, log.log_start_offset, first.timestamp)
         return self._expired()
 
     def _expired(self) -> Expired:
         start = self._log.log_start_offset
-        return Expired(self._segments, start - self._start, self._size, start)
+        return Expired(self._segments, start - self._start, self._bytes, start)
 
 
 def _wanted(log: Log, now_ms: int) -> int | None:
