@@ -114,11 +114,11 @@ class Cleaning:
         topic_partition = candidate.topic_partition
         if topic_partition in self._running or candidate in self._sweeping:
             return WhyNot(Why.CLEANING, "it is being cleaned")
-        if topic_partition in self._resting:
-            return WhyNot(Why.RESTING, "its last pass was given up: it is tried again in the next round")
         aside = self._candidates.why_aside(candidate)
         if aside is not None:
             return WhyNot(Why.PUT_ASIDE, f"it was put aside: {aside}")
+        if topic_partition in self._resting:
+            return WhyNot(Why.RESTING, "its last pass was given up: it is tried again in the next round")
         if self._directories.is_moving(topic_partition):
             return WhyNot(Why.MOVING, "it is on its way to another log directory")
         return None

@@ -1,0 +1,504 @@
+"""The loop in the broker: what is cleaned when, and what becomes of each end that a pass can have. The workers are the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from tests.log.cleaned import write_cleaned
+from tests.log_directories.support import NOW, T0, T1, U0, Broker, append, content
+from txbroker.broker.cleaning import Cleaning
+from txbroker.broker.cleaning_pass import Crashed
+from txbroker.config.load import load_broker_config
+from txbroker.config.properties import parse_overrides
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.cleaner.choosing import Why
+from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, SegmentYield
+from txbroker.log.cleaner.status import CleaningStatus, State, Totals
+from txbroker.log.log import Log
+from txbroker.names import TopicPartition
+
+BACKOFF_S = 15.0
+Happening = Event | Crashed
+
+
+class Run:
+    """One job that was handed out. `last_offset`: of the batches, those above it stay."""
+
+    def __init__(self, job: CleaningJob, on_event: Callable[[Happening], None]) -> None:
+        self.job = job
+        self.tell = on_event
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class ScriptedWorkers:
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.closed = False
+
+    def run(self, job: CleaningJob, on_event: Callable[[Happening], None]) -> Run:
+        self.runs.append(Run(job, on_event))
+        return self.runs[-1]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Cleaner:
+    """A broker's directories with a cleaner on them, and a hand that moves the clock."""
+
+    def __init__(self, root: Path, *overrides: str, directories: int = 1, **config: object) -> None:
+        config = {"cleanup_policy": frozenset({"compact"}), "file_delete_delay_ms": 0, **config}
+        self.broker = Broker(root, directories, **config)
+        self.directories = self.broker.start()
+        self.clock = Clock()
+        self.workers = ScriptedWorkers()
+        self.config = load_broker_config(parse_overrides(overrides, {}))
+        self.aside = root / "aside"
+        seeds = count(1)
+        self.cleaning = Cleaning(self.clock, self.config, self.directories, self.high_watermark, lambda: NOW, lambda: next(seeds),
+                                 self.workers)  # fmt: skip
+        self.cleaning.start()
+
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        log = self.directories.get(topic_partition)
+        return 0 if log is None else log.log_end_offset
+
+    def log(self, topic_partition: TopicPartition, *segments: int) -> Log:
+        """A log with closed segments of so many batches each, and an empty active one."""
+        log = self.broker.create(topic_partition)
+        for batches in segments:
+            for _ in range(batches):
+                append(log, b"%d" % log.log_end_offset)
+            log.roll(NOW)
+        return log
+
+    def wait(self, seconds: float = BACKOFF_S) -> None:
+        self.clock.advance(seconds)
+        self.broker.worker.run()
+
+    @property
+    def jobs(self) -> list[TopicPartition]:
+        return [TopicPartition(run.job.topic, run.job.partition) for run in self.workers.runs]
+
+    def group(self, log: Log, bases: tuple[int, ...], keep_from: int) -> GroupCleaned:
+        """What a worker reports that has kept of these segments what is from an offset on."""
+        size = write_cleaned(log, bases, lambda header: header.last_offset >= keep_from, self.aside, self.broker.disk)
+        before = sum(segment.size for segment in log.segments if segment.base_offset in bases)
+        gone = SegmentYield(base_offset=bases[0], records_before=9, records_after=5, bytes_before=before, bytes_after=size, obsolete=4,
+                            deleted=0, aborted=0, invalid=0)
+        return GroupCleaned(old_base_offsets=bases, new_base_offset=bases[0], size=size, max_timestamp=NOW, max_timestamp_offset=0,
+                            yields=(gone,))  # fmt: skip
+
+    def finish(self, run: Run, log: Log, end: int | None = None, keep_from: int = 0) -> None:
+        """Let a pass reach its end."""
+        end = run.job.first_uncleanable_offset if end is None else end
+        bases = tuple(span.base_offset for span in run.job.segments if span.base_offset < end)
+        run.tell(Mapped(end_offset=end, keys=1, missed_keys=2, records=9, bytes_read=100, invalid_headers=3))
+        run.tell(self.group(log, bases, keep_from))
+        run.tell(Done(end_offset=end, bytes_read=1000, bytes_written=500, seconds=2.0))
+        self.wait(0)
+
+    def status(self, topic_partition: TopicPartition) -> CleaningStatus:
+        found = self.cleaning.status(topic_partition)
+        assert found is not None
+        return found
+
+    def why(self, topic_partition: TopicPartition) -> Why | None:
+        found = self.status(topic_partition).why_not_now
+        return None if found is None else found.why
+
+    def leftovers(self, topic_partition: TopicPartition) -> list[str]:
+        log = self.directories.get(topic_partition)
+        assert log is not None
+        return [name for name in self.broker.disk.names(log.directory) if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+@pytest.fixture
+def cleaner(tmp_path: Path) -> Iterator[Cleaner]:
+    made = Cleaner(tmp_path)
+    yield made
+    made.broker.worker.run()
+
+
+def outcome(done: Deferred[Totals]) -> Totals | BrokerError:
+    results: list[object] = []
+    done.addBoth(results.append)
+    assert results, "it is not done"
+    value = getattr(results[0], "value", results[0])
+    assert isinstance(value, Totals | BrokerError)
+    return value
+
+
+def is_done(done: Deferred[Totals]) -> bool:
+    return done.called
+
+
+def test_a_dirty_log_is_cleaned_after_the_backoff(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 3, 3)
+    size, whole = log.size, content(log)
+    assert cleaner.why(T0) is None
+    cleaner.wait(BACKOFF_S - 1)
+    assert cleaner.jobs == []
+    cleaner.wait(1)
+    assert cleaner.jobs == [T0]
+    (run,) = cleaner.workers.runs
+    job = run.job
+    assert (job.first_dirty_offset, job.first_uncleanable_offset, job.log_end_offset) == (0, 6, 6)
+    assert [(span.base_offset, span.next_offset) for span in job.segments] == [(0, 3), (3, 6)]
+    assert sum(span.size for span in job.segments) == size
+    assert job.directory == log.directory
+    assert job.settings.map_bytes == 128 << 20
+    assert job.settings.max_message_bytes == 1_048_588
+    cleaner.wait()
+    assert cleaner.jobs == [T0], "not twice at once"
+    run.tell(Progress(bytes_done=5, bytes_total=10))
+    assert (cleaner.status(T0).state, cleaner.status(T0).progress, cleaner.why(T0)) == (State.CLEANING, (5, 10), None)
+    cleaner.finish(run, log, keep_from=4)
+    assert whole.endswith(content(log))
+    assert 0 < len(content(log)) < len(whole)
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == ["t 0 6"]
+    status = cleaner.status(T0)
+    assert (status.state, status.dirty_ratio, status.first_dirty_offset, status.last_ms) == (State.IDLE, 0.0, 6, NOW)
+    assert status.last is not None
+    assert (status.last.records_before, status.last.obsolete, status.last.missed_keys, status.last.invalid_headers) == (9, 4, 2, 3)
+    assert (status.last.segments_before, status.last.segments_after, status.last.bytes_after) == (2, 1, log.size)
+    assert cleaner.why(T0) is Why.NOTHING_DIRTY
+    assert cleaner.leftovers(T0) == []
+    cleaner.wait()
+    assert len(cleaner.jobs) == 1
+    append(log, b"more")
+    assert cleaner.why(T0) is Why.ACTIVE_SEGMENT
+    log.roll(NOW)
+    assert cleaner.why(T0) is Why.RATIO
+    assert cleaner.status(T0).expected_s == pytest.approx((status.last.bytes_after + 2 * log.segments[1].size) / 500)
+
+
+def test_the_dirtiest_is_first_and_the_next_one_follows_at_once(cleaner: Cleaner) -> None:
+    first, second = cleaner.log(T0, 1, 1, 1), cleaner.log(T1, 1, 1, 1)
+    cleaner.log(U0)
+    cleaner.directories.checkpoint_cleaned(T0, 1)
+    cleaner.wait()
+    assert cleaner.jobs == [T1]
+    assert cleaner.why(T0) is Why.OTHERS_FIRST
+    cleaner.finish(cleaner.workers.runs[0], second)
+    assert cleaner.jobs == [T1, T0]
+    cleaner.finish(cleaner.workers.runs[1], first)
+    assert cleaner.jobs == [T1, T0]
+
+
+def test_workers_share_memory_and_bandwidth(tmp_path: Path) -> None:
+    cleaner = Cleaner(
+        tmp_path, "log.cleaner.threads=2", "log.cleaner.dedupe.buffer.size=4194304", "log.cleaner.io.max.bytes.per.second=1000",
+        "log.cleaner.io.buffer.size=100000", "log.cleaner.io.buffer.load.factor=0.5", "message.max.bytes=2000000",
+        "log.cleaner.backoff.ms=0")
+    for topic_partition in (T0, T1, U0):
+        cleaner.log(topic_partition, 2)
+    cleaner.wait(0.1)
+    assert len(cleaner.jobs) == 2
+    settings = cleaner.workers.runs[0].job.settings
+    assert (settings.map_bytes, settings.io_bytes_per_second, settings.io_buffer_bytes) == (2097152, 500.0, 25000)
+    assert (settings.load_factor, settings.max_message_bytes) == (0.5, 2000000)
+    cleaner.config.set_dynamic({"log.cleaner.threads": "3"}, {})
+    cleaner.wait(0.1)
+    assert len(cleaner.jobs) == 3, "a third worker may begin without a restart"
+
+
+@pytest.mark.parametrize("override", ["log.cleaner.enable=false", "log.cleaner.threads=0"])
+def test_nothing_is_cleaned_where_the_cleaner_is_off(tmp_path: Path, override: str) -> None:
+    cleaner = Cleaner(tmp_path, override)
+    cleaner.log(T0, 2)
+    cleaner.wait(100)
+    assert cleaner.jobs == []
+    assert cleaner.why(T0) is Why.DISABLED
+    refused = outcome(cleaner.cleaning.clean_now(T0, roll=True))
+    assert isinstance(refused, BrokerError)
+    assert (refused.code, override.split("=")[0] in str(refused)) == (ErrorCode.POLICY_VIOLATION, True)
+
+
+def test_other_logs_are_left_alone(tmp_path: Path) -> None:
+    cleaner = Cleaner(tmp_path, cleanup_policy=frozenset({"delete"}))
+    cleaner.log(T0, 2)
+    cleaner.wait()
+    assert cleaner.jobs == []
+    assert cleaner.why(T0) is Why.NOT_COMPACTED
+    assert isinstance(outcome(cleaner.cleaning.clean_now(T0, roll=False)), BrokerError)
+    assert cleaner.cleaning.status(TopicPartition("nobody", 0)) is None
+
+
+def test_a_corrupt_log_is_put_aside_until_it_changes_or_somebody_asks(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 2, 2)
+    cleaner.wait()
+    cleaner.group(log, (0,), 0)  # unfinished files
+    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.CORRUPT, reason="the batch at offset 1 has a wrong CRC"))
+    cleaner.wait(0)
+    assert cleaner.leftovers(T0) == []
+    assert (cleaner.status(T0).state, cleaner.why(T0)) == (State.PUT_ASIDE, Why.PUT_ASIDE)
+    assert cleaner.status(T0).put_aside == "the batch at offset 1 has a wrong CRC"
+    assert (cleaner.cleaning.put_aside_count, cleaner.cleaning.counts.failures) == (1, {"corrupt": 1})
+    append(log, b"more")
+    log.roll(NOW)
+    cleaner.wait(100)
+    assert len(cleaner.jobs) == 1, "more records make it no better"
+    done = cleaner.cleaning.clean_now(T0, roll=False)
+    assert len(cleaner.jobs) == 2
+    cleaner.workers.runs[1].tell(Failed(kind=FailureKind.CORRUPT, reason="it still has"))
+    error = outcome(done)
+    assert isinstance(error, BrokerError)
+    assert (error.code, "it still has" in str(error)) == (ErrorCode.CORRUPT_MESSAGE, True)
+    cleaner.wait(100)
+    assert len(cleaner.jobs) == 2
+    log.advance_start(2)
+    log.delete_expired(NOW, log.log_end_offset)
+    cleaner.wait()
+    assert len(cleaner.jobs) == 3, "the bad segment is gone"
+    assert cleaner.cleaning.put_aside_count == 0
+
+
+def test_a_worker_that_dies_gets_one_more_try(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 2, 2)
+    cleaner.wait()
+    cleaner.workers.runs[0].tell(Crashed("signal 9"))
+    cleaner.wait(0)
+    assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.RESTING), "not at once"
+    cleaner.wait()
+    assert len(cleaner.jobs) == 2
+    cleaner.workers.runs[1].tell(Crashed("signal 11"))
+    cleaner.wait(100)
+    assert (len(cleaner.jobs), cleaner.why(T0)) == (2, Why.PUT_ASIDE)
+    assert "signal 11" in (cleaner.status(T0).put_aside or "")
+    assert cleaner.cleaning.counts.failures == {"crashed": 2}
+    done = cleaner.cleaning.clean_now(T0, roll=False)
+    cleaner.finish(cleaner.workers.runs[2], log)
+    assert isinstance(outcome(done), Totals)
+    append(log, b"x" * 1000)
+    log.roll(NOW)
+    cleaner.wait()
+    cleaner.workers.runs[3].tell(Crashed("again"))
+    cleaner.wait(0)
+    assert cleaner.why(T0) is Why.RESTING, "what was forgiven counts no more"
+
+
+@pytest.mark.parametrize("kind", [FailureKind.RESOURCES, FailureKind.STALE, FailureKind.STOPPED])
+def test_what_may_pass_is_tried_again_in_the_next_round(cleaner: Cleaner, kind: FailureKind) -> None:
+    cleaner.log(T0, 2)
+    cleaner.wait()
+    cleaner.workers.runs[0].tell(Failed(kind=kind, reason="so it is"))
+    cleaner.wait(0)
+    assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.RESTING)
+    cleaner.wait()
+    assert len(cleaner.jobs) == 2
+
+
+def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
+    cleaner = Cleaner(tmp_path, directories=2)
+    cleaner.log(T0, 2)
+    other = cleaner.log(T1, 2)
+    cleaner.wait()
+    first = cleaner.workers.runs[0]
+    done = cleaner.cleaning.clean_now(T0, roll=False)
+    assert cleaner.jobs == [T0]
+    first.tell(Failed(kind=FailureKind.STORAGE, reason="cannot read it: input/output error"))
+    cleaner.wait(0)
+    error = outcome(done)
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert cleaner.directories.offline() == [str(tmp_path / "a")]
+    assert cleaner.cleaning.status(T0) is None
+    assert cleaner.jobs == [T0, T1], "the others are cleaned"
+    cleaner.broker.disk.broken.add(str(tmp_path / "b"))
+    cleaner.workers.runs[1].tell(GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=other.segments[0].size, max_timestamp=0,
+                                              max_timestamp_offset=0, yields=()))  # fmt: skip
+    assert cleaner.workers.runs[1].stopped
+
+
+def _truncate(cleaner: Cleaner, log: Log) -> None:
+    log.truncate_to(3)
+
+
+def _delete(cleaner: Cleaner, log: Log) -> None:
+    cleaner.directories.delete(T0)
+
+
+def _recreate(cleaner: Cleaner, log: Log) -> None:
+    cleaner.directories.delete(T0)
+    cleaner.log(T0, 2, 2)
+
+
+def _move(cleaner: Cleaner, log: Log) -> None:
+    cleaner.directories.move(T0, str(cleaner.broker.paths[1]), NOW)
+
+
+def _reconfigure(cleaner: Cleaner, log: Log) -> None:
+    cleaner.broker.config = type(log.config)()
+    cleaner.directories.reconfigure("t")
+
+
+@pytest.mark.parametrize("change", [_truncate, _delete, _recreate, _move, _reconfigure])
+def test_results_for_a_log_that_has_changed_are_not_used(tmp_path: Path, change: Callable[[Cleaner, Log], None]) -> None:
+    cleaner = Cleaner(tmp_path, directories=2)
+    log = cleaner.log(T0, 2, 2)
+    if change is _recreate:
+        cleaner.log(U0)  # lest the new log gets into the other directory
+    cleaner.wait()
+    (run,) = cleaner.workers.runs
+    group = cleaner.group(log, (0, 2), 3)
+    change(cleaner, log)
+    now = cleaner.directories.get(T0)
+    before = content(now) if now is not None else b""
+    run.tell(group)
+    assert run.stopped
+    run.tell(Failed(kind=FailureKind.STOPPED, reason="as was asked for"))
+    assert cleaner.cleaning.counts.failures == {"stale": 1}
+    now = cleaner.directories.get(T0)
+    assert (content(now) if now is not None else b"") == before
+    assert not log.being_cleaned
+    cleaner.wait()
+    assert cleaner.directories.cleaner_checkpoint(T0) is None
+
+
+def test_a_log_that_moves_waits(tmp_path: Path) -> None:
+    cleaner = Cleaner(tmp_path, directories=2)
+    cleaner.log(T0, 2, 2)
+    cleaner.directories.checkpoint_cleaned(T0, 2)
+    cleaner.directories.move(T0, str(cleaner.broker.paths[1]), NOW)
+    cleaner.clock.advance(BACKOFF_S)
+    assert (cleaner.jobs, cleaner.why(T0)) == ([], Why.MOVING)
+    cleaner.broker.worker.run()
+    moved = cleaner.directories.get(T0)
+    assert moved is not None
+    assert moved.directory.startswith(cleaner.broker.paths[1])
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint", "b") == ["t 0 2"], "what is clean stays so"
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint", "a") == []
+
+
+def test_a_new_topic_of_an_old_name_is_all_dirty(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 2, 2)
+    cleaner.wait()
+    cleaner.finish(cleaner.workers.runs[0], log)
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == ["t 0 4"]
+    cleaner.directories.delete(T0)
+    cleaner.broker.worker.run()
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == []
+    cleaner.wait()
+    cleaner.log(T0, 1)
+    assert (cleaner.status(T0).first_dirty_offset, cleaner.status(T0).last) == (0, None)
+
+
+def test_a_checkpoint_that_cannot_be_is_written_anew(cleaner: Cleaner) -> None:
+    cleaner.log(T0, 2)
+    cleaner.directories.checkpoint_cleaned(T0, 77)
+    cleaner.wait()
+    assert cleaner.workers.runs[0].job.first_dirty_offset == 0
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == ["t 0 0"]
+
+
+def test_checkpoints_outlive_a_restart(tmp_path: Path) -> None:
+    cleaner = Cleaner(tmp_path)
+    log = cleaner.log(T0, 2, 2)
+    cleaner.wait()
+    cleaner.finish(cleaner.workers.runs[0], log, end=3)
+    cleaner.cleaning.stop()
+    assert cleaner.workers.closed
+    cleaner.broker.stop()
+    again = Broker(tmp_path).start()
+    assert again.cleaner_checkpoint(T0) == 3
+
+
+# clean_now
+
+
+def test_clean_now_rolls_and_asks_for_no_ratio(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 5, 5)
+    cleaner.directories.checkpoint_cleaned(T0, 10)
+    append(log, b"last")
+    assert cleaner.why(T0) is Why.ACTIVE_SEGMENT
+    nothing = cleaner.cleaning.clean_now(T0, roll=False)
+    assert outcome(nothing) == Totals(end_offset=10)
+    assert cleaner.jobs == []
+    done, joined = cleaner.cleaning.clean_now(T0, roll=True), cleaner.cleaning.clean_now(T0, roll=True)
+    assert cleaner.jobs == [T0]
+    assert cleaner.workers.runs[0].job.first_uncleanable_offset == 11
+    assert not is_done(done)
+    cleaner.finish(cleaner.workers.runs[0], log, keep_from=7)
+    totals = outcome(done)
+    assert isinstance(totals, Totals)
+    assert (totals.end_offset, totals.passes, totals.obsolete, totals.segments_before) == (11, 1, 4, 3)
+    assert outcome(joined) == totals
+    assert len(cleaner.jobs) == 1
+
+
+def test_clean_now_takes_as_many_passes_as_the_map_needs(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 4, 4)
+    done = cleaner.cleaning.clean_now(T0, roll=False)
+    cleaner.finish(cleaner.workers.runs[0], log, end=3)
+    assert not is_done(done)
+    assert cleaner.workers.runs[1].job.first_dirty_offset == 3
+    cleaner.finish(cleaner.workers.runs[1], log)
+    totals = outcome(done)
+    assert isinstance(totals, Totals)
+    assert (totals.end_offset, totals.passes) == (8, 2)
+
+
+def test_clean_now_joins_a_pass_and_goes_on_where_that_falls_short(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 2, 2)
+    cleaner.wait()
+    append(log, b"later")
+    short, further = cleaner.cleaning.clean_now(T0, roll=False), cleaner.cleaning.clean_now(T0, roll=True)
+    assert cleaner.jobs == [T0]
+    cleaner.finish(cleaner.workers.runs[0], log)
+    assert cleaner.jobs == [T0, T0]
+    cleaner.finish(cleaner.workers.runs[1], log)
+    for done in (short, further):
+        totals = outcome(done)
+        assert isinstance(totals, Totals)
+        assert (totals.end_offset, totals.passes) == (5, 2)
+
+
+def test_clean_now_honours_the_lag(tmp_path: Path) -> None:
+    cleaner = Cleaner(tmp_path, min_compaction_lag_ms=1)
+    cleaner.log(T0, 2)
+    assert cleaner.why(T0) is Why.LAG
+    assert outcome(cleaner.cleaning.clean_now(T0, roll=True)) == Totals()
+    assert cleaner.jobs == []
+
+
+def test_clean_now_comes_before_what_is_dirtier(cleaner: Cleaner) -> None:
+    first, second = cleaner.log(T0, 1), cleaner.log(T1, 3, 3)
+    cleaner.log(U0, 5)
+    cleaner.directories.checkpoint_cleaned(T1, 3)
+    cleaner.wait()
+    assert cleaner.jobs == [T0]
+    done = cleaner.cleaning.clean_now(T1, roll=False)
+    cleaner.finish(cleaner.workers.runs[0], first)
+    assert cleaner.jobs == [T0, T1]
+    cleaner.finish(cleaner.workers.runs[1], second)
+    assert isinstance(outcome(done), Totals)
+    assert cleaner.jobs == [T0, T1, U0]
+
+
+def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner) -> None:
+    cleaner.log(T0, 2)
+    cleaner.log(T1, 2)
+    deleted, stopped = cleaner.cleaning.clean_now(T0, roll=False), cleaner.cleaning.clean_now(T1, roll=False)
+    _delete(cleaner, cleaner.log(U0))
+    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.STALE, reason="a file is gone"))
+    cleaner.wait(0)
+    error = outcome(deleted)
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cleaner.cleaning.stop()
+    error = outcome(stopped)
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.BROKER_NOT_AVAILABLE
+    assert isinstance(outcome(cleaner.cleaning.clean_now(T1, roll=False)), BrokerError)
+    cleaner.clock.advance(1000)
+    assert len(cleaner.jobs) == 2, "nothing begins any more"
