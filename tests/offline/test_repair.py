@@ -208,7 +208,7 @@ def test_an_interrupted_repair_is_begun_again(data: Path) -> None:
     assert len(results) == 1
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_whatever_happens_to_a_directory_it_is_clean_after_a_repair(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int

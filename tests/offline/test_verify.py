@@ -273,7 +273,7 @@ def test_the_directory_of_a_running_broker_is_known_by_its_lock(data: Path) -> N
     assert faults(data)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_no_mutation_of_a_directory_ends_it(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
     folder = tmp_path_factory.mktemp("mutated")

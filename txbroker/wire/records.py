@@ -103,6 +103,11 @@ def _check_count(header: BatchHeader) -> None:
         raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.count} records, where {RECORDS_MAX} can be read")
 
 
+def payload_size(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> int:
+    """Bytes of the batch's records once decompressed; errors as `read_records`, without looking at them."""
+    return len(_payload(buffer, position, header, bytes_max))
+
+
 def _payload(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bytes:
     """The batch's records section, decompressed."""
     if not header.count and header.size == HEADER_SIZE:  # compaction keeps such, whatever their codec

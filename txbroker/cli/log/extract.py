@@ -1,0 +1,92 @@
+"""`txbroker log extract`: records out of a log directory, as JSON lines, Arrow or Parquet."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from txbroker.cli.arguments import number
+from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
+from txbroker.cli.group_reset import datetime_ms
+from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
+
+if TYPE_CHECKING:
+    from txbroker.log.offline.damaged import Damage
+
+DESCRIPTION = """\
+Write the records of a log directory as JSON lines, or as a file of Arrow or Parquet (for which pyarrow is needed).
+
+  txbroker log extract data/orders-0 > orders.jsonl
+  txbroker log extract data --topic orders --value-encoding utf-8 --from-time 2026-01-31T18:00:00 --committed-only
+  txbroker log extract data --topic orders --output orders.parquet
+
+Keys and values are bytes: base64 in JSON and binary columns in Arrow and Parquet, or text with --key-encoding and --value-encoding utf-8.
+Records that DeleteRecords or retention removed, and whose segments are still there, are written too; --from-offset leaves them out.
+Exit status: 0 when all was read, 1 when damaged batches were passed over, 2 for wrong usage.
+"""
+
+ENCODINGS = ("base64", "utf-8")
+# Of damaged stretches, each in a line; all are counted.
+WARNINGS_MAX = 20
+
+
+def add_parser(tools: Any) -> None:
+    """Add the tool."""
+    parser = tools.add_parser("extract", help="write records as JSON lines, Arrow or Parquet", description=DESCRIPTION)
+    add_places(parser, files=False)
+    output_help = "write to FILE.jsonl, FILE.arrow or FILE.parquet (default: JSON lines to standard output)"
+    parser.add_argument("--output", metavar="FILE", help=output_help)
+    parser.add_argument("--from-offset", type=number(0), default=0, metavar="OFFSET", help="begin with this offset")
+    parser.add_argument("--to-offset", type=number(0), metavar="OFFSET", help="end before this offset")
+    parser.add_argument("--from-time", type=datetime_ms, metavar="TIME", help="records since 2026-01-31T18:00:00.000 (UTC)")
+    parser.add_argument("--to-time", type=datetime_ms, metavar="TIME", help="records before this time")
+    parser.add_argument("--committed-only", action="store_true", help="leave out what aborted and unfinished transactions wrote")
+    for what in ("key", "value"):
+        encoding_help = f"how a {what} is written: base64 (the default) or utf-8"
+        parser.add_argument(f"--{what}-encoding", choices=ENCODINGS, default="base64", metavar="ENCODING", help=encoding_help)
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the records; 1 when some could not be read."""
+    from txbroker.cli.log.record_files import NotText, open_records
+    from txbroker.errors import StorageError
+    from txbroker.log.disk import OsDisk
+    from txbroker.log.offline.extract import Selection, TooMany, extract
+    from txbroker.wire.records import INT64_MAX
+
+    end = INT64_MAX if arguments.to_offset is None else arguments.to_offset
+    if arguments.from_offset > end:
+        raise BadUsage("--from-offset is above --to-offset")
+    selection = Selection(
+        start=arguments.from_offset,
+        end=end,
+        time_start=arguments.from_time,
+        time_end=arguments.to_time,
+        committed_only=arguments.committed_only,
+    )
+    disk = OsDisk()
+    found = look(disk, arguments, files=False)
+    damages = 0
+
+    def on_damage(path: str, damage: Damage) -> None:
+        nonlocal damages
+        damages += 1
+        if damages <= WARNINGS_MAX:
+            warn(f"{shorten(path, arguments.paths)}: bytes {damage.start} to {damage.end} are passed over: {damage.problem}")
+
+    try:
+        with ExitStack() as stack:
+            output = stack.enter_context(open_records(arguments.output, arguments.key_encoding, arguments.value_encoding))
+            shown = stack.enter_context(finishing(progress(found.size)))
+            for place in found.partitions:
+                for extracted in extract(disk, place, selection, on_damage, shown.add):
+                    output.add(place.topic_partition, extracted)
+    except StorageError as error:
+        raise CommandFailed(f"{error}; run this as a user who may read it") from None
+    except (TooMany, NotText) as error:
+        raise CommandFailed(str(error)) from None
+    if damages:
+        warn(f"{damages:,} stretches could not be read; see `txbroker log verify`")
+    return FAILED if damages else DONE
