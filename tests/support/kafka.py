@@ -90,6 +90,11 @@ class KafkaOldProcess(_JavaServer):
         super().__init__(directory, overrides)
         self._zookeeper = _ZooKeeperProcess(directory / "zookeeper")
 
+    @property
+    def zookeeper(self) -> str:
+        """host:port of its ZooKeeper, which runs on when the broker is stopped or killed."""
+        return self._zookeeper.address
+
     def start(self) -> None:
         """Start ZooKeeper if it is not there yet, then the broker."""
         if not self._zookeeper.running:

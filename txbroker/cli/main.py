@@ -45,6 +45,7 @@ COMMANDS = {
     "dump-log": "dump_log",
     "import": "handover.importing",
     "log": "log.command",
+    "export": "handover.exporting",
     "perf-produce": "perf.produce",
     "perf-consume": "perf.consume",
     "doctor": "doctor.command",

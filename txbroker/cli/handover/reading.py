@@ -27,9 +27,10 @@ _TOKENS = "/delegation_token/tokens"
 _ACLS = ("/kafka-acl", "/kafka-acl-extended/prefixed")
 
 
-def read_cluster(zookeeper: ZooKeeper, broker_id: int, told: Told) -> ForeignCluster:
+def read_cluster(zookeeper: ZooKeeper, broker_id: int, told: Told, *, may_be_empty: bool = False) -> ForeignCluster:
     """What this broker needs of the cluster. `told(done, total)` as it goes. CommandFailed."""
-    check_is_kafkas(zookeeper)
+    if not may_be_empty:
+        check_is_kafkas(zookeeper)
     try:
         return _read(zookeeper, broker_id, told)
     except MalformedNode as error:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from txbroker.cli.failures import BadUsage, CommandFailed
@@ -18,6 +18,7 @@ from txbroker.cluster import paths
 CONNECT_S = 15.0
 ANSWER_S = 30.0
 AT_ONCE = 500  # requests in flight, and operations in a transaction
+BYTES_AT_ONCE = 256 * 1024  # of a transaction: ZooKeeper takes a megabyte
 
 _ADDRESS = re.compile(r"[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*(/[^\s]*[^\s/])?")
 
@@ -70,20 +71,22 @@ class ZooKeeper:
             self._client.ensure_path(path)
 
     def write(self, nodes: Mapping[str, bytes | None], told: Told) -> None:
-        """Make these nodes have these data; a parent comes before its children."""
-        wanted = list(nodes)
-        there = self.get_all(wanted, _quietly)
-        for start in range(0, len(wanted), AT_ONCE):
-            told(start, len(wanted))
+        """Make these nodes have these data (None: empty); parents come before their children."""
+        there = self.get_all(list(nodes), _quietly)
+        written = 0
+        for some in _chunks([(path, data or b"") for path, data in nodes.items()]):
+            told(written, len(nodes))
+            written += len(some)
             transaction = self._client.transaction()
-            for path in wanted[start : start + AT_ONCE]:
+            for path, data in some:
                 if path not in there:
-                    transaction.create(path, nodes[path] or b"")
-                elif there[path] != nodes[path]:
-                    transaction.set_data(path, nodes[path] or b"")
-            for result in transaction.commit():
-                if isinstance(result, Exception):
-                    raise result
+                    transaction.create(path, data)
+                elif (there[path] or b"") != data:
+                    transaction.set_data(path, data)
+            problems = [result for result in transaction.commit() if isinstance(result, Exception)]
+            for problem in problems:
+                if not isinstance(problem, RolledBackError):
+                    raise problem
 
     def delete(self, path: str) -> None:
         """Remove a node with all that is under it; nothing where there is none."""
@@ -123,3 +126,16 @@ def check_is_kafkas(zookeeper: ZooKeeper) -> None:
 
 def _quietly(done: int, total: int) -> None:
     """Nobody is told."""
+
+
+def _chunks(nodes: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+    chunk: list[tuple[str, bytes]] = []
+    size = 0
+    for path, data in nodes:
+        size += len(path) + len(data)
+        if chunk and (len(chunk) == AT_ONCE or size > BYTES_AT_ONCE):
+            yield chunk
+            chunk, size = [], len(path) + len(data)
+        chunk.append((path, data))
+    if chunk:
+        yield chunk

@@ -1,0 +1,200 @@
+"""What is written to a broker before its directories go to another one, and what is there of it afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import KEEP, create_topic, producer_id, until_leaders
+from tests.support.raw_log import Producer as Stamp
+from tests.support.raw_log import batch, produce
+from tests.support.records import Sample, numbered, samples
+from tests.support.server import Server
+from tests.support.waiting import until
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PARTITIONS = 2
+GROUP = "readers"
+COMPACTED, TRANSACTIONAL, IDEMPOTENT = "state", "payments", "counted"
+STATE_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99", "segment.bytes": "65536"}
+
+
+@dataclass
+class Content:
+    """All that a broker serves: records as tuples by topic and partition, by isolation; where logs begin; offsets of groups; configs."""
+
+    records: dict[tuple[str, str, int], list[tuple[Any, ...]]] = field(default_factory=dict)
+    starts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def fill(server: Server, codecs: tuple[str, ...] = CODECS) -> None:
+    """Topics of every codec, transactions that ended well, aborted ones, a compacted topic with tombstones, a group that has read half."""
+    for codec in codecs:
+        create_topic(server, f"codec-{codec}", PARTITIONS)
+        send(server, f"codec-{codec}", samples(150, seed=len(codec)), codec=codec)
+    create_topic(server, COMPACTED, 1, {**STATE_CONFIGS, "message.timestamp.type": "LogAppendTime"})
+    send(server, COMPACTED, keyed(600))
+    create_topic(server, TRANSACTIONAL, PARTITIONS, {**KEEP, "segment.bytes": "20000"})
+    for number, commit in enumerate((True, False, True, True, False)):
+        transaction(server, TRANSACTIONAL, number, commit=commit)
+    commit_offsets(server, f"codec-{codecs[0]}", {0: 30, 1: 20})
+
+
+def keyed(count: int, *, start: int = 0, keys: int = 20) -> list[Sample]:
+    """Changes of a few keys; each seventh removes one."""
+    return [
+        Sample(b"key-%d" % (i * 7 % keys), None if i % 7 == 6 else b"value-%d " % i * 20, (), 1_700_000_000_000 + i)
+        for i in range(start, start + count)
+    ]
+
+
+def send(server: Server, topic: str, records: list[Sample], *, codec: str = "none", **settings: Any) -> None:
+    """Produce, by turns to each partition, and wait for every acknowledgement."""
+    producer = Producer({"bootstrap.servers": server.address, "compression.type": codec, "linger.ms": 5, "acks": "all",
+                         "enable.idempotence": True, "batch.size": 16_384, "message.timeout.ms": 30_000, "log_level": 0, **settings})
+    _send_with(producer, topic, records)
+
+
+def _send_with(producer: Producer, topic: str, records: list[Sample]) -> None:
+    failures: list[KafkaError] = []
+    partitions = len(producer.list_topics(topic, 30).topics[topic].partitions)
+    for i, record in enumerate(records):
+        producer.produce(topic, record.value, record.key, partition=i % partitions, timestamp=record.timestamp,
+                         headers=list(record.headers), on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert not failures, failures[0]
+
+
+def transaction(server: Server, topic: str, number: int, *, commit: bool) -> None:
+    """One transaction of 40 records over the partitions."""
+    name = f"payer-{number % 2}"
+    producer = Producer({"bootstrap.servers": server.address, "transactional.id": name, "batch.size": 4096, "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    _send_with(producer, topic, numbered(40, start=number * 100, size=50))
+    if commit:
+        producer.commit_transaction(60)
+    else:
+        producer.abort_transaction(60)
+
+
+def commit_offsets(server: Server, topic: str, offsets: Mapping[int, int]) -> None:
+    """Commit for GROUP, with metadata."""
+    consumer = _consumer(server)
+    wanted = [TopicPartition(topic, partition, offset, metadata=f"at {offset}") for partition, offset in offsets.items()]
+    consumer.commit(offsets=wanted, asynchronous=False)
+    consumer.close()
+
+
+def content(server: Server, known: Iterable[str] = ()) -> Content:
+    """All of it, once these topics are known: a broker answers a moment before it has been told of them."""
+    found = Content()
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+    until(lambda: set(known) <= admin.list_topics(timeout=30).topics.keys(), "the topics are known")
+    topics = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=30).topics.items() if not name.startswith("__")}
+    for topic, count in topics.items():
+        until_leaders(server, topic, count)
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
+        found.configs[resource.name] = {entry.name: entry.value for entry in answer.result().values() if entry.source == 1}
+    consumer = _consumer(server)
+    partitions = [TopicPartition(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    for each in partitions:
+        found.starts[each.topic, each.partition] = consumer.get_watermark_offsets(each, timeout=30)
+    for isolation in ("read_uncommitted", "read_committed"):
+        for each, records in _read(server, {each: low for each, (low, _) in found.starts.items()}, isolation).items():
+            found.records[isolation, *each] = records
+    for each in consumer.committed(partitions, timeout=60):
+        if each.offset >= 0:
+            found.committed[each.topic, each.partition] = each.offset
+    consumer.close()
+    return found
+
+
+def _consumer(server: Server, **settings: Any) -> Consumer:
+    return Consumer({"bootstrap.servers": server.address, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0, **settings})
+
+
+def _read(server: Server, starts: Mapping[tuple[str, int], int], isolation: str) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    """All records of these partitions from these offsets on, each to the partition's end."""
+    consumer = _consumer(server, **{"enable.partition.eof": True, "isolation.level": isolation, "check.crcs": True})
+    consumer.assign([TopicPartition(topic, partition, low) for (topic, partition), low in starts.items()])
+    records: dict[tuple[str, int], list[tuple[Any, ...]]] = {each: [] for each in starts}
+    unfinished = set(starts)
+    while unfinished:
+        message = consumer.poll(30)
+        assert message is not None, f"nothing more of {unfinished}"
+        place = message.topic(), message.partition()
+        error = message.error()
+        if error is None:
+            records[place].append((message.offset(), message.timestamp(), message.key(), message.value(), tuple(message.headers() or ())))
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            unfinished.discard(place)
+    consumer.close()
+    return records
+
+
+@dataclass
+class Counting:
+    """An idempotent producer that outlives its brokers: it goes on with its sequence, and sends its last batch again."""
+
+    stamp: Stamp
+    began_ms: int
+    sent: int = 0
+    last_offset: int = -1
+
+    @classmethod
+    def begin(cls, server: Server) -> Counting:
+        create_topic(server, IDEMPOTENT)
+        with RawConnection(server.address) as connection:
+            given = producer_id(connection)
+        return cls(Stamp(given.producer_id, given.producer_epoch, 0), int(time.time() * 1000))
+
+    def go_on(self, server: Server) -> None:
+        """Three batches, the last one twice."""
+        until_leaders(server, IDEMPOTENT, 1)
+        with RawConnection(server.address) as connection:
+            if self.sent:
+                self._send(connection, self.sent - 5, expected=self.last_offset)  # as after a lost answer
+            for _ in range(3):
+                self.last_offset = self._send(connection, self.sent)
+                self.sent += 5
+            self._send(connection, self.sent - 5, expected=self.last_offset)
+
+    def _send(self, connection: RawConnection, sequence: int, expected: int | None = None) -> int:
+        # Of now: a producer whose last record is older than a day is forgotten when a log is opened.
+        records = numbered(5, start=sequence, base_timestamp=self.began_ms)
+        data = batch(records, producer=self.stamp._replace(sequence=sequence))
+        answer = produce(connection, IDEMPOTENT, data)
+        assert answer.error_code == 0, answer
+        assert expected in (None, answer.base_offset), "what was sent again was stored again"
+        return int(answer.base_offset)
+
+
+def make_topic(server: Server, name: str) -> None:
+    """A topic with configurations and some records."""
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(KEEP))])[name].result(30)
+    until_leaders(server, name, PARTITIONS)
+    send(server, name, samples(60, seed=9), codec="zstd")
+
+
+def delete_topic(server: Server, name: str) -> None:
+    """Delete a topic, with all that it holds."""
+    admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
+    admin.delete_topics([name])[name].result(30)
+
+
+def new_producer_id(server: Server) -> int:
+    """The id that a new producer gets."""
+    with RawConnection(server.address) as connection:
+        return int(producer_id(connection).producer_id)

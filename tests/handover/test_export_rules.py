@@ -1,0 +1,97 @@
+"""What exporting comes to: what ZooKeeper is to hold, what somebody must agree to, what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.handover.test_import_rules import ALONE, CLUSTER, MADE, ORDERS, cluster, logs, plan, topic
+from txbroker.cluster.export_rules import ExportPlan, Nodes, plan_export
+from txbroker.cluster.foreign import ForeignCluster, ForeignPartition, FoundLogs
+from txbroker.cluster.node_data import ProducerIdBlock, decode_config, decode_producer_id_block, decode_state, decode_topic, encode_config
+from txbroker.log.meta_properties import Identity
+
+EMPTY = ForeignCluster(place="the ZooKeeper", cluster_id=None, topics={})
+
+
+def imported(**configs: str) -> dict[str, bytes | None]:
+    """The tree of a broker that took over one topic of two partitions."""
+    made = plan(cluster(orders=topic(ALONE, ALONE, configs=configs)), logs("orders-0", "orders-1"))
+    return {op.path: op.data for op in made.operations()}
+
+
+def exported(tree: Nodes, there: ForeignCluster, found: FoundLogs | None = None) -> ExportPlan:
+    return plan_export(tree, found or logs("orders-0", "orders-1"), there)
+
+
+def test_an_empty_zookeeper_gets_everything_parents_first() -> None:
+    made = exported(imported(**{"retention.ms": "5"}), EMPTY)
+    assert (made.notes, made.concerns, made.refusals, made.gone) == ([], [], [], [])
+    assert made.topics == {"orders": (2, "new")}
+    assert decode_topic(made.nodes["/brokers/topics/orders"]).topic_id == ORDERS
+    assert decode_config(made.nodes["/config/topics/orders"]) == {"retention.ms": "5"}
+    assert decode_producer_id_block(made.nodes["/latest_producer_id_block"]).end == 999
+    seen = {""}
+    for path in made.nodes:
+        assert path.rpartition("/")[0] in seen, path
+        seen.add(path)
+
+
+def test_epochs_and_producer_ids_are_above_those_of_both() -> None:
+    there = replace(cluster(orders=topic(replace(ALONE, leader_epoch=40), ALONE)), producer_ids=ProducerIdBlock(1, 8000, 8999))
+    made = exported(imported(), there, logs("orders-0", "orders-1", leader_epoch=60))
+    states = [decode_state(made.nodes[f"/brokers/topics/orders/partitions/{number}/state"], 0) for number in (0, 1)]
+    assert [(state.leader, state.leader_epoch, state.isr, state.controller_epoch) for state in states] == [(1, 61, (1,), 7)] * 2
+    assert decode_producer_id_block(made.nodes["/latest_producer_id_block"]).end == 8999
+    assert made.topics == {"orders": (2, "known")}
+    assert decode_state(exported(imported(), there).nodes["/brokers/topics/orders/partitions/0/state"], 0).leader_epoch == 41
+
+
+def test_a_topic_that_was_made_anew_replaces_the_old_one_with_fewer_partitions() -> None:
+    made = exported(imported(), cluster(orders=topic(ALONE, ALONE, ALONE, topic_id=MADE)))
+    assert made.topics == {"orders": (2, "made anew")} and made.gone == ["/brokers/topics/orders/partitions/2"]
+    assert decode_topic(made.nodes["/brokers/topics/orders"]).topic_id == ORDERS
+
+
+def test_what_was_deleted_here_is_deleted_there_if_somebody_agrees_and_no_log_is_left() -> None:
+    shared = ForeignPartition(replicas=(1, 2), isr=(1, 2), leader_epoch=0)
+    there = cluster(orders=topic(ALONE, ALONE), old=topic(ALONE), stray=topic(ALONE), theirs=topic(shared))
+    made = exported(imported(), there, logs("orders-0", "orders-1", "stray-0"))
+    assert [path for path in made.nodes if path.startswith("/admin/delete_topics/")] == ["/admin/delete_topics/old"]
+    assert len(made.concerns) == 1 and "1 topic (old)" in made.concerns[0]
+    assert made.notes == ["ZooKeeper keeps 2 topics (stray, theirs) that this broker does not serve"]
+
+
+def test_a_deletion_that_is_under_way_here_is_one_there() -> None:
+    made = exported({**imported(), "/admin/delete_topics/orders": None}, EMPTY, logs("orders-0"))
+    assert made.topics == {} and "/brokers/topics/orders" not in made.nodes
+
+
+def test_keys_that_kafka_does_not_know_stay_here() -> None:
+    tree = imported(**{"retention.precise": "true", "retention.ms": "5"})
+    tree["/config/brokers/1"] = encode_config({"txbroker.metrics.port": "1", "log.cleaner.threads": "2"})
+    made = exported(tree, EMPTY)
+    assert decode_config(made.nodes["/config/topics/orders"]) == {"retention.ms": "5"}
+    assert decode_config(made.nodes["/config/brokers/1"]) == {"log.cleaner.threads": "2"}
+    assert len(made.notes) == 2 and "retention.precise=true of topics/orders" in made.notes[1]
+
+
+def test_configurations_that_were_removed_here_are_removed_there() -> None:
+    made = exported(imported(), replace(EMPTY, broker_configs={"log.cleaner.threads": "2"}))
+    assert decode_config(made.nodes["/config/brokers/1"]) == {} and "/config/brokers/<default>" not in made.nodes
+
+
+@pytest.mark.parametrize(("there", "found", "said"), [
+    (replace(EMPTY, cluster_id="other"), logs("orders-0"), "to cluster other"),
+    (replace(EMPTY, alive=frozenset({1, 2})), logs("orders-0"), "brokers are running on the ZooKeeper (1, 2)"),
+    (EMPTY, replace(logs("orders-0"), identity=Identity(None, None)), "no meta.properties"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused(there: ForeignCluster, found: FoundLogs, said: str) -> None:
+    assert any(said in refusal for refusal in exported(imported(), there, found).refusals)
+    assert exported(imported(), there, found).cluster_id == CLUSTER
+
+
+def test_other_brokers_replicas_have_to_be_agreed_to() -> None:
+    shared = ForeignPartition(replicas=(1, 2), isr=(1, 2), leader_epoch=0)
+    assert "orders-1" in exported(imported(), cluster(orders=topic(ALONE, shared))).concerns[0]

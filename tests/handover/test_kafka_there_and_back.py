@@ -1,0 +1,113 @@
+"""Log directories that Apache Kafka 3.9 has left are served by txbroker, and the other way round: stopped and killed, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import run
+from tests.handover.feeding import (
+    CODECS,
+    COMPACTED,
+    TRANSACTIONAL,
+    Content,
+    Counting,
+    commit_offsets,
+    content,
+    delete_topic,
+    fill,
+    make_topic,
+    new_producer_id,
+    transaction,
+)
+from tests.support.broker import BrokerProcess
+from tests.support.dump import dump_directory
+from tests.support.kafka import KafkaOldProcess
+from txbroker.cluster.sqlite_tree import FILE_NAME
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[KafkaOldProcess]:
+    server = KafkaOldProcess(tmp_path / "kafka", {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"})
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def ours(kafka: KafkaOldProcess, tmp_path: Path) -> Iterator[BrokerProcess]:
+    server = BrokerProcess(tmp_path / "ours", {"offsets.topic.num.partitions": "3"})
+    server.data = kafka.data
+    yield server
+    server.close()
+    assert "Traceback" not in server.log(), server.log_tail()
+
+
+def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
+    """Everything is as it was; topics of `but` may have come or gone."""
+    def kept(values: dict[Any, Any]) -> dict[Any, Any]:
+        return {key: value for key, value in values.items() if not set(but).intersection([key] if isinstance(key, str) else key)}
+
+    for name in ("configs", "starts", "committed", "records"):
+        assert kept(getattr(now, name)) == kept(getattr(before, name)), name
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProcess, killed: bool) -> None:
+    def end(server: KafkaOldProcess | BrokerProcess) -> None:
+        if killed:
+            server.kill()
+        else:
+            server.stop()
+
+    kafka.start()
+    places = ("--log-dirs", str(kafka.data), "--zookeeper", kafka.zookeeper)
+    fill(kafka)
+    counting = Counting.begin(kafka)
+    counting.go_on(kafka)
+    before = content(kafka)
+    last_id = new_producer_id(kafka)
+    _, complaint = run("import", *places, status=1)
+    assert "a broker is running" in complaint
+    end(kafka)
+
+    output, _ = run("import", *places)
+    assert "concern" not in output, output
+    ours.start()
+    same(content(ours, before.configs), before)
+    assert new_producer_id(ours) > last_id
+    counting.go_on(ours)
+    commit_offsets(ours, "codec-none", {0: 50})
+    make_topic(ours, "made-here")
+    delete_topic(ours, "codec-gzip")
+    middle = content(ours)
+    last_id = new_producer_id(ours)
+    end(ours)
+
+    _, complaint = run("export", *places, status=1)
+    assert "--yes" in complaint, "the topic that was deleted here"
+    run("export", *places, "--yes")
+    assert not (kafka.data / FILE_NAME).exists()
+    kafka.start()
+    after = content(kafka, middle.configs)
+    same(after, middle)
+    assert ("codec-gzip", 0) not in after.starts and ("made-here", 1) in after.starts and after.committed["codec-none", 0] == 50
+    assert new_producer_id(kafka) > last_id
+    counting.go_on(kafka)
+    transaction(kafka, TRANSACTIONAL, 7, commit=True)
+    transaction(kafka, TRANSACTIONAL, 8, commit=False)
+    last = content(kafka)
+    end(kafka)
+
+    run("import", *places)
+    ours.start()
+    same(content(ours, last.configs), last)
+    counting.go_on(ours)
+    ours.stop()
+    dump_directory(kafka.data)
+    assert set(CODECS) - {"gzip"} <= {topic.removeprefix("codec-") for topic, _ in last.starts}
+    assert (COMPACTED, 0) in last.starts
