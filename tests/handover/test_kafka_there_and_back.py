@@ -56,6 +56,7 @@ def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
         assert kept(getattr(now, name)) == kept(getattr(before, name)), name
 
 
+@pytest.mark.timeout(1200)  # four starts of a JVM, recoveries, and everything read six times
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProcess, killed: bool) -> None:
     def end(server: KafkaOldProcess | BrokerProcess) -> None:

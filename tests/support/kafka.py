@@ -118,6 +118,7 @@ class KafkaOldProcess(_JavaServer):
             "listeners": f"PLAINTEXT://{self.address}",
             "zookeeper.connect": self._zookeeper.address,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            "zookeeper.connection.timeout.ms": "30000",  # a busy machine takes longer than a session lasts
             "log.dirs": str(self.data),
             **_ONE_REPLICA,
             **self.overrides,
