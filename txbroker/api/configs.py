@@ -2,24 +2,33 @@
 
 Behaviour: resources are topics and brokers; the broker named "" is the default of all brokers, any other than this one is refused, as
 each broker knows only itself. AlterConfigs replaces all that was set; the incremental form (KIP-339) sets, deletes, appends and
-subtracts. Each resource fails or succeeds alone.
+subtracts. Each resource fails or succeeds alone. Some keys of topics are operations on their logs (`topic_operations.py`).
 Version notes: DescribeConfigs v1 sources and synonyms (KIP-226), v3 types and documentation (KIP-569).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from txbroker.api.context import RequestContext
+from txbroker.api.topic_operations import TopicOperations, wanted_operation
 from txbroker.cluster.configs import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.paths import ALL_BROKERS, TOPIC_TYPE, Entity, broker_entity, topic_entity
-from txbroker.config.alter import Change, alter_broker_configs, alter_topic_configs, replace_broker_configs, replace_topic_configs
+from txbroker.cluster.waiting import together
+from txbroker.config.alter import (
+    Change,
+    Operation,
+    alter_broker_configs,
+    alter_topic_configs,
+    replace_broker_configs,
+    replace_topic_configs,
+)
 from txbroker.config.describe import ConfigEntry, describe_broker, describe_default, describe_topic
 from txbroker.config.resolve import BrokerConfig, Source
 from txbroker.errors import BrokerError, ErrorCode
@@ -75,10 +84,11 @@ class DescribeConfigsHandler:
 
     request: type[Request] = DescribeConfigsRequest
 
-    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig) -> None:
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._resources = resources
         self._admin = admin
         self._config = config
+        self._operations = operations
 
     def __call__(self, request: DescribeConfigsRequest, context: RequestContext) -> Deferred[DescribeConfigsResponse]:
         return Deferred.fromCoroutine(self._describe(request, context.api_version))
@@ -87,7 +97,7 @@ class DescribeConfigsHandler:
         results = []
         for resource, wanted in _each_once(request.resources):
             try:
-                entries = await self._entries(resource)
+                entries = await self._entries(resource, wanted or ())
             except BrokerError as error:
                 results.append(_described(resource, error, []))
                 continue
@@ -95,10 +105,11 @@ class DescribeConfigsHandler:
             results.append(_described(resource, None, rows))
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
-    async def _entries(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    async def _entries(self, resource: DescribeConfigsResource, named: Collection[str]) -> list[ConfigEntry]:
         entity = self._resources.entity(resource.resource_type, resource.resource_name)
         if resource.resource_type == ResourceType.TOPIC:
-            return describe_topic(self._config, await self._admin.read(entity))
+            told = self._operations.told(entity.name, named)
+            return [*describe_topic(self._config, await self._admin.read(entity)), *told]
         return describe_default(self._config) if entity == ALL_BROKERS else describe_broker(self._config)
 
     def failed(self, request: DescribeConfigsRequest, context: RequestContext, error: BrokerError) -> DescribeConfigsResponse:
@@ -148,19 +159,41 @@ def _row(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> D
 
 
 class _Alteration:
-    """What both ways of altering share: one resource's new configuration, checked, and written unless it is only validated."""
+    """What both ways of altering share: one resource's new configuration, checked, and written unless it is only validated.
 
-    def __init__(self, resources: ConfigResources, admin: ConfigAdmin) -> None:
+    Or an operation, which is performed.
+    """
+
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, operations: TopicOperations) -> None:
         self._resources = resources
         self._admin = admin
+        self._operations = operations
 
-    async def alter(
-        self, resource_type: int, name: str, compute: Callable[[Entity, Mapping[str, str]], Mapping[str, str]], validate_only: bool
+    def alter(
+        self,
+        resource_type: int,
+        name: str,
+        changes: Sequence[Change],
+        compute: Callable[[Entity, Mapping[str, str]], Mapping[str, str]],
+        validate_only: bool,
+    ) -> Deferred[BrokerError | None]:
+        """None when it is done. Several may go on at once."""
+        return Deferred.fromCoroutine(self._alter(resource_type, name, changes, compute, validate_only))
+
+    async def _alter(
+        self,
+        resource_type: int,
+        name: str,
+        changes: Sequence[Change],
+        compute: Callable[[Entity, Mapping[str, str]], Mapping[str, str]],
+        validate_only: bool,
     ) -> BrokerError | None:
-        """None when it is done."""
         try:
             entity = self._resources.entity(resource_type, name)
-            if validate_only:
+            operation = wanted_operation(entity, changes)
+            if operation is not None:
+                await self._operations.perform(entity.name, operation, validate_only=validate_only)
+            elif validate_only:
                 compute(entity, await self._admin.read(entity))
             else:
                 await self._admin.change(entity, partial(compute, entity))
@@ -178,28 +211,38 @@ def _repeated(
     return {name: error for name, count in named.items() if count > 1}
 
 
+def _refused(error: BrokerError) -> Deferred[BrokerError | None]:
+    return succeed(error)
+
+
 class AlterConfigsHandler:
     """Replaces configurations (deprecated by Kafka, used by several clients)."""
 
     request: type[Request] = AlterConfigsRequest
 
-    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig) -> None:
-        self._alteration = _Alteration(resources, admin)
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
+        self._alteration = _Alteration(resources, admin, operations)
         self._config = config
 
     def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> Deferred[AlterConfigsResponse]:
         return Deferred.fromCoroutine(self._alter(request))
 
     async def _alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
-        responses = []
         repeated = _repeated(request.resources)
-        for resource in request.resources:
-            wanted = [(config.name, config.value) for config in resource.configs]
-            error = repeated.get((resource.resource_type, resource.resource_name)) or await self._alteration.alter(
-                resource.resource_type, resource.resource_name, partial(self._replaced, wanted), request.validate_only
-            )
-            responses.append(_replaced(resource, error))
-        return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        begun = [
+            _refused(error) if (error := repeated.get((resource.resource_type, resource.resource_name))) else self._begin(resource, request)
+            for resource in request.resources
+        ]
+        errors = await together(begun)
+        return AlterConfigsResponse(
+            throttle_time_ms=0, responses=[_replaced(*each) for each in zip(request.resources, errors, strict=True)]
+        )
+
+    def _begin(self, resource: alter_configs.AlterConfigsResource, request: AlterConfigsRequest) -> Deferred[BrokerError | None]:
+        wanted = [(config.name, config.value) for config in resource.configs]
+        changes = [Change(name, Operation.SET, value) for name, value in wanted]
+        compute = partial(self._replaced, wanted)
+        return self._alteration.alter(resource.resource_type, resource.resource_name, changes, compute, request.validate_only)
 
     def _replaced(self, wanted: list[tuple[str, str | None]], entity: Entity, _: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:
@@ -225,23 +268,30 @@ class IncrementalAlterConfigsHandler:
 
     request: type[Request] = IncrementalAlterConfigsRequest
 
-    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig) -> None:
-        self._alteration = _Alteration(resources, admin)
+    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
+        self._alteration = _Alteration(resources, admin, operations)
         self._config = config
 
     def __call__(self, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Deferred[IncrementalAlterConfigsResponse]:
         return Deferred.fromCoroutine(self._alter(request))
 
     async def _alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-        responses = []
         repeated = _repeated(request.resources)
-        for resource in request.resources:
-            changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
-            error = repeated.get((resource.resource_type, resource.resource_name)) or await self._alteration.alter(
-                resource.resource_type, resource.resource_name, partial(self._changed, changes), request.validate_only
-            )
-            responses.append(_changed(resource, error))
-        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        begun = [
+            _refused(error) if (error := repeated.get((resource.resource_type, resource.resource_name))) else self._begin(resource, request)
+            for resource in request.resources
+        ]
+        errors = await together(begun)
+        return IncrementalAlterConfigsResponse(
+            throttle_time_ms=0, responses=[_changed(*each) for each in zip(request.resources, errors, strict=True)]
+        )
+
+    def _begin(
+        self, resource: incremental_alter_configs.AlterConfigsResource, request: IncrementalAlterConfigsRequest
+    ) -> Deferred[BrokerError | None]:
+        changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+        compute = partial(self._changed, changes)
+        return self._alteration.alter(resource.resource_type, resource.resource_name, changes, compute, request.validate_only)
 
     def _changed(self, changes: list[Change], entity: Entity, before: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:

@@ -90,14 +90,16 @@ class Cleaning:
         self._resting.clear()
         self._look()
         self._candidates.forget_gone()
-        for topic_partition in [known for known in self._last if self._directories.get(known) is None]:
-            del self._last[topic_partition]
+        for topic_partition in [known for known in self.counts.of if self._directories.get(known) is None]:
+            del self.counts.of[topic_partition]
+            self._last.pop(topic_partition, None)
         self._wait()
 
     def _look(self) -> None:
         """Give free workers something to do; whatever goes wrong, the next round comes."""
         if self._stopped or self._workers is None:
             return
+        self.counts.round_ms = self._now_ms()
         try:
             for topic_partition in self._requests.partitions():
                 self._settle(topic_partition)
@@ -132,7 +134,7 @@ class Cleaning:
             self._resting.add(chosen.topic_partition)  # where only descriptors or memory are lacking it stays online
             self._directories.fail(chosen, error)
             return
-        made = Pass(self._directories, chosen, job, self._now_ms, self._ended)
+        made = Pass(self._directories, chosen, job, self._now_ms, self._ended, cleanable.overdue_ms)
         self._running[chosen.topic_partition] = made
         made.begin(workers)
         log.info(
@@ -149,7 +151,7 @@ class Cleaning:
         if self._stopped:
             return
         del self._running[ended.topic_partition]
-        self.counts.add(ended.totals, ended.failure)
+        self.counts.add(ended.topic_partition, ended.facts(), ended.failure)
         in_use = self._directories.get(ended.topic_partition) is ended.log
         if not ended.failure and in_use:
             self._succeeded(ended)
@@ -211,7 +213,8 @@ class Cleaning:
         KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (a worker died), BROKER_NOT_AVAILABLE (the broker stops).
         """
         try:
-            wanted = self._askable(topic_partition)
+            wanted = self.check_askable(topic_partition)
+            self._candidates.forgive(topic_partition)
             if roll:
                 self._roll(wanted)
             done = self._requests.add(topic_partition, self._candidates.judge(wanted).first_uncleanable_offset)
@@ -221,7 +224,8 @@ class Cleaning:
         self._look()
         return done
 
-    def _askable(self, topic_partition: TopicPartition) -> Log:
+    def check_askable(self, topic_partition: TopicPartition) -> Log:
+        """The log that `clean_now` would clean; the BrokerErrors with which it fails at once."""
         wanted = self._directories.get(topic_partition)
         if self._stopped:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops")
@@ -232,7 +236,6 @@ class Cleaning:
         disabled = self._why_disabled()
         if disabled is not None:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, f"nothing is cleaned: {disabled.sentence}")
-        self._candidates.forgive(topic_partition)
         return wanted
 
     def _why_disabled(self) -> WhyNot | None:
@@ -307,9 +310,24 @@ class Cleaning:
         return reason
 
     @property
-    def put_aside_count(self) -> int:
-        """How many partitions are cleaned no more."""
-        return self._candidates.aside_count
+    def put_aside(self) -> list[TopicPartition]:
+        """The partitions that are cleaned no more, and some that will be again, since their logs have changed."""
+        return self._candidates.aside()
+
+    @property
+    def dirtiest_ratio(self) -> float:
+        """The largest dirty ratio of those that might have been cleaned when logs were last looked at."""
+        return self._candidates.dirtiest_ratio
+
+    @property
+    def threads(self) -> int:
+        """log.cleaner.threads, as it is now."""
+        return self._config.int("log.cleaner.threads")
+
+    @property
+    def since_round_ms(self) -> int:
+        """Since when logs were last looked at; 0 before the first time."""
+        return 0 if self.counts.round_ms is None else max(self._now_ms() - self.counts.round_ms, 0)
 
     @property
     def running(self) -> list[TopicPartition]:

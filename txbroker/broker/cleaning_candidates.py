@@ -46,6 +46,7 @@ class Candidates:
         self._now_ms = now_ms
         self._aside: dict[TopicPartition, _Aside] = {}
         self._crashes: dict[TopicPartition, int] = {}
+        self.dirtiest_ratio = 0.0  # of all that `next` has judged
 
     def cleanable(self, candidate: Log) -> Cleanable:
         """What there is to clean of a log; BrokerError."""
@@ -85,6 +86,7 @@ class Candidates:
     ) -> tuple[Log, Cleanable] | None:
         """The next log to clean: one that somebody `asked` for, else the dirtiest that is due."""
         dirtiest: tuple[Log, Cleanable] | None = None
+        self.dirtiest_ratio = 0.0
         for topic_partition, candidate in self._directories.logs().items():
             # Thousands of logs may be looked at, and most have nothing closed.
             if not candidate.config.compact or len(candidate.segments) == 1 or not usable(candidate):
@@ -93,6 +95,7 @@ class Candidates:
                 found = self.judge(candidate)
             except BrokerError:
                 continue
+            self.dirtiest_ratio = max(self.dirtiest_ratio, found.dirty_ratio)
             if found.cleanable_bytes and asked(topic_partition):
                 return candidate, found
             due = found.wanted(candidate.config.min_cleanable_dirty_ratio)
@@ -134,6 +137,6 @@ class Candidates:
             if self._directories.get(topic_partition) is None:
                 self.forgive(topic_partition)
 
-    @property
-    def aside_count(self) -> int:
-        return len(self._aside)
+    def aside(self) -> list[TopicPartition]:
+        """Those that are put aside, and some whose logs have changed since."""
+        return list(self._aside)

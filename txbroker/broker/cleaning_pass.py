@@ -9,14 +9,28 @@ from typing import Protocol
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StorageError
 from txbroker.log.cleaner.choosing import Cleanable
-from txbroker.log.cleaner.job import CleaningJob, CleaningSettings, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress
-from txbroker.log.cleaner.status import Totals
+from txbroker.log.cleaner.job import (
+    CleaningJob,
+    CleaningSettings,
+    Done,
+    Event,
+    Failed,
+    FailureKind,
+    GroupCleaned,
+    Mapped,
+    Progress,
+    Strategy,
+)
+from txbroker.log.cleaner.status import PassFacts, Totals
 from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 
 MAP_BYTES_MAX = 2**31 - 1
+# A key's hash and its value in the map: an offset, and for the other strategies a version.
+MAP_ENTRY_BYTES = 16 + 8
+MAP_ENTRY_BYTES_WITH_VERSION = 16 + 16
 CRASHED = "crashed"  # beside the kinds of `Failed`
 
 
@@ -47,11 +61,22 @@ class Workers(Protocol):
 class Pass:
     """A pass over `log`. `failure` and `reason` say why it failed, once `ended` was called with it: "" when it did not."""
 
-    def __init__(self, directories: LogDirectories, log: Log, job: CleaningJob, now_ms: Callable[[], int], ended: Callable[[Pass], None]):
+    def __init__(
+        self,
+        directories: LogDirectories,
+        log: Log,
+        job: CleaningJob,
+        now_ms: Callable[[], int],
+        ended: Callable[[Pass], None],
+        overdue_ms: int = 0,
+    ) -> None:
+        """`overdue_ms`: by how much a record has outlived max.compaction.lag.ms."""
         self.log = log
         self.job = job
         self.topic_partition: TopicPartition = log.topic_partition
         self.progress = (0, 0)
+        self._mapped_keys = 0
+        self._overdue_ms = overdue_ms
         self.totals = Totals(passes=1)
         self.failure = ""
         self.reason = ""
@@ -73,6 +98,12 @@ class Pass:
             if self._run is not None:
                 self._run.stop()
 
+    def facts(self) -> PassFacts:
+        """What metrics tell of it."""
+        settings = self.job.settings
+        entry = MAP_ENTRY_BYTES if settings.strategy is Strategy.OFFSET else MAP_ENTRY_BYTES_WITH_VERSION
+        return PassFacts(self.totals, self._mapped_keys * entry / max(settings.map_bytes, 1), self._overdue_ms)
+
     def why_stale(self) -> str:
         """What has become of the log meanwhile, so that the rest of the job's results must not be used; "" if nothing."""
         if self._directories.get(self.topic_partition) is not self.log:
@@ -89,6 +120,7 @@ class Pass:
             self.stop(FailureKind.STALE.value, stale)
         match event:
             case Mapped():
+                self._mapped_keys = event.keys
                 self.totals += Totals(missed_keys=event.missed_keys, invalid_headers=event.invalid_headers)
             case Progress():
                 self.progress = (event.bytes_done, event.bytes_total)

@@ -32,6 +32,7 @@ from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
+from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.configs import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
@@ -61,6 +62,7 @@ class Parts:
     creation: TopicCreation
     endpoints: Endpoints
     sessions: FetchSessions
+    caretaker: Caretaker
     produce: Purgatory
     fetch: Purgatory
     next_producer_id: Callable[[], Deferred[int]]
@@ -72,6 +74,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     p = parts
     registry = Registry(clock=clock)
     resources = ConfigResources(p.broker_id, p.image)
+    operations = TopicOperations(p.image, p.replicas, p.caretaker)
 
     def check_controller() -> None:
         if p.image.controller_id != p.broker_id:
@@ -100,9 +103,9 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         DeleteTopicsHandler(p.topic_admin, p.waiting, p.image, check_controller, lambda: p.config.boolean("delete.topic.enable")),
         CreatePartitionsHandler(p.topic_admin, p.waiting, check_controller),
         DeleteRecordsHandler(p.replicas),
-        DescribeConfigsHandler(resources, p.config_admin, p.config),
-        AlterConfigsHandler(resources, p.config_admin, p.config),
-        IncrementalAlterConfigsHandler(resources, p.config_admin, p.config),
+        DescribeConfigsHandler(resources, p.config_admin, p.config, operations),
+        AlterConfigsHandler(resources, p.config_admin, p.config, operations),
+        IncrementalAlterConfigsHandler(resources, p.config_admin, p.config, operations),
         DescribeClusterHandler(p.image, p.endpoints, p.cluster_id),
         DescribeTopicPartitionsHandler(p.image, p.config.int("max.request.partition.size.limit")),
         DescribeLogDirsHandler(p.directories, p.replicas),

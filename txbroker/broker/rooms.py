@@ -14,6 +14,7 @@ from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker import first_topics, settings
+from txbroker.broker.care import Care
 from txbroker.broker.cleaning import Cleaning
 from txbroker.broker.handlers import Parts, build_registry
 from txbroker.broker.identity import BrokerIdentity
@@ -105,6 +106,7 @@ class Rooms:
                 creation=self._topic_creation(admin),
                 endpoints=Endpoints(identity.broker_id, self._image, reached),
                 sessions=self._sessions,
+                caretaker=Care(self.cleaning, self._retention),
                 produce=produce,
                 fetch=fetch,
                 next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
@@ -146,6 +148,7 @@ class Rooms:
             registry=self.registry,
             replicas=self.replicas,
             directories=directories,
+            cleaning=self.cleaning,
             retention=self._retention,
             image=self._image,
             coordinator=self._coordinator,

@@ -14,7 +14,7 @@ from txbroker.broker.status import Status
 from txbroker.broker.world import Instruments, World
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
-from txbroker.metrics import groups, partitions, process, refusals, traffic
+from txbroker.metrics import cleaning, groups, partitions, process, refusals, traffic
 from txbroker.metrics.families import Piece, gauge, gauges
 from txbroker.metrics.http import Answer, Pages, text
 from txbroker.metrics.scrape import Scrapes
@@ -110,6 +110,7 @@ class MetricsEndpoint:
         yield from partitions.replicas(watched)
         yield from partitions.controller(watched)
         yield from partitions.directories(watched)
+        yield from cleaning.cleaner(watched)
         yield from groups.states(watched)
         left_out = [*partitions.left_out(watched, labels_max), *groups.left_out(watched, labels_max)]
         documentation = "What is too much to be told each on its own (txbroker.metrics.labels.max)"
@@ -117,5 +118,6 @@ class MetricsEndpoint:
         yield from traffic.topics(watched, labels_max)
         yield from partitions.cluster(watched, labels_max)
         yield from partitions.logs(watched, labels_max)
+        yield from cleaning.partitions(watched, labels_max)
         yield from partitions.retention(watched, labels_max)
         yield from groups.consumers(watched, labels_max)

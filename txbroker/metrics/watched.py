@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txbroker.api.fetch_sessions import FetchSessions
     from txbroker.api.registry import Registry
+    from txbroker.broker.cleaning import Cleaning
     from txbroker.broker.retention import Retention
     from txbroker.cluster.image import ClusterImage
     from txbroker.cluster.replicas import Replicas
@@ -27,6 +28,7 @@ class Watched:
     registry: Registry
     replicas: Replicas
     directories: LogDirectories
+    cleaning: Cleaning
     retention: Retention
     image: ClusterImage
     coordinator: GroupCoordinator

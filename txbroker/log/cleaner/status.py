@@ -5,10 +5,15 @@ Sizes are bytes, offsets are records', times are milliseconds of wall clock.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from typing import NamedTuple
 
 from txbroker.log.cleaner.choosing import WhyNot
+from txbroker.names import TopicPartition
+
+RECENT_MAX = 64  # more than there are workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +81,33 @@ class CleaningStatus:
     put_aside: str | None
 
 
+class PassFacts(NamedTuple):
+    """What metrics tell of one of the last passes. `map_used`: the used part of the map's bytes; `overdue_ms`: when it began."""
+
+    totals: Totals
+    map_used: float
+    overdue_ms: int
+
+
 @dataclass(slots=True)
 class CleaningCounts:
-    """Since the start of the broker. `failures` by kind: corrupt, storage, resources, stale, stopped, crashed."""
+    """Since the start of the broker. `failures` by kind: corrupt, storage, resources, stale, stopped, crashed.
+
+    `recent`: the last passes, the latest last. `of`: all passes of each partition that is still here, together. `round_ms`: when logs were
+    last looked at, None before.
+    """
 
     totals: Totals = field(default_factory=Totals)
     failures: dict[str, int] = field(default_factory=dict)
+    recent: deque[PassFacts] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
+    of: dict[TopicPartition, Totals] = field(default_factory=dict)
+    round_ms: int | None = None
 
-    def add(self, totals: Totals, failure: str) -> None:
+    def add(self, topic_partition: TopicPartition, facts: PassFacts, failure: str) -> None:
         """One more pass has ended; `failure` is "" for one that reached its end."""
-        self.totals += totals
+        self.totals += facts.totals
+        self.of[topic_partition] = self.of.get(topic_partition, Totals()) + facts.totals
+        self.recent.append(facts)
         if failure:
             self.failures[failure] = self.failures.get(failure, 0) + 1
 

@@ -1,0 +1,188 @@
+"""Operations on topics that travel as alterations of configurations: what is taken for one, and what becomes of those who wait."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+
+from txbroker.api.topic_operations import CLEANER, COMPACT, EXPIRE, TopicOperations, Wanted, wanted_operation
+from txbroker.cluster.paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.config.alter import Change, Operation
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import TopicPartition
+
+TOPIC = topic_entity("t")
+SET = Operation.SET
+
+
+@pytest.mark.parametrize(("key", "value"), [(COMPACT, "now"), (COMPACT, "roll"), (EXPIRE, "now")])
+def test_operations(key: str, value: str) -> None:
+    assert wanted_operation(TOPIC, [Change(key, SET, value)]) == Wanted(key, value)
+
+
+@pytest.mark.parametrize("entity", [TOPIC, ALL_BROKERS, broker_entity(1)])
+def test_configurations_are_none(entity: Entity) -> None:
+    assert wanted_operation(entity, [Change("retention.ms", SET, "1"), Change("txbroker.metrics.port", SET, "1")]) is None
+    assert wanted_operation(entity, []) is None
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes", "code", "message"),
+    [
+        (TOPIC, [(COMPACT, SET, "now"), ("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST, "ask for it alone"),
+        (TOPIC, [("retention.ms", SET, "1"), (EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "ask for it alone"),
+        (TOPIC, [(COMPACT, SET, "now"), (EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "ask for it alone"),
+        (TOPIC, [(COMPACT, Operation.DELETE, None)], ErrorCode.INVALID_REQUEST, "it can be set, and nothing else"),
+        (TOPIC, [(COMPACT, Operation.APPEND, "now")], ErrorCode.INVALID_REQUEST, "it can be set, and nothing else"),
+        (TOPIC, [(COMPACT, 9, "now")], ErrorCode.INVALID_REQUEST, "it can be set, and nothing else"),
+        (TOPIC, [(COMPACT, SET, "please")], ErrorCode.INVALID_CONFIG, "txbroker.compact is 'please'; it must be now or roll"),
+        (TOPIC, [(COMPACT, SET, None)], ErrorCode.INVALID_CONFIG, "txbroker.compact is 'None'; it must be now or roll"),
+        (TOPIC, [(EXPIRE, SET, "roll")], ErrorCode.INVALID_CONFIG, "txbroker.expire is 'roll'; it must be now"),
+        (TOPIC, [(CLEANER, SET, "{}")], ErrorCode.INVALID_CONFIG, "txbroker.cleaner cannot be set"),
+        (TOPIC, [(f"{CLEANER}.0", SET, "{}")], ErrorCode.INVALID_CONFIG, "txbroker.cleaner cannot be set"),
+        (ALL_BROKERS, [(COMPACT, SET, "now")], ErrorCode.INVALID_REQUEST, "name a topic, not a broker"),
+        (broker_entity(1), [(EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "name a topic, not a broker"),
+    ],
+)
+def test_what_is_refused(entity: Entity, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str) -> None:
+    with pytest.raises(BrokerError) as caught:
+        wanted_operation(entity, [Change(*change) for change in changes])
+    assert caught.value.code is code
+    assert message in str(caught.value)
+
+
+class Replicas:
+    """What TopicOperations asks of image and replicas: partitions 0 to 2 are led here, 3 is followed, 4 is elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self.partitions = dict.fromkeys(range(5))
+        self._name = name
+
+    def topic(self, name: str) -> Replicas | None:
+        return self if name == self._name else None
+
+    def get(self, topic: str, number: int) -> Any:
+        if number == 4:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return Led(TopicPartition(topic, number), number < 3)
+
+
+class Led:
+    def __init__(self, topic_partition: TopicPartition, is_leader: bool) -> None:
+        self.topic_partition = topic_partition
+        self.is_leader = is_leader
+
+
+class Caretaker:
+    """Holds every work until the test ends it."""
+
+    def __init__(self) -> None:
+        self.begun: dict[TopicPartition, list[Deferred[None]]] = {}
+        self.asked: list[tuple[str, int, bool | None]] = []
+        self.refused: Mapping[int, BrokerError] = {}
+        self.text = "idle"
+
+    def check_cleanable(self, topic_partition: TopicPartition) -> None:
+        if topic_partition.partition in self.refused:
+            raise self.refused[topic_partition.partition]
+
+    def clean_now(self, topic_partition: TopicPartition, *, roll: bool) -> Deferred[None]:
+        self.asked.append(("clean", topic_partition.partition, roll))
+        return self._begin(topic_partition)
+
+    def expire_now(self, topic_partition: TopicPartition) -> Deferred[None]:
+        self.asked.append(("expire", topic_partition.partition, None))
+        return succeed(None)
+
+    def status(self, topic_partition: TopicPartition) -> Mapping[str, Any]:
+        return {"state": self.text}
+
+    def _begin(self, topic_partition: TopicPartition) -> Deferred[None]:
+        work: Deferred[None] = Deferred()
+        self.begun.setdefault(topic_partition, []).append(work)
+        return work
+
+    def end(self, number: int, error: Exception | None = None) -> None:
+        for work in self.begun.pop(TopicPartition("t", number)):
+            if error is None:
+                work.callback(None)
+            else:
+                work.errback(error)
+
+
+def operations(caretaker: Caretaker) -> TopicOperations:
+    replicas: Any = Replicas("t")
+    return TopicOperations(replicas, replicas, caretaker)
+
+
+def performed(made: TopicOperations, key: str, value: str, *, validate_only: bool = False) -> list[object]:
+    """What `perform` ends with, once it does: [None], or its failure."""
+    ended: list[object] = []
+    work = Deferred.fromCoroutine(made.perform("t", Wanted(key, value), validate_only=validate_only))
+    work.addBoth(ended.append)
+    return ended
+
+
+def test_the_answer_comes_when_all_partitions_are_done() -> None:
+    caretaker = Caretaker()
+    ended = performed(operations(caretaker), COMPACT, "roll")
+    assert caretaker.asked == [("clean", 0, True), ("clean", 1, True), ("clean", 2, True)]
+    for number in (2, 0):
+        caretaker.end(number)
+    assert ended == []
+    caretaker.end(1)
+    assert ended == [None]
+    assert performed(operations(caretaker), EXPIRE, "now") == [None]
+    assert caretaker.asked[3:] == [("expire", 0, None), ("expire", 1, None), ("expire", 2, None)]
+
+
+def test_the_first_error_is_told_when_the_others_are_done(caplog: pytest.LogCaptureFixture) -> None:
+    caretaker = Caretaker()
+    ended: list[Any] = performed(operations(caretaker), COMPACT, "now")
+    caretaker.end(1, BrokerError(ErrorCode.INVALID_REQUEST, "it is put aside"))
+    caretaker.end(2, ValueError("a bug"))
+    assert ended == []
+    caretaker.end(0)
+    assert (ended[0].value.code, ended[0].value.message) == (ErrorCode.INVALID_REQUEST, "t-1: it is put aside (and 1 more of 3 partitions)")
+    assert [(record.levelno, "a bug" in record.getMessage()) for record in caplog.records] == [(logging.ERROR, True)]
+
+
+def test_work_goes_on_when_its_client_has_gone() -> None:
+    caretaker = Caretaker()
+    work = Deferred.fromCoroutine(operations(caretaker).perform("t", Wanted(COMPACT, "now"), validate_only=False))
+    gone: list[object] = []
+    work.addErrback(gone.append)
+    work.cancel()
+    assert len(gone) == 1
+    for number, begun in [(partition.partition, works) for partition, works in caretaker.begun.items()]:
+        assert not any(each.called for each in begun), number
+    for number in range(3):
+        caretaker.end(number)
+
+
+def test_validation_checks_and_begins_nothing() -> None:
+    caretaker = Caretaker()
+    assert performed(operations(caretaker), COMPACT, "roll", validate_only=True) == [None]
+    caretaker.refused = {2: BrokerError(ErrorCode.INVALID_REQUEST, "no")}
+    for validate_only in (True, False):
+        (failure,) = performed(operations(caretaker), COMPACT, "roll", validate_only=validate_only)
+        assert isinstance(failure.value, BrokerError)  # type: ignore[attr-defined]
+    assert caretaker.asked == [], "all partitions are checked before the first is begun"
+
+
+def test_what_is_told() -> None:
+    caretaker = Caretaker()
+    made = operations(caretaker)
+    assert made.told("t", ["retention.ms"]) == []
+    every, one = made.told("t", [CLEANER, f"{CLEANER}.1", f"{CLEANER}.3", f"{CLEANER}.x"])
+    assert json.loads(every.value or "") == {"0": {"state": "idle"}, "1": {"state": "idle"}, "2": {"state": "idle"}}
+    assert (one.name, json.loads(one.value or ""), one.read_only) == ("txbroker.cleaner.1", {"state": "idle"}, True)
+    caretaker.text = "x" * 11_000
+    with pytest.raises(BrokerError, match=r"name partitions, as txbroker\.cleaner\.0"):
+        made.told("t", [CLEANER])
+    assert len(made.told("t", [f"{CLEANER}.0", f"{CLEANER}.2"])) == 2
