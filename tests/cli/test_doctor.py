@@ -239,9 +239,12 @@ def test_closed_segments_are_told_from_the_active_one(broker: Server, name: str)
     assert "cleanup.policy is compact" in one(findings, "expiry")["found"]
     ratio = [finding for finding in findings if "a dirty ratio of " in finding["found"]]
     (finding,) = ratio
-    assert finding["found"].startswith("partition 0: 0 B compacted up to offset 0, ")
+    assert finding["found"].startswith("partition 0: ")
     findings = doctor(broker, "--topic", name, status=0)
-    assert any("min.compaction.lag.ms=60000 (1 min)" in finding["found"] for finding in findings)
+    if broker.kind == "txbroker":
+        assert one(findings, "compaction")["found"].startswith("partition 0: ")
+    else:
+        assert any("min.compaction.lag.ms=60000 (1 min)" in finding["found"] for finding in findings)
 
 
 def test_a_log_directory_that_is_none(broker: Server, name: str, tmp_path: Path) -> None:

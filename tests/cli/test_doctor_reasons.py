@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from txbroker.cli.doctor import compaction, expiry, files
-from txbroker.cli.doctor.facts import Configs, PartitionFacts, SegmentFacts
+from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts, SegmentFacts
 from txbroker.cli.doctor.findings import Finding, named
 from txbroker.cli.doctor.texts import duration, moment
 from txbroker.log.checkpoints import CLEANER_OFFSETS
+from txbroker.log.cleaner.choosing import Why
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-CLEANER = Path(compaction.__file__).parents[2] / "cleaner_process.py"
 
 
 def explain(topic: dict[str, str], *partitions: PartitionFacts) -> list[Finding]:
@@ -104,21 +104,36 @@ def test_compaction() -> None:
     closed = [segment(0, NOW_MS, NOW_MS, active=False, size=700), segment(5, NOW_MS, NOW_MS, active=False, size=300)]
     part = partition(NOW_MS, NOW_MS, 1500, *closed, active)
     part.first_dirty_offset = 5
-    (finding,) = compaction.explain(configs, [part], compacts=True)
+    (finding,) = compaction.explain(configs, [part])
     assert (finding.outcome, finding.found.partition(": a dirty")[2]) == ("ok", " ratio of 0.30, below min.cleanable.dirty.ratio=0.5")
     part.first_dirty_offset = None
-    (finding,) = compaction.explain(configs, [part], compacts=True)
+    (finding,) = compaction.explain(configs, [part])
     assert (finding.outcome, "it is due" in finding.found) == ("warning", True)
-    (finding,) = compaction.explain(configs, [partition(NOW_MS, NOW_MS, 500, active)], compacts=True)
+    (finding,) = compaction.explain(configs, [partition(NOW_MS, NOW_MS, 500, active)])
     assert finding.found.startswith("partition 0 has the active segment only")
-    (finding,) = compaction.explain(Configs({"cleanup.policy": "compact"}, {"log.cleaner.enable": "false"}), [part], compacts=True)
+    (finding,) = compaction.explain(Configs({"cleanup.policy": "compact"}, {"log.cleaner.enable": "false"}), [part])
     assert "log.cleaner.enable is false" in finding.found
-    first, *_ = compaction.explain(configs, [part], compacts=False)
-    assert "does not compact them yet" in first.found
 
 
-def test_it_knows_whether_this_version_compacts() -> None:
-    assert CLEANER.exists() == compaction.COMPACTS, "once there is a cleaner, the doctor has to know"
+def test_a_broker_that_gives_its_reasons_is_believed() -> None:
+    configs = Configs({"cleanup.policy": "compact"}, {})
+
+    def told(index: int, why: str, sentence: str) -> PartitionFacts:
+        return PartitionFacts(index, cleaning=CleaningFacts("idle", 0.25, why, sentence))
+
+    ratio = [told(0, "dirty-ratio", "0.25 of it is dirty"), told(2, "dirty-ratio", "0.30 of it is dirty")]
+    first, second, third = compaction.explain(configs, [*ratio, told(1, "put-aside", "it was put aside: a bad batch"), told(3, "", "")])
+    assert (first.outcome, first.found) == ("ok", "partition 0: 0.25 of it is dirty; the same holds for partition 2")
+    assert (second.outcome, second.found) == ("failed", "partition 1: it was put aside: a bad batch")
+    assert (third.outcome, third.found) == ("ok", "partition 3: 0.25 of it is dirty, and it is about to be cleaned")
+    assert all(finding.advice for finding in (first, second))
+    (off,) = compaction.explain(Configs({"cleanup.policy": "delete"}, {}), ratio)
+    assert "has no compact" in off.found
+
+
+def test_every_reason_of_the_broker_has_its_advice_or_needs_none() -> None:
+    fine = {"nothing-dirty", "min-compaction-lag", "others-first", "cleaning", "resting", "moving", "not-compacted"}
+    assert compaction.ADVICE.keys() | fine == {why.value for why in Why}
 
 
 def test_time_indexes_with_reserved_room_and_logs_that_end_early(tmp_path: Path) -> None:

@@ -23,9 +23,25 @@ class SegmentFacts:
         return self.modified_ms if self.largest_ms is None else self.largest_ms
 
 
+@dataclass(slots=True, frozen=True)
+class CleaningFacts:
+    """What a txbroker itself says of the compaction of a partition: the reason why it is not compacted now, as a word and in a sentence.
+
+    Both are empty when a pass is under way, or about to begin.
+    """
+
+    state: str
+    dirty_ratio: float
+    why: str
+    sentence: str
+
+
 @dataclass(slots=True)
 class PartitionFacts:
-    """One partition. `segments` is empty unless its files could be looked at; None stands for what is not known."""
+    """One partition. `segments` is empty unless its files could be looked at; None stands for what is not known.
+
+    `cleaning` is told by a txbroker only.
+    """
 
     index: int
     start_offset: int = -1
@@ -35,6 +51,7 @@ class PartitionFacts:
     size: int | None = None
     segments: list[SegmentFacts] = field(default_factory=list)
     first_dirty_offset: int | None = None
+    cleaning: CleaningFacts | None = None
 
     @property
     def empty(self) -> bool:

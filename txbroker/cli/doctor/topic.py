@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from txbroker.cli.autocreate import makes_topics
 from txbroker.cli.doctor.cluster import BROKER_RESOURCE, Cluster
-from txbroker.cli.doctor.facts import Configs, PartitionFacts
+from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts
 from txbroker.cli.doctor.findings import Findings, named
 from txbroker.cli.link import Link, LinkFailed
 from txbroker.cli.partitions import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -24,6 +26,8 @@ from txbroker.wire.messages.list_offsets import (
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
 
 TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
+CLEANER_KEY = "txbroker.cleaner"  # with a dot and a partition: how its cleaning stands
+CLEANER_KEYS_AT_ONCE = 500
 MAX_TIMESTAMP_VERSION = 7  # of ListOffsets, from which on it knows the last of these (KIP-734)
 BROKER_KEYS = ("log.retention.check.interval.ms", "log.cleaner.enable", "auto.create.topics.enable", "min.insync.replicas")
 
@@ -111,6 +115,7 @@ def facts(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePar
         try:
             _offsets(link, topic, mine)
             _sizes(link, topic, mine)
+            _cleaning(link, topic, mine)
         except LinkFailed:
             continue
         found += mine.values()
@@ -135,6 +140,21 @@ def list_offsets(link: Link, topic: str, indexes: Iterable[int], timestamp: int)
     wanted = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
     answer: ListOffsetsResponse = link.call(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]))
     return {part.partition_index: part for part in answer.topics[0].partitions if not part.error_code} if answer.topics else {}
+
+
+def _cleaning(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+    """What a txbroker says of its cleaner; Apache Kafka has no such keys, and leaves them out."""
+    indexes = list(mine)
+    for at in range(0, len(indexes), CLEANER_KEYS_AT_ONCE):
+        keys = [f"{CLEANER_KEY}.{index}" for index in indexes[at : at + CLEANER_KEYS_AT_ONCE]]
+        for key, text in (_describe(link, TOPIC_RESOURCE, topic, keys) or {}).items():
+            index = int(key.removeprefix(f"{CLEANER_KEY}."))
+            if text is not None and index in mine:
+                mine[index].cleaning = _cleaning_facts(json.loads(text))
+
+
+def _cleaning_facts(told: Mapping[str, Any]) -> CleaningFacts:
+    return CleaningFacts(str(told["state"]), float(told["dirty_ratio"]), told["why"] or "", told["why_not_now"] or "")
 
 
 def _sizes(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
