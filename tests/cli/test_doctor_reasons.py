@@ -90,6 +90,20 @@ def test_timestamps_in_the_future() -> None:
     assert explain({}, partition(NOW_MS, NOW_MS + 1000))[0].outcome == "ok", "a second ahead is nothing"
 
 
+def test_with_precise_retention_records_go_one_by_one() -> None:
+    precise = {"retention.ms": str(HOUR_MS), "retention.precise": "true"}
+    (finding,) = explain(precise, partition(NOW_MS - HOUR_MS - 1000, NOW_MS))
+    assert "due at the next check" in finding.found
+    (finding,) = explain(precise, partition(NOW_MS - DAY_MS, NOW_MS), partition(NOW_MS - 2 * DAY_MS, NOW_MS))
+    assert finding.outcome == "warning"
+    assert "one by one; the first record is 2 d old" in finding.found
+    assert "segment" not in finding.found
+    (finding,) = explain({"retention.ms": str(HOUR_MS)}, partition(NOW_MS - DAY_MS, NOW_MS))
+    assert "retention.precise=true" in finding.advice
+    future, *_ = explain(precise, partition(NOW_MS + DAY_MS, NOW_MS + DAY_MS))
+    assert "they, and all records behind them, stay until" in future.found
+
+
 def test_by_size() -> None:
     limits = {"retention.ms": "-1", "retention.bytes": "1000", "segment.bytes": "500"}
     assert [finding.outcome for finding in explain(limits, partition(NOW_MS, NOW_MS, 1500))] == ["ok"]

@@ -3,7 +3,8 @@
 The rules are those of Kafka's UnifiedLog.deleteOldSegments and LogSegment.shouldRoll. A segment goes when its largest timestamp is older
 than retention.ms: one late or future timestamp keeps all of it, and every segment behind it. The active segment too, but as long as new
 records come into it, it is not old: it is closed when it is full (segment.bytes), or when a record comes that is segment.ms later
-than its first.
+than its first. With retention.precise=true the log's start moves past each record that has expired, at each check, within the active
+segment too; only one that has not expired, such as one of the future, keeps those behind it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ def _future(configs: Configs, partitions: Sequence[PartitionFacts], now_ms: int)
         "correct the producer's clock or unit (milliseconds, not micro- or nanoseconds); set message.timestamp.after.max.ms=3600000 to "
         "refuse such records, or message.timestamp.type=LogAppendTime; what is there goes with `txbroker delete-records`"
     )
-    yield Finding(WARNING, CHECK, f"{found}; the segments that hold them, and all segments behind, stay{until}", advice)
+    kept = "they, and all records behind them," if _precise(configs) else "the segments that hold them, and all segments behind,"
+    yield Finding(WARNING, CHECK, f"{found}; {kept} stay{until}", advice)
+
+
+def _precise(configs: Configs) -> bool:
+    return configs.topic.get("retention.precise") == "true"
 
 
 def _by_time(configs: Configs, partitions: Sequence[PartitionFacts], retention_ms: int, now_ms: int) -> Iterator[Finding]:
@@ -82,8 +88,11 @@ def _by_time(configs: Configs, partitions: Sequence[PartitionFacts], retention_m
         return
     advice = (
         "lower segment.ms (or segment.bytes), such as `txbroker topics --alter --config segment.ms=3600000`, so that segments are closed "
-        "and can go; as a rule not above retention.ms"
+        "and can go, as a rule not above retention.ms; or set retention.precise=true, so that records go one by one"
     )
+    if _precise(configs):
+        yield from _overdue_although_precise(overdue, kept, interval_ms, now_ms)
+        return
     for part in overdue[:3]:
         first = part.segments[0] if part.segments else None
         if first is None:
@@ -94,6 +103,18 @@ def _by_time(configs: Configs, partitions: Sequence[PartitionFacts], retention_m
             yield _pinned(configs, part, first, retention_ms, interval_ms, now_ms, advice)
     if len(overdue) > 3:
         yield Finding(WARNING, CHECK, f"the same in {named([part.name for part in overdue[3:]])}", advice)
+
+
+def _overdue_although_precise(overdue: Sequence[PartitionFacts], kept: str, interval_ms: int, now_ms: int) -> Iterator[Finding]:
+    """The start should have moved past their first records at the last check."""
+    worst = max(overdue, key=lambda part: _age_ms(part, now_ms))
+    found = f"{named([part.name for part in overdue])}: {kept}, by retention.precise=true one by one; the first record is "
+    found += f"{duration(_age_ms(worst, now_ms))} old"
+    advice = (
+        f"a check comes every log.retention.check.interval.ms={interval_ms}, and nothing above the high watermark goes: see the broker's "
+        "log, and txbroker_retention_lag_ms on its metrics port; was retention.precise or retention.ms altered just now?"
+    )
+    yield Finding(WARNING, CHECK, found, advice)
 
 
 def _age_ms(part: PartitionFacts, now_ms: int) -> int:

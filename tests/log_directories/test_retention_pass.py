@@ -1,0 +1,106 @@
+"""A pass of retention: in slices, one at a time, a few look-ups at once, and never stuck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from twisted.internet.task import Clock
+
+from tests.log_directories.support import NOW, Broker, append
+from txbroker.broker.retention import LOOKING_AT_ONCE, SLICE_S, Retention
+from txbroker.errors import StorageError
+from txbroker.names import TopicPartition
+
+HOUR = 3_600_000
+COUNT = 40
+
+
+class SlowClock(Clock):
+    """Each look at it takes a part of a slice."""
+
+    def seconds(self) -> float:
+        self.rightNow += SLICE_S / 4
+        return float(super().seconds())
+
+
+class Partitions:
+    """What a pass wants of `Replicas`: high watermarks, and partitions that hear of a moved start."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.moved: list[TopicPartition] = []
+
+    def high_watermark(self, topic_partition: TopicPartition) -> int:
+        log = self._broker.directories.get(topic_partition)
+        return 0 if log is None else log.log_end_offset
+
+    def find(self, topic: str, partition: int) -> Any:
+        return SimpleNamespace(start_moved=lambda: self.moved.append(TopicPartition(topic, partition)))
+
+
+def prepared(path: Path, clock: Clock, directories: int = 1) -> tuple[Broker, Partitions, Retention]:
+    broker = Broker(path, directories, retention_ms=HOUR, retention_precise=True)
+    broker.start()
+    for number in range(COUNT):
+        log = broker.create(TopicPartition("t", number))
+        append(log, b"old", timestamp=NOW - 2 * HOUR)
+        append(log, b"new", timestamp=NOW)
+    broker.worker.run()
+    partitions = Partitions(broker)
+    return broker, partitions, Retention(clock, broker.directories, cast(Any, partitions), lambda: NOW)
+
+
+def test_a_pass_goes_in_slices_and_looks_into_a_few_logs_at_once(tmp_path: Path) -> None:
+    clock = SlowClock()
+    broker, partitions, retention = prepared(tmp_path, clock)
+    retention.begin()
+    turns = 0
+    while retention.pass_s is None:
+        assert broker.worker.run(3) or clock.getDelayedCalls(), "it is stuck"
+        assert len(broker.worker._waiting) <= LOOKING_AT_ONCE
+        clock.advance(0)
+        turns += 1
+    assert turns > COUNT / LOOKING_AT_ONCE
+    assert sorted(partitions.moved) == [TopicPartition("t", number) for number in range(COUNT)]
+    assert {log.log_start_offset for log in broker.directories.logs().values()} == {1}
+    assert retention.pass_s > 0
+    assert retention.lag_ms(TopicPartition("t", 0)) == 0
+
+
+def test_one_pass_at_a_time(tmp_path: Path) -> None:
+    clock = Clock()
+    broker, partitions, retention = prepared(tmp_path, clock)
+    retention.begin()
+    retention.begin()
+    while retention.pass_s is None:
+        broker.worker.run()
+        clock.advance(0)
+    assert len(partitions.moved) == COUNT
+    retention.begin()  # nothing has expired since: no worker is asked
+    clock.advance(0)
+    assert broker.worker.run() == 0
+    assert len(partitions.moved) == COUNT
+
+
+def test_a_directory_that_fails_on_the_way_does_not_end_passes(tmp_path: Path) -> None:
+    clock = Clock()
+    broker, partitions, retention = prepared(tmp_path, clock, directories=2)
+    retention.begin()
+    log = next(log for log in broker.directories.logs().values() if log.directory.startswith(broker.paths[0]))
+    broker.directories.fail(log, StorageError("gone"))
+    while retention.pass_s is None:
+        assert broker.worker.run() or clock.getDelayedCalls(), "it is stuck"
+        clock.advance(0)
+    assert len(partitions.moved) == COUNT // 2
+
+
+def test_a_pass_that_is_stopped_asks_for_nothing_more(tmp_path: Path) -> None:
+    clock = SlowClock()
+    broker, _, retention = prepared(tmp_path, clock)
+    retention.begin()
+    retention.stop()
+    broker.worker.run()
+    assert clock.getDelayedCalls() == []
+    assert sum(log.log_start_offset for log in broker.directories.logs().values()) <= LOOKING_AT_ONCE
