@@ -197,6 +197,10 @@ class OutOfResources(StorageError):
     """The system has no file descriptor or memory left for a file: it may have again, so that the log directory stays online."""
 
 
+class NoSpace(OutOfResources):
+    """The file system is full (ENOSPC, EDQUOT): what could not be written is as it was, and is written once there is room again."""
+
+
 class StartError(Exception):
     """The broker cannot start. The text is one clear sentence that says what to do next."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StartError, StartInterrupted, StorageError
+from txbroker.errors import BrokerError, ErrorCode, NoSpace, OutOfResources, StartError, StartInterrupted, StorageError
 from txbroker.log import copies, meta_properties
 from txbroker.log.config import LogConfig
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
@@ -103,6 +103,8 @@ class LogDirectories:
         self._expirer = Expirer(self._homes.get, self._fail)
         self.lacks = 0
         """How often the system had no descriptor or memory left for a log's file."""
+        self.full = 0
+        """How often a file system had no room left for one."""
         self._given_up: dict[str, bool] = {}  # the directories of an interrupted start, and whether all of their logs are whole
 
     def wire(self, observer: Observer) -> None:
@@ -266,8 +268,14 @@ class LogDirectories:
 
     def _fail(self, directory: LogDirectory, error: Exception) -> None:
         if self._loaded and isinstance(error, OutOfResources):
-            self.lacks += 1
-            logger.error("%s; the log directory %s stays online", error, directory.path)
+            if isinstance(error, NoSpace):
+                self.full += 1
+                times = self.full
+            else:
+                self.lacks += 1
+                times = self.lacks
+            if times & (times - 1) == 0:  # at the first, second, fourth, eighth time: producers try again all the time
+                logger.error("%s; the log directory %s stays online (so far %d times)", error, directory.path, times)
         else:
             self._take_offline(directory, error)
 

@@ -55,6 +55,7 @@ class LogDirectory:
         self._unguarded_later = later
         self._failed = failed
         self._lock: Lock | None = None
+        self._lacking = False
         # Held until loading, which runs in workers, is over.
         self.later = HeldLater(self._guarded_later, held=True)
         self._entries_sync = Coalesced(self.later, lambda: partial(disk.sync, path))
@@ -91,14 +92,22 @@ class LogDirectory:
 
         def finished() -> None:
             if failures and isinstance(failures[0], OutOfResources):
-                logger.warning("%s; it is tried again", failures[0])
-                self._guarded_later(AGAIN_MS, work, done)
+                self._try_again(failures[0], work, done)
             elif failures:
                 self._failed(self, failures[0])
-            elif done is not None and self.online:
-                done()
+            else:
+                self._lacking = False
+                if done is not None and self.online:
+                    done()
 
         self._unguarded_later(delay_ms, guarded, finished)
+
+    def _try_again(self, error: StorageError, work: Callable[[], None], done: Callable[[], None] | None) -> None:
+        """Until it has what it lacks, each second; that is told once, until something has worked in between."""
+        if not self._lacking:
+            logger.warning("%s; it is tried again, and whatever else fails like that", error)
+        self._lacking = True
+        self._guarded_later(AGAIN_MS, work, done)
 
     def ask(self, work: Callable[[], T], done: Callable[[T | StorageError], None]) -> None:
         """Read something in a worker. `done` is called in any case, with what `work` gave or with its error."""

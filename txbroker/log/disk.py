@@ -1,6 +1,8 @@
 """The operating system as the log sees it: the only place of this room that opens, writes, syncs or removes files.
 
 Every `OSError` becomes a `StorageError`, which takes the log directory offline unless it is `OutOfResources`.
+Where Kafka takes a directory offline because its file system is full, until the broker is started again, this one says so to whoever
+wanted to write, leaves its files as they were, and goes on as soon as there is room: `NoSpace`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from threading import Lock as ThreadLock
 from typing import Protocol
 
-from txbroker.errors import OutOfResources, StorageError
+from txbroker.errors import NoSpace, OutOfResources, StorageError
 
 Buffer = bytes | bytearray | memoryview
 Mapped = bytes | mmap.mmap
@@ -143,8 +145,14 @@ READ_BYTES = 64 * 1024
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
 def _failed(what: str, path: str, error: OSError) -> StorageError:
     kind = OutOfResources if error.errno in _PASSING else StorageError
+    # A sync that finds no room has lost what was written, which nobody can write again: that is damage.
+    if error.errno in _FULL and what != "sync":
+        kind = NoSpace
     return kind(f"cannot {what} {path}: {error.strerror or error}")
 
 
@@ -166,13 +174,19 @@ class OsFile:
     def append(self, data: Buffer) -> None:
         try:
             written = os.pwrite(self._fd, data, self.size)
+            if written != len(data):
+                written = self._write_rest(data, written)
         except OSError as error:
             self._cut_back()
             raise _failed("write", self.path, error) from error
-        if written != len(data):
-            self._cut_back()
-            raise StorageError(f"cannot write {self.path}: only {written} of {len(data)} bytes were taken")
         self.size += written
+
+    def _write_rest(self, data: Buffer, written: int) -> int:
+        """A disk that becomes full takes what it can, and says why only when it is asked again."""
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(self._fd, view[written:], self.size + written)
+        return written
 
     def _cut_back(self) -> None:
         # When this fails too, what lies behind `size` is a torn tail: overwritten by the next append, or cut by recovery.
@@ -281,9 +295,9 @@ class OsDisk:
     def _write(self, path: str, data: Buffer, *, sync: bool) -> None:
         try:
             with open(path, "wb", buffering=0) as file:
-                written = file.write(data)
-                if written != len(data):
-                    raise StorageError(f"cannot write {path}: only {written} of {len(data)} bytes were taken")
+                view, written = memoryview(data), 0
+                while written < len(data):
+                    written += file.write(view[written:])
                 if sync:
                     os.fsync(file.fileno())
         except OSError as error:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 
-from txbroker.errors import BrokerError
+from txbroker.errors import BrokerError, OutOfResources
 from txbroker.log.checkpoints import MalformedCheckpoint, format_lines, number, parse_lines
 from txbroker.log.disk import Disk
 from txbroker.log.files import LEADER_EPOCHS
@@ -135,7 +136,8 @@ class LeaderEpochs:
             return
         self._epochs = self._epochs[at:]
         self._starts = [offset, *self._starts[at + 1 :]]
-        self.write()
+        with suppress(OutOfResources):  # an older file says the same of what is left, and a start of the broker cuts it anew
+            self.write()
 
     def clear(self) -> None:
         if self._epochs:

@@ -283,10 +283,10 @@ class Log:
         closed = self.segments[-1]
         closed.seal()
         self._snapshots.take(self.producers, base_offset)
+        segment = self._new_segment(base_offset, now_ms)
         if closed.size == 0:
             # Its base is too far below the next offset: nothing of it is of use.
             self._drop([closed])
-        segment = self._new_segment(base_offset, now_ms)
         self._unsynced.update((self._snapshots.path(base_offset), self.directory))
         if closed.size:
             self._unsynced.update(closed.index_paths())
@@ -403,10 +403,15 @@ class Log:
             return 0
         for segment, reason in expired:
             logger.info("%s: the segment at offset %d is deleted: %s", self.topic_partition, segment.base_offset, reason)
-        if len(expired) == len(self.segments):
+        # First what needs no room on the disk, which may be full, and then what needs a new segment.
+        closed = [segment for segment, _ in expired if segment is not self.segments[-1]]
+        if closed:
+            self._drop(closed)
+            self.advance_start(self._bases[0])
+        if len(closed) < len(expired):
             self._roll(self.log_end_offset, now_ms)
-        self._drop([segment for segment, _ in expired])
-        self.advance_start(self._bases[0])
+            self._drop(self.segments[:-1])
+            self.advance_start(self._bases[0])
         return len(expired)
 
     def _drop(self, dropped: Sequence[Segment]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import CorruptRecords, OutOfResources, StorageError
 from txbroker.log.disk import Disk
 from txbroker.log.values import AbortedTransaction
 
@@ -44,7 +44,11 @@ class TxnIndex:
     def append(self, aborted: AbortedTransaction) -> None:
         """Add an entry, in the file too: unlike the other indexes this one is not worth to be put off."""
         entries = self.entries
-        self._disk.append(self.path, ENTRY.pack(_VERSION, *aborted))
+        try:
+            self._disk.append(self.path, ENTRY.pack(_VERSION, *aborted))
+        except OutOfResources as error:
+            # The marker is in the log already: without this entry aborted records would be taken for committed ones. Recovery makes it.
+            raise StorageError(str(error)) from error
         entries.append(aborted)
 
     def truncate_to(self, offset: int) -> None:

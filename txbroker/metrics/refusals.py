@@ -42,6 +42,7 @@ def refusals(watched: Watched) -> Iterator[Piece]:
         "no_descriptors": quotas.waits_for_descriptors,
         "request_memory": hub.buffers.waits,
         "no_descriptors_for_logs": watched.directories.lacks,
+        "no_space_for_logs": watched.directories.full,
         "fetch_session_slots": sessions.refused_slots,
         "fetch_session_too_large": sessions.refused_size,
         "fetch_session_evicted": sessions.evicted,
