@@ -22,12 +22,16 @@ class Strategy(Enum):
 
 
 class SegmentSpan(NamedTuple):
-    """A closed segment: its offsets are [base_offset, next_offset), where the next one begins."""
+    """A closed segment: its offsets are [base_offset, next_offset), where the next one begins.
+
+    `clean_end` is asked for only when a job names what to rewrite: how far the map of keys reached when the segment was rewritten last.
+    """
 
     base_offset: int
     next_offset: int
     size: int
     modified_ms: int
+    clean_end: int = 0
 
 
 class LastRecord(NamedTuple):
@@ -60,7 +64,9 @@ class CleaningJob:
     """Clean [first_dirty_offset, first_uncleanable_offset) of a log, and what is before it accordingly.
 
     `segments`: the closed ones from the log's first up to the last that begins below `first_uncleanable_offset`. `rewrite`: base offsets
-    of the clean segments to rewrite (the generational schedule); None: all. `dry`: report records that would go, write nothing.
+    of the clean segments to rewrite (the generational schedule); None: all. A segment is clean when its `clean_end` is at or above its
+    `next_offset`; others are always rewritten, and `first_dirty_offset` is not above the `clean_end` of any that is. Tombstones and
+    markers stay while what they end may be left in a segment that is not rewritten. `dry`: report records that would go, write nothing.
     """
 
     directory: str
@@ -81,7 +87,10 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """The map of keys covers [first_dirty_offset, end_offset). `missed_keys` found no place and wait for the next pass."""
+    """The map of keys covers [first_dirty_offset, end_offset).
+
+    It ends where it is full, or before the first record whose key found no place: `missed_keys` of those wait for the next pass.
+    """
 
     end_offset: int
     keys: int
@@ -118,7 +127,8 @@ class SegmentYield:
 class GroupCleaned:
     """`old_base_offsets` become one segment at `new_base_offset`, whose `.cleaned` files are complete and synced.
 
-    `size` 0: nothing is left of them, and the files are those of an empty segment.
+    `size` 0: nothing is left of them, and the files are those of an empty segment. There is a `.txnindex.cleaned` only where aborted
+    transactions are left.
     """
 
     old_base_offsets: tuple[int, ...]
