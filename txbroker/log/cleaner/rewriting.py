@@ -1,0 +1,148 @@
+"""Batches that lose records, made anew (as Kafka's MemoryRecords.filterTo does).
+
+Base offset, last offset, leader epoch and what a producer is known by stay; records stay as they are, byte for byte, as their
+deltas count from the base offset and the base timestamp. Count, length, CRC and the largest timestamp are made anew, the codec
+stays. A delete horizon (KIP-534) takes the place of the base timestamp, and the deltas of timestamps are made anew then.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from txbroker.log.cleaner.columns import Batches, Records, Section
+from txbroker.log.cleaner.words import Flags, Ints, zigzag
+from txbroker.log.disk import Buffer
+from txbroker.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+    seal,
+)
+from txbroker.wire.compression import CODECS, compress
+
+_NO_TIMESTAMP = -1
+
+
+def emptied(buffer: Buffer, at: int) -> bytes:
+    """The batch at a position without its records, which stays for its producer's sequence or for its last offset's sake."""
+    base_offset, _, epoch, magic, _, attributes, delta, _, max_timestamp, *producer, _ = HEADER.unpack_from(buffer, at)
+    made = bytearray(HEADER_SIZE)
+    HEADER.pack_into(
+        made, 0, base_offset, HEADER_SIZE - LOG_OVERHEAD, epoch, magic, 0, attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL), delta,
+        _NO_TIMESTAMP, max_timestamp, *producer, 0)  # fmt: skip
+    seal(made, 0, HEADER_SIZE)
+    return bytes(made)
+
+
+def rewritten(buffer: Buffer, at: int, pieces: list[Buffer], count: int, max_timestamp: int, horizon: int | None) -> bytes:
+    """The batch at a position with these records alone. `horizon` None: its base timestamp stays what it is."""
+    base_offset, _, epoch, magic, _, attributes, delta, base_timestamp, _, *producer, _ = HEADER.unpack_from(buffer, at)
+    if horizon is not None:
+        base_timestamp, attributes = horizon, attributes | DELETE_HORIZON
+    payload = b"".join(pieces)
+    if attributes & CODEC_MASK:
+        payload = compress(CODECS[attributes & CODEC_MASK], payload)
+    made = bytearray(HEADER_SIZE + len(payload))
+    HEADER.pack_into(
+        made, 0, base_offset, len(made) - LOG_OVERHEAD, epoch, magic, 0, attributes, delta, base_timestamp, max_timestamp, *producer,
+        count)  # fmt: skip
+    made[HEADER_SIZE:] = payload
+    seal(made, 0, len(made))
+    return bytes(made)
+
+
+class Rewriter:
+    """Makes batches of one section anew: the `wanted` ones, of the records to `keep`; `horizons` marks those that get a horizon."""
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        batches: Batches,
+        section: Section,
+        records: Records,
+        keep: Flags,
+        wanted: Flags,
+        horizons: Flags,
+        horizon: int,
+    ) -> None:
+        self._buffer = buffer
+        self._batches = batches
+        self._section = section
+        self._horizons = horizons
+        self._horizon = horizon
+        kept = np.flatnonzero(keep & wanted[records.batch])
+        batch = records.batch[kept]
+        of = batch + section.low
+        times = batches.base_timestamp[of] + records.time_delta[kept]
+        append_time = batches.attributes[of] & LOG_APPEND_TIME != 0
+        times[append_time] = batches.max_timestamp[of][append_time]
+        self._batch_of_run, self._pieces = self._plain(records, kept, batch)
+        anew = horizons[batch] & ~append_time
+        self._batch_of_anew, self._pieces_anew = self._shifted(records, kept[anew], batch[anew], times[anew]) if anew.any() else (
+            np.empty(0, dtype=np.int64), [])  # fmt: skip
+        self.max_timestamp = np.full(len(wanted), _NO_TIMESTAMP, dtype=np.int64)
+        self.count = np.bincount(batch, minlength=len(wanted))
+        if len(kept):
+            first = np.flatnonzero(np.concatenate(([True], batch[1:] != batch[:-1])))
+            self.max_timestamp[batch[first]] = np.maximum.reduceat(times, first)
+
+    def _plain(self, records: Records, kept: Ints, batch: Ints) -> tuple[Ints, list[Buffer]]:
+        """The bytes of runs of neighbours, each with its batch."""
+        view = memoryview(self._section.buffer)
+        if not len(kept):
+            return kept, []
+        borders = np.flatnonzero((kept[1:] != kept[:-1] + 1) | (batch[1:] != batch[:-1]))
+        first, last = np.concatenate(([0], borders + 1)), np.concatenate((borders, [len(kept) - 1]))
+        starts, ends = records.start[kept[first]].tolist(), records.end[kept[last]].tolist()
+        return batch[first], [view[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def _shifted(self, records: Records, kept: Ints, batch: Ints, times: Ints) -> tuple[Ints, list[Buffer]]:
+        """Records with their timestamps counted from the horizon: new beginnings, and what follows as it was."""
+        view = memoryview(self._section.buffer)
+        delta, delta_size = _varint_bytes(times - self._horizon)
+        rest, ends = records.offset_at[kept], records.end[kept]
+        length, length_size = _varint_bytes(1 + delta_size + ends - rest)
+        width = 10
+        line = np.zeros((len(kept), 2 * width + 1), dtype=np.uint8)
+        line[:, :width] = length
+        rows = np.arange(len(kept))[:, None]
+        line[rows, length_size[:, None]] = self._section.data[records.time_at[kept] - 1][:, None]
+        line[rows, length_size[:, None] + 1 + np.arange(width)] = delta
+        flat = memoryview(line.tobytes())
+        start = np.arange(len(kept)) * (2 * width + 1)
+        pieces: list[Buffer] = []
+        for begin, end, first, last in zip(
+            start.tolist(), (start + length_size + 1 + delta_size).tolist(), rest.tolist(), ends.tolist(), strict=True
+        ):
+            pieces += (flat[begin:end], view[first:last])
+        return np.repeat(batch, 2), pieces
+
+    def make(self, number: int) -> bytes:
+        """The batch of this number in its section."""
+        horizon = self._horizon if self._horizons[number] else None
+        shifted = horizon is not None and not self._batches.attributes[self._section.low + number] & LOG_APPEND_TIME
+        owners, pieces = (self._batch_of_anew, self._pieces_anew) if shifted else (self._batch_of_run, self._pieces)
+        low, high = np.searchsorted(owners, (number, number + 1)).tolist()
+        at = int(self._batches.at[self._section.low + number])
+        return rewritten(self._buffer, at, pieces[low:high], int(self.count[number]), int(self.max_timestamp[number]), horizon)
+
+
+def _varint_bytes(signed: Ints) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.uint8]], Ints]:
+    """Numbers as varints, a row of ten bytes each, and how many of them count."""
+    raw = zigzag(signed)
+    rows = np.zeros((len(raw), 10), dtype=np.uint8)
+    size = np.ones(len(raw), dtype=np.int64)
+    for column in range(10):
+        rows[:, column] = (raw & np.uint64(0x7F)).astype(np.uint8)
+        raw >>= np.uint64(7)
+        more = raw != 0
+        if not more.any():
+            break
+        rows[:, column] |= more.astype(np.uint8) << 7
+        size += more
+    return rows, size
