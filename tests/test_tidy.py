@@ -39,7 +39,7 @@ WAYS_OUT = {
 NO_WAY_OUT = {"threading.Lock"}
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, and the metadata tree of tests and simulations.
-ENTRIES = {"txbroker.__main__", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.memory_tree"}
+ENTRIES = {"txbroker.__main__", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.memory_tree", "txbroker.log.cleaner.pass_"}
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")

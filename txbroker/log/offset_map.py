@@ -52,8 +52,7 @@ class OffsetMap:
     def put(self, first: Words, second: Words, offsets: Ints, versions: Ints | None = None, has_version: Flags | None = None) -> int:
         """Take records in, their offsets ascending; how many of them, from the first on, the map stands for now.
 
-        The last record of a key wins, or that with the largest version, of equal ones the last. What lies behind the returned number may
-        or may not be in the map: it is not lost, as long as records from there on are kept.
+        The last record of a key wins, or that with the largest version, of equal ones the last.
         """
         taken = len(first)
         if self.count + taken > self._capacity:
@@ -64,13 +63,12 @@ class OffsetMap:
         if not placed.all():
             self.missed += len(np.unique(first[~placed]))
             taken = int(np.argmin(placed))
-            places, offsets = places[placed], offsets[placed]
+            places, offsets = places[:taken], offsets[:taken]
         if self._versions is None:
             self._offsets[places] = offsets
         else:
             assert versions is not None and has_version is not None
-            kept = slice(0, len(placed))
-            self._put_versions(places, _combined(offsets, has_version[kept][placed]), versions[kept][placed])
+            self._put_versions(places, _combined(offsets, has_version[:taken]), versions[:taken])
         return taken
 
     def improve(self, first: Words, second: Words, offsets: Ints, versions: Ints, has_version: Flags) -> None:
@@ -83,14 +81,13 @@ class OffsetMap:
         """The offset of each key's record that stays; -1 for keys that are not in the map."""
         places = self._find(first, second)
         found: Ints = self._offsets[places]
-        found &= _VERSIONED - 1
         found[places < 0] = -1
-        return found
+        return np.where(found < 0, -1, found & (_VERSIONED - 1))
 
     def all_offsets(self) -> Ints:
         """The offsets of the records that stay, in no order."""
-        held = self._hashes.view(np.uint64)[1::2] != 0
-        found: Ints = self._offsets[held] & (_VERSIONED - 1)
+        held = self._offsets[self._hashes.view(np.uint64)[1::2] != 0]
+        found: Ints = held[held >= 0] & (_VERSIONED - 1)
         return found
 
     def _put_versions(self, places: Ints, offsets: Ints, versions: Ints) -> None:
@@ -157,10 +154,11 @@ class OffsetMap:
             at[at >= self.slots] -= self.slots
 
     def _claim(self, first: Words, second: Words, at: Ints, there: Words, same: Flags) -> None:
-        """Give empty places to the keys that came there: of several the last; all records of a key come to a place together."""
+        """Give empty places to the keys that came there: of several the first; all records of a key come to a place together."""
         empty = np.flatnonzero(there == 0)
         if not len(empty):
             return
+        empty = empty[::-1]  # of several values for one index numpy keeps the last
         wanted = np.empty((len(empty), 2), dtype=np.uint64)
         wanted[:, 0], wanted[:, 1] = first[empty], second[empty]
         places = at[empty]
@@ -171,6 +169,7 @@ class OffsetMap:
             mark = np.arange(len(places))
             self._offsets[places] = mark
             self.count += int((self._offsets[places] == mark).sum())
+            self._offsets[places] = -1  # as long as none of the key's records is taken
         else:
             self.count += len(np.unique(places))
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from txbroker.log.cleaner.job import CleaningJob, Event, Progress
 
+_WAIT_MIN_S = 0.001
+
 
 class Stopped(Exception):
     """The job is to end now."""
@@ -54,7 +56,7 @@ class Pace:
     def _wait(self) -> None:
         while not self._stopped():
             ahead = (self.read + self.written) / self._rate - self.seconds
-            if ahead <= 0:
+            if ahead < _WAIT_MIN_S:
                 return
             self._sleep(min(ahead, 1.0))
         raise Stopped
