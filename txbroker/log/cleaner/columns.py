@@ -12,7 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
-from txbroker.log.cleaner.words import PADDING, Bytes, Flags, Ints, Words, gather_big, unzigzag, varints, words_of
+from txbroker.log.cleaner.words import (
+    PADDING,
+    Bytes,
+    Flags,
+    Ints,
+    Words,
+    gather,
+    gather_big,
+    unzigzag,
+    varint_rows,
+    varints,
+    words_of,
+)
 from txbroker.log.disk import Buffer
 from txbroker.wire.batch import CODEC_MASK, HEADER_SIZE
 from txbroker.wire.compression import CODECS, decompress
@@ -138,7 +150,7 @@ class Records:
     """The records of a section's wanted batches, in order. `batch` counts from the section's first one.
 
     `start`, `end`: positions in the section; `time_at`, `offset_at`: of the varints; `time_delta` as it stands there;
-    `key_size` -1 for none; `null` says that there is no value; `headers_at`: position of their count.
+    `key_size` -1 for none; `value_at`: of the value's length; `null` says that there is none.
     """
 
     batch: Ints
@@ -150,8 +162,8 @@ class Records:
     offset_at: Ints
     key_at: Ints
     key_size: Ints
+    value_at: Ints
     null: Flags
-    headers_at: Ints
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -167,7 +179,7 @@ def read_records(section: Section, batches: Batches, wanted: Flags) -> Records:
     crowded = counts * (_RECORD_BODY_MIN + 1) > sizes
     if crowded.any():
         raise _corrupt(batches, section, int(np.argmax(crowded)), "claims more records than it has room for")
-    start, ends = _starts(section, counts, batches)
+    start, ends, short = _starts(section, counts, batches)
     batch = np.repeat(np.arange(len(counts)), counts)
     end = np.empty_like(start)
     end[:-1] = start[1:]
@@ -175,7 +187,7 @@ def read_records(section: Section, batches: Batches, wanted: Flags) -> Records:
     filled = counts > 0
     end[lasts[filled]] = ends[filled]
     try:
-        records = _fields(section, batch, start, end)
+        records = _fields(section, batch, start, end, short)
     except IndexError:
         raise CorruptRecords(f"a record behind offset {batches.base_offset[section.low]} has lengths that lead out of its batch") from None
     delta = records.offset
@@ -185,7 +197,6 @@ def read_records(section: Section, batches: Batches, wanted: Flags) -> Records:
     following[:1] = False
     wrong = (delta < 0) | (delta > (batches.last_offset - batches.base_offset)[of][batch])
     wrong[1:] |= following[1:] & (delta[1:] <= delta[:-1])
-    wrong |= records.headers_at >= end
     if wrong.any():
         raise _corrupt(batches, section, int(batch[np.argmax(wrong)]), "has a record that does not fit it")
     return records
@@ -195,28 +206,42 @@ def _corrupt(batches: Batches, section: Section, batch: int, problem: str) -> Co
     return CorruptRecords(f"the batch at offset {batches.base_offset[section.low + batch]} {problem}")
 
 
-def _fields(section: Section, batch: Ints, start: Ints, end: Ints) -> Records:
-    words = section.words
-    _, size = varints(words, start)
-    time_at = start + size
-    time_at += 1
-    raw_time, size = varints(words, time_at)
-    offset_at = time_at + size
-    raw_delta, size = varints(words, offset_at)
-    at = offset_at + size
-    raw_key, size = varints(words, at)
-    key_size = unzigzag(raw_key)
-    key_at = at + size
-    at = key_at + np.maximum(key_size, 0)
-    if ((key_size < -1) | (key_size > _INT32_MAX) | (at >= end)).any():
+def _fields(section: Section, batch: Ints, start: Ints, end: Ints, short: bool) -> Records:
+    """What is in the records up to their values. `short`: all of their lengths take one or two bytes."""
+    words, data = section.words, section.data
+    time_at = start + (data[start] >> 7) if short else start + varints(words, start)[1] - 1
+    time_at += 2  # the length's last byte, and the attributes
+    raw, sizes, whole = varint_rows(gather(words, time_at), 3)
+    if not whole.all():
+        _read_long(words, time_at, np.flatnonzero(~whole), raw, sizes)
+    offset_at = time_at + sizes[0]
+    key_size = unzigzag(raw[2])
+    key_at = offset_at + sizes[1]
+    key_at += sizes[2]
+    value_at = key_at + np.maximum(key_size, 0)
+    if ((key_size < -1) | (key_size > _INT32_MAX) | (value_at >= end - 1)).any():
         raise IndexError
-    raw_value, size = varints(words, at)
-    value_size = unzigzag(raw_value)
-    at += size
-    if ((value_size < -1) | (value_size >= end - at + 1)).any():
-        raise IndexError
+    null = data[value_at] & 1 != 0  # of a varint in zigzag form the lowest bit is the sign
+    return Records(batch, start, end, unzigzag(raw[1]), time_at, unzigzag(raw[0]), offset_at, key_at, key_size, value_at, null)
+
+
+def _read_long(words: Words, at: Ints, which: Ints, raw: list[Words], sizes: list[Ints]) -> None:
+    """Read the numbers of some records that take more than a word together."""
+    position = at[which]
+    for values, lengths in zip(raw, sizes, strict=True):
+        values[which], lengths[which] = varints(words, position)
+        position += lengths[which]
+
+
+def headers_at(section: Section, records: Records) -> Ints:
+    """Where the count of each record's headers is; CorruptRecords when its value leads out of it."""
+    raw, size = varints(section.words, records.value_at)
+    value_size = unzigzag(raw)
+    at = records.value_at + size
+    if ((value_size < -1) | (value_size >= records.end - at)).any():
+        raise CorruptRecords("a record's value leads out of it")
     at += np.maximum(value_size, 0)
-    return Records(batch, start, end, unzigzag(raw_delta), time_at, unzigzag(raw_time), offset_at, key_at, key_size, value_size < 0, at)
+    return at
 
 
 def _size_table() -> Ints:
@@ -232,8 +257,11 @@ def _size_table() -> Ints:
 _SIZES = _size_table()
 
 
-def _starts(section: Section, counts: Ints, batches: Batches) -> tuple[Ints, Ints]:
-    """Where each record starts, and where each batch's last one ends: all batches go forward by a record at once."""
+def _starts(section: Section, counts: Ints, batches: Batches) -> tuple[Ints, Ints, bool]:
+    """Where each record starts, and where each batch's last one ends: all batches go forward by a record at once.
+
+    Also whether all lengths take one or two bytes.
+    """
     total = int(counts.sum())
     starts = np.empty(total, dtype=np.int64)
     order = np.argsort(-counts, kind="stable")
@@ -242,7 +270,7 @@ def _starts(section: Section, counts: Ints, batches: Batches) -> tuple[Ints, Int
     slot = (np.cumsum(counts) - counts)[order]
     longest = int(sorted_counts[0]) if len(counts) else 0
     active = np.searchsorted(-sorted_counts, -np.arange(longest + 1), side="left").tolist()
-    data, done = section.data, 0
+    data, done, short, smallest = section.data, 0, True, np.minimum.reduce
     try:
         for width in active[:longest]:
             if width < LOCKSTEP_MIN:
@@ -251,14 +279,16 @@ def _starts(section: Section, counts: Ints, batches: Batches) -> tuple[Ints, Int
             starts[slot[:width]] = now
             slot[:width] += 1
             sizes = _SIZES[data[now] | data[now + 1].astype(np.int64) << 8]
-            if sizes.min() <= 0:
+            if smallest(sizes) <= 0:
                 _measure(section, now, sizes)
+                short = False
             now += sizes
             done += 1
         else:
             done = longest
         for number in range(active[done] if done < longest else 0):
-            at[number] = _walk(section, int(at[number]), starts, int(slot[number]), int(sorted_counts[number]) - done)
+            at[number], long = _walk(section, int(at[number]), starts, int(slot[number]), int(sorted_counts[number]) - done)
+            short = short and not long
     except IndexError:
         raise CorruptRecords(f"the records of a batch behind offset {batches.base_offset[section.low]} end early") from None
     ends = np.empty_like(at)
@@ -266,7 +296,7 @@ def _starts(section: Section, counts: Ints, batches: Batches) -> tuple[Ints, Int
     wrong = (ends != section.end) & (counts > 0)
     if wrong.any():
         raise _corrupt(batches, section, int(np.argmax(wrong)), "is not filled by its records")
-    return starts, ends
+    return starts, ends, short
 
 
 def _measure(section: Section, at: Ints, sizes: Ints) -> None:
@@ -279,9 +309,9 @@ def _measure(section: Section, at: Ints, sizes: Ints) -> None:
         raise IndexError
 
 
-def _walk(section: Section, at: int, starts: Ints, slot: int, count: int) -> int:
-    """The starts of `count` records of one batch from `at` on; where the last one ends."""
-    buffer, found = section.buffer, []
+def _walk(section: Section, at: int, starts: Ints, slot: int, count: int) -> tuple[int, bool]:
+    """The starts of `count` records of one batch from `at` on; where the last one ends, and whether a length took more than two bytes."""
+    buffer, found, long = section.buffer, [], False
     for _ in range(count):
         found.append(at)
         raw = buffer[at]
@@ -294,10 +324,11 @@ def _walk(section: Section, at: int, starts: Ints, slot: int, count: int) -> int
                 body, at = raw >> 1 ^ -(raw & 1), at + 2
             else:
                 body, at = read_varint(buffer, at)
+                long = True
         if body < _RECORD_BODY_MIN:
             raise IndexError
         at += body
     starts[slot : slot + count] = found
-    return at
+    return at, long
 
 

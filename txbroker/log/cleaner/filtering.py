@@ -28,7 +28,7 @@ from txbroker.log.cleaner.versions import record_times
 from txbroker.log.cleaner.words import Flags, Ints
 from txbroker.log.cleaner.yields import Tally, Why
 from txbroker.log.disk import Buffer
-from txbroker.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
+from txbroker.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, TRANSACTIONAL
 
 
 class _Fate(IntEnum):
@@ -116,8 +116,10 @@ class Filter:
         """What is left of an entry: its bytes, last offset and largest timestamp."""
         kept = [message for message, (why, _) in judged if why is Why.STAYS]
         header, size = entry.header, entry.header.size
-        if len(kept) == len(judged) or (not kept and header.last_offset + 1 == self._job.first_uncleanable_offset):
-            # The old formats have no empty batches: the last entry of the range stays whole instead.
+        untouched = header.last_offset >= self._job.first_uncleanable_offset
+        # The old formats have no empty batches: the last entry of the range stays whole instead.
+        last_of_range = header.last_offset + 1 == self._job.first_uncleanable_offset
+        if untouched or len(kept) == len(judged) or (not kept and last_of_range):
             return memoryview(chunk.buffer)[entry.at : entry.at + size], header.last_offset, header.max_timestamp
         for message, (why, kept_offset) in judged:
             tally.lost(why, 1)
@@ -296,7 +298,7 @@ class _BatchFilter:
 
     def _put(self, of: slice, fates: Ints, rewriter: Rewriter | None) -> None:
         """Write what stays of some batches: neighbours that are copied in one piece."""
-        batches, low = self._batches, of.start
+        batches = self._batches
         staying = np.flatnonzero(fates != _Fate.GOES)
         if not len(staying):
             return
@@ -316,14 +318,15 @@ class _BatchFilter:
                 parts.append(view[start:stop])
                 continue
             if what == _Fate.EMPTIED:
-                made = emptied(self._chunk.buffer, start)
+                header, payload = emptied(self._chunk.buffer, start), b""
             else:
                 assert rewriter is not None
-                made = rewriter.make(number)
-                if not batches.attributes[low + number] & LOG_APPEND_TIME:
-                    timestamps[number] = rewriter.max_timestamp[number]
-            parts.append(made)
-            sizes[number] = len(made)
+                header, payload = rewriter.make(number)
+            parts += (header, payload)
+            sizes[number] = len(header) + len(payload)
+        anew = np.flatnonzero(fates == _Fate.MADE_ANEW)
+        if rewriter is not None and len(anew):
+            timestamps[anew] = rewriter.max_timestamp[anew]
         self._tally.bytes_after += int(sizes[staying].sum())
         if self._out is not None:
             self._out.add(parts, sizes[staying], batches.last_offset[of][staying], timestamps[staying])

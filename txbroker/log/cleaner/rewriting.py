@@ -7,7 +7,10 @@ stays. A delete horizon (KIP-534) takes the place of the base timestamp, and the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from crc32c import crc32c
 
 from txbroker.log.cleaner.columns import Batches, Records, Section
 from txbroker.log.cleaner.words import Flags, Ints, zigzag
@@ -21,39 +24,38 @@ from txbroker.wire.batch import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     TRANSACTIONAL,
-    seal,
 )
 from txbroker.wire.compression import CODECS, compress
 
 _NO_TIMESTAMP = -1
+_CRC_END = 21  # the CRC covers what follows it
+
+
+def _sealed(fields: Sequence[int], payload: bytes) -> bytes:
+    """A header with these fields but for length and CRC, which are those for this payload."""
+    base_offset, _, epoch, magic, _, *rest = fields
+    covered = HEADER.pack(base_offset, 0, epoch, magic, 0, *rest)[_CRC_END:]
+    crc = crc32c(payload, crc32c(covered))
+    return HEADER.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + len(payload), epoch, magic, crc, *rest)
 
 
 def emptied(buffer: Buffer, at: int) -> bytes:
     """The batch at a position without its records, which stays for its producer's sequence or for its last offset's sake."""
     base_offset, _, epoch, magic, _, attributes, delta, _, max_timestamp, *producer, _ = HEADER.unpack_from(buffer, at)
-    made = bytearray(HEADER_SIZE)
-    HEADER.pack_into(
-        made, 0, base_offset, HEADER_SIZE - LOG_OVERHEAD, epoch, magic, 0, attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL), delta,
-        _NO_TIMESTAMP, max_timestamp, *producer, 0)  # fmt: skip
-    seal(made, 0, HEADER_SIZE)
-    return bytes(made)
+    attributes &= LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+    return _sealed((base_offset, 0, epoch, magic, 0, attributes, delta, _NO_TIMESTAMP, max_timestamp, *producer, 0), b"")
 
 
-def rewritten(buffer: Buffer, at: int, pieces: list[Buffer], count: int, max_timestamp: int, horizon: int | None) -> bytes:
-    """The batch at a position with these records alone. `horizon` None: its base timestamp stays what it is."""
+def rewritten(buffer: Buffer, at: int, pieces: list[Buffer], count: int, max_timestamp: int, horizon: int | None) -> tuple[bytes, bytes]:
+    """The batch at a position with these records alone: header and payload. `horizon` None: its base timestamp stays what it is."""
     base_offset, _, epoch, magic, _, attributes, delta, base_timestamp, _, *producer, _ = HEADER.unpack_from(buffer, at)
     if horizon is not None:
         base_timestamp, attributes = horizon, attributes | DELETE_HORIZON
     payload = b"".join(pieces)
     if attributes & CODEC_MASK:
         payload = compress(CODECS[attributes & CODEC_MASK], payload)
-    made = bytearray(HEADER_SIZE + len(payload))
-    HEADER.pack_into(
-        made, 0, base_offset, len(made) - LOG_OVERHEAD, epoch, magic, 0, attributes, delta, base_timestamp, max_timestamp, *producer,
-        count)  # fmt: skip
-    made[HEADER_SIZE:] = payload
-    seal(made, 0, len(made))
-    return bytes(made)
+    fields = (base_offset, 0, epoch, magic, 0, attributes, delta, base_timestamp, max_timestamp, *producer, count)
+    return _sealed(fields, payload), payload
 
 
 class Rewriter:
@@ -81,15 +83,22 @@ class Rewriter:
         times = batches.base_timestamp[of] + records.time_delta[kept]
         append_time = batches.attributes[of] & LOG_APPEND_TIME != 0
         times[append_time] = batches.max_timestamp[of][append_time]
-        self._batch_of_run, self._pieces = self._plain(records, kept, batch)
+        numbers = np.arange(len(wanted) + 1)
+        batch_of_run, self._pieces = self._plain(records, kept, batch)
+        self._borders: list[int] = np.searchsorted(batch_of_run, numbers).tolist()
         anew = horizons[batch] & ~append_time
-        self._batch_of_anew, self._pieces_anew = self._shifted(records, kept[anew], batch[anew], times[anew]) if anew.any() else (
-            np.empty(0, dtype=np.int64), [])  # fmt: skip
+        self._borders_anew: list[int] = []
+        self._pieces_anew: list[Buffer] = []
+        if anew.any():
+            batch_of_anew, self._pieces_anew = self._shifted(records, kept[anew], batch[anew], times[anew])
+            self._borders_anew = np.searchsorted(batch_of_anew, numbers).tolist()
         self.max_timestamp = np.full(len(wanted), _NO_TIMESTAMP, dtype=np.int64)
-        self.count = np.bincount(batch, minlength=len(wanted))
         if len(kept):
             first = np.flatnonzero(np.concatenate(([True], batch[1:] != batch[:-1])))
-            self.max_timestamp[batch[first]] = np.maximum.reduceat(times, first)
+            self.max_timestamp[batch[first]] = np.maximum(np.maximum.reduceat(times, first), _NO_TIMESTAMP)
+        self._counts: list[int] = np.bincount(batch, minlength=len(wanted)).tolist()
+        self._timestamps: list[int] = self.max_timestamp.tolist()
+        self._at: list[int] = batches.at[section.low : section.high].tolist()
 
     def _plain(self, records: Records, kept: Ints, batch: Ints) -> tuple[Ints, list[Buffer]]:
         """The bytes of runs of neighbours, each with its batch."""
@@ -122,14 +131,19 @@ class Rewriter:
             pieces += (flat[begin:end], view[first:last])
         return np.repeat(batch, 2), pieces
 
-    def make(self, number: int) -> bytes:
-        """The batch of this number in its section."""
+    def make(self, number: int) -> tuple[bytes, bytes]:
+        """Header and payload of the batch of this number in its section."""
         horizon = self._horizon if self._horizons[number] else None
         shifted = horizon is not None and not self._batches.attributes[self._section.low + number] & LOG_APPEND_TIME
-        owners, pieces = (self._batch_of_anew, self._pieces_anew) if shifted else (self._batch_of_run, self._pieces)
-        low, high = np.searchsorted(owners, (number, number + 1)).tolist()
-        at = int(self._batches.at[self._section.low + number])
-        return rewritten(self._buffer, at, pieces[low:high], int(self.count[number]), int(self.max_timestamp[number]), horizon)
+        borders, pieces = (self._borders_anew, self._pieces_anew) if shifted else (self._borders, self._pieces)
+        return rewritten(
+            self._buffer,
+            self._at[number],
+            pieces[borders[number] : borders[number + 1]],
+            self._counts[number],
+            self._timestamps[number],
+            horizon,
+        )
 
 
 def _varint_bytes(signed: Ints) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.uint8]], Ints]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from txbroker.errors import CorruptRecords
-from txbroker.log.cleaner.columns import Batches, Records, Section
+from txbroker.log.cleaner.columns import Batches, Records, Section, headers_at
 from txbroker.log.cleaner.job import CleaningSettings, Strategy
 from txbroker.log.cleaner.words import Flags, Ints
 from txbroker.log.offset_map import NO_VERSION
@@ -43,9 +43,10 @@ class Versions:
             return record_times(section, batches, records), np.zeros(len(records), dtype=np.bool_)
         versions = np.full(len(records), NO_VERSION, dtype=np.int64)
         has = np.zeros(len(records), dtype=np.bool_)
-        with_headers = np.flatnonzero(section.data[records.headers_at] != 0)
+        positions = headers_at(section, records)
+        with_headers = np.flatnonzero(section.data[positions] != 0)
         for number, at, end in zip(
-            with_headers.tolist(), records.headers_at[with_headers].tolist(), records.end[with_headers].tolist(), strict=True
+            with_headers.tolist(), positions[with_headers].tolist(), records.end[with_headers].tolist(), strict=True
         ):
             version = self._in_headers(section.buffer, at, end)
             if version is not None:

@@ -73,6 +73,33 @@ def varints(words: Words, at: Ints) -> tuple[Words, Ints]:
     return value, size
 
 
+def varint_rows(word: Words, count: int) -> tuple[list[Words], list[Ints], Flags]:
+    """Of the varints that begin each word the first `count`, and how many bytes each takes; True where the word holds them all."""
+    values: list[Words] = []
+    sizes: list[Ints] = []
+    used = np.zeros(len(word), dtype=np.int64)
+    for _ in range(count):
+        value = word & _LOW7
+        more = (word >> _SEVEN) & _ONE
+        size = more.view(np.int64) + 1
+        shift = 7
+        while more.any() and shift < 63:
+            part = word >> np.uint64(shift + shift // 7)
+            bits = part & _LOW7
+            bits *= more
+            bits <<= np.uint64(shift)
+            value |= bits
+            part >>= _SEVEN
+            more &= part
+            size += more.view(np.int64)
+            shift += 7
+        used += size
+        values.append(value)
+        sizes.append(size)
+        word = word >> (np.minimum(size, 7) << 3).view(np.uint64)
+    return values, sizes, used <= 8
+
+
 def unzigzag(raw: Words) -> Ints:
     """Signed numbers of their zigzag form."""
     signed: Ints = (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64)
