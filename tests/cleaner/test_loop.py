@@ -243,7 +243,7 @@ def test_a_corrupt_log_is_put_aside_until_it_changes_or_somebody_asks(cleaner: C
     assert cleaner.leftovers(T0) == []
     assert (cleaner.status(T0).state, cleaner.why(T0)) == (State.PUT_ASIDE, Why.PUT_ASIDE)
     assert cleaner.status(T0).put_aside == "the batch at offset 1 has a wrong CRC"
-    assert (cleaner.cleaning.put_aside_count, cleaner.cleaning.counts.failures) == (1, {"corrupt": 1})
+    assert (len(cleaner.cleaning.put_aside), cleaner.cleaning.counts.failures) == (1, {"corrupt": 1})
     append(log, b"more")
     log.roll(NOW)
     cleaner.wait(100)
@@ -260,7 +260,7 @@ def test_a_corrupt_log_is_put_aside_until_it_changes_or_somebody_asks(cleaner: C
     log.delete_expired(NOW, log.log_end_offset)
     cleaner.wait()
     assert len(cleaner.jobs) == 3, "the bad segment is gone"
-    assert cleaner.cleaning.put_aside_count == 0
+    assert cleaner.cleaning.put_aside == []
 
 
 def test_a_worker_that_dies_gets_one_more_try(cleaner: Cleaner) -> None:
