@@ -172,6 +172,11 @@ class Cleaning:
         self._last[topic_partition] = (self._now_ms(), totals)
         self._directories.checkpoint_cleaned(topic_partition, totals.end_offset)
         self._requests.won(topic_partition, totals)
+        if totals.end_offset <= ended.job.first_dirty_offset:
+            self._resting.add(topic_partition)
+            reason = f"{topic_partition}: a pass came no further than where it began: log.cleaner.dedupe.buffer.size holds too few keys"
+            log.warning("%s", reason)
+            self._requests.refuse(topic_partition, BrokerError(ErrorCode.POLICY_VIOLATION, reason))
         log.info(
             "%s is clean up to offset %d: %d of %d records and %d of %d bytes are left, in %d segments of %d, after %.1f s",
             topic_partition,

@@ -162,9 +162,17 @@ def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, pe
             key.parse(text)
         except InvalidValue as error:
             raise _bad_request(str(error)) from None
-    problem = broker_problem(config.candidate(broker=values) if per_broker else config.candidate(default=values))
+    candidate = config.candidate(broker=values) if per_broker else config.candidate(default=values)
+    problem = broker_problem(candidate)
     if problem is not None:
         raise _bad_request(problem.text)
+    _check_cleaner_threads(config.int("log.cleaner.threads"), candidate.int("log.cleaner.threads"))
+
+
+def _check_cleaner_threads(now: int, wanted: int) -> None:
+    """Kafka's LogCleaner.validateReconfiguration."""
+    if wanted != now and not max(1, now // 2) <= wanted <= now * 2:
+        raise _bad_request(f"log.cleaner.threads is {wanted}; it may become at least 1, and half to twice of what it is ({now}) at a time")
 
 
 def _bad_request(message: str) -> BrokerError:
