@@ -311,6 +311,7 @@ _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn"
 
 def _world(reactor: Any, config: BrokerConfig) -> Any:
     from txbroker.broker.world import CountedWorkers, Instruments, World
+    from txbroker.cleaner_process import CleanerProcesses
     from txbroker.cluster.sqlite_tree import open_sqlite_tree
     from txbroker.log.disk import OsDisk, SyncTimes
 
@@ -348,6 +349,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         random_bytes=os.urandom,
         host_name=socket.getfqdn,
         instruments=instruments,
+        cleaners=CleanerProcesses(reactor),
     )
 
 

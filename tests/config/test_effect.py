@@ -8,6 +8,8 @@ from pathlib import Path
 from txbroker.config.broker_keys import BROKER_KEYS, synonyms
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 
+# It names the keys that Apache Kafka does not know.
+NAMES_FOR_OTHERS = {"export_rules.py"}
 SOURCE = Path(__file__).parents[2] / "txbroker"
 # node.id is the same as broker.id; the others act by being refused.
 OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable"}
@@ -19,7 +21,7 @@ def asked_for() -> set[str]:
     Commands do not count: they name the keys of clients, and of whatever broker they look at.
     """
     rooms = [path for path in SOURCE.rglob("*.py") if path.parent.name != "config" or path.name == "listeners.py"]
-    rooms = [path for path in rooms if path.relative_to(SOURCE).parts[0] != "cli"]
+    rooms = [path for path in rooms if path.relative_to(SOURCE).parts[0] != "cli" and path.name not in NAMES_FOR_OTHERS]
     named = {name for path in rooms for name in re.findall(r'"([a-zA-Z.]+)"', path.read_text("utf-8")) if name in BROKER_KEYS}
     named |= {server for topic, server in SERVER_KEYS.items() if TOPIC_KEYS[topic].effective}
     return {synonym.name for name in named for synonym in synonyms(name)}
