@@ -29,6 +29,7 @@ class File:
 
     def __init__(self, path: Path, size: int) -> None:
         self.data = DATA[:size]
+        self.path = str(path)
         path.write_bytes(self.data)
         self._file = path.open("r+b")
 
@@ -167,13 +168,16 @@ def test_a_reset_in_the_middle_of_a_region(house: Make, file: File, caplog: pyte
 
 def test_a_file_that_ends_early_closes_the_connection_with_one_line(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
     here = house(region_answers(file))
+    gone: list[str] = []
+    here.hub.file_gone = gone.append
     client = here.connect(receive_buffer=10_000)
     client.send(asked(0, 4_000_000))
     here.turns()
     file.truncate(1_000_000)
     here.until(lambda: client.receive_some() is None)
     assert len(caplog.records) == 1
-    assert "a file ends before position 4000000" in caplog.records[0].message
+    assert f"{file.path} ends before position 4000000" in caplog.records[0].message
+    assert gone == [file.path]
 
 
 def test_a_reply_with_a_closing_connection_is_finished_first(house: Make, file: File) -> None:

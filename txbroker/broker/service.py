@@ -138,6 +138,7 @@ class Broker:
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in rooms.replicas}, listening.reconfigure
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
+        listening.hub.file_gone = directories.check_file
         listening.bind(lambda: Connection(rooms.registry))
         self.bound = listening.bound
         self._on_stop("rooms", rooms.stop)

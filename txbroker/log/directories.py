@@ -266,6 +266,19 @@ class LogDirectories:
         if directory is not None:
             self._fail(directory, error)
 
+    def check_file(self, path: str) -> None:
+        """A reader could not be given what a log file held: its directory goes offline, unless the file was only cut meanwhile."""
+        directory = path.rpartition("/")[0]
+        home = self._by_path.get(directory.rpartition("/")[0])
+        for log in home.logs.values() if home is not None else ():
+            if log.directory != directory:
+                continue
+            try:
+                log.check_file(path)
+            except StorageError as error:
+                self.fail(log, error)
+            return
+
     def _fail(self, directory: LogDirectory, error: Exception) -> None:
         if self._loaded and isinstance(error, OutOfResources):
             if isinstance(error, NoSpace):

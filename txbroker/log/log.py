@@ -10,12 +10,12 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
 from txbroker.log import lookup
 from txbroker.log.cleaner.job import LastRecord, SegmentSpan
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk, File
-from txbroker.log.files import PARTITION_METADATA
+from txbroker.log.files import LOG, PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.markers import read_marker
@@ -357,6 +357,12 @@ class Log:
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp of those from the log's start on, the first of equals."""
         return lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, unpacked_bytes_max(self.config))
+
+    def check_file(self, path: str) -> None:
+        """StorageError unless the file of this path, if it is one of the log's, can be read to where it was written."""
+        for segment in self.segments:
+            if segment.path(LOG) == path and len(segment.file.pread(segment.size - 1, 1)) != min(segment.size, 1):
+                raise StorageError(f"{path} ends before position {segment.size}, up to which it was written")
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Where the largest epoch that is not above `epoch` ends (OffsetForLeaderEpoch)."""

@@ -68,7 +68,7 @@ class Hub:
     that one is done, so that many answers to one connection leave together.
 
     `closed_for` counts the connections that the transport ended itself, by the reason; `pauses` how often one was not read any further
-    because enough of it was in flight.
+    because enough of it was in flight. `file_gone` is called with the path of a file whose region could not be sent.
     """
 
     def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker) -> None:
@@ -83,6 +83,7 @@ class Hub:
         )
         self.busy = False
         self.closed_for: Counter[str] = Counter()
+        self.file_gone: Callable[[str], None] = lambda path: None
         self.pauses = 0
         self._postponed: deque[Member] = deque()
         self.tick = 0

@@ -6,6 +6,7 @@ bytes of it are read with RWF_NOWAIT, and a cold slice is first read by a worker
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections import deque
@@ -43,7 +44,11 @@ class Region(Protocol):
 
 
 class RegionGone(Exception):
-    """The file ends before the region does."""
+    """The file at `path` ends before the region does, or cannot be read."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class Stretch:
@@ -88,9 +93,16 @@ class Stretch:
 
     def send(self, fd: int) -> int:
         """Send what the socket takes of the next slice; raises BlockingIOError when it takes nothing."""
-        count = os.sendfile(fd, self.region.file.fileno(), self.position, self.slice_left)
+        file = self.region.file
+        try:
+            count = os.sendfile(fd, file.fileno(), self.position, self.slice_left)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise RegionGone(file.path, f"{file.path} cannot be read, and a reply cannot be finished") from error
+            raise
         if count == 0:
-            raise RegionGone(f"a file ends before position {self.end}, at {self.position} or earlier, and a reply cannot be finished")
+            where = f"{file.path} ends before position {self.end}, at {self.position} or earlier"
+            raise RegionGone(file.path, f"{where}, and a reply cannot be finished")
         self.position += count
         return count
 

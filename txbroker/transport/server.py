@@ -249,6 +249,8 @@ class ServerTransport(tcp.Server):
         except (RegionGone, OSError) as error:
             self._hub.closed_for["file_gone"] += 1
             log.error("closing the connection of %s: %s", self.session.connection_id, error)
+            if isinstance(error, RegionGone):
+                self._hub.file_gone(error.path)
             return main.CONNECTION_LOST
         if queue.size != before:
             self.active = self._hub.tick

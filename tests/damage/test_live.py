@@ -1,0 +1,134 @@
+"""Files that are damaged under a running broker: it answers Kafka's storage error for what it cannot use, and serves the rest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka.errors import CorruptRecordError
+from kafka.record import MemoryRecords
+
+from tests.support.raw import ConnectionEnded, RawConnection
+from tests.support.raw_admin import create_topic
+from tests.support.raw_log import batch, fetch_request, produce
+from tests.support.records import Sample
+from tests.support.server import Server
+from tests.support.waiting import until
+
+TOPIC, PARTITIONS, COUNT = "t", 4, 40
+STORAGE_ERROR, CORRUPT_MESSAGE = 56, 2
+ROLLING = {"log.segment.bytes": "4000", "log.index.interval.bytes": "200", "log.segment.delete.delay.ms": "0"}
+
+Damage = Callable[[Path], None]
+
+
+def active(directory: Path) -> Path:
+    return max(directory.glob("*.log"))
+
+
+def cut(directory: Path) -> None:
+    with active(directory).open("r+b") as file:
+        file.truncate(active(directory).stat().st_size // 2)
+
+
+def zeroed(directory: Path) -> None:
+    with active(directory).open("r+b") as file:
+        file.write(bytes(active(directory).stat().st_size))
+
+
+def flipped(directory: Path) -> None:
+    """A bit of the first record's value. What comes before a batch's CRC, offset, length and epoch, is not covered by it, as in Kafka."""
+    with min(directory.glob("*.log")).open("r+b") as file:
+        file.seek(100)
+        byte = file.read(1)[0]
+        file.seek(100)
+        file.write(bytes([byte ^ 4]))
+
+
+def removed(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def replaced(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.write_bytes(b"no directory")
+
+
+def all_removed(directory: Path) -> None:
+    shutil.rmtree(directory.parent)
+
+
+def value(partition: int, number: int) -> bytes:
+    return b"%d of %d" % (number, partition) + bytes(300)
+
+
+def send(connection: RawConnection, partition: int, number: int) -> int:
+    sample = Sample(b"k", value(partition, number), (), 1_700_000_000_000 + number)
+    return int(produce(connection, TOPIC, batch([sample]), partition=partition).error_code)
+
+
+def read(connection: RawConnection, partition: int, end: int) -> int:
+    """Reads all that can be read by a client that checks CRCs: it must be what was written. The error at which it ended, 0 for none."""
+    offset = 0
+    while offset < end:
+        request = fetch_request(TOPIC, offset)
+        request.topics[0].partitions[0].partition = partition
+        answer = connection.call(request, 11).responses[0].partitions[0]
+        if answer.error_code:
+            return int(answer.error_code)
+        before, batches = offset, MemoryRecords(bytes(answer.records or b""))
+        while batches.has_next():
+            try:
+                found = batches.next_batch()
+            except CorruptRecordError:
+                return CORRUPT_MESSAGE
+            if not found.validate_crc():
+                return CORRUPT_MESSAGE
+            for record in found:
+                if record.offset >= offset:
+                    assert record.value == value(partition, record.offset)
+                    offset = record.offset + 1
+        if offset == before:
+            return CORRUPT_MESSAGE
+    return 0
+
+
+@pytest.mark.parametrize("damage", [cut, zeroed, flipped, removed, replaced, all_removed], ids=lambda damage: damage.__name__)
+def test_damage_while_it_runs(start_broker: Callable[..., Server], tmp_path: Path, damage: Damage) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    server = start_broker(ROLLING | {"log.dirs": ",".join(map(str, paths))})
+    create_topic(server, TOPIC, PARTITIONS, {"retention.ms": "-1"})
+    inside = sorted(p for p in range(PARTITIONS) if (paths[1] / f"{TOPIC}-{p}").is_dir())  # the metadata are in the first one
+    outside = sorted(set(range(PARTITIONS)) - set(inside))
+    victim, beside = inside
+    with RawConnection(server.address) as connection:
+        for number in range(COUNT):
+            assert [send(connection, partition, number) for partition in range(PARTITIONS)] == [0] * PARTITIONS
+        damage(paths[1] / f"{TOPIC}-{victim}")
+        with RawConnection(server.address) as reader:
+            if damage is cut:
+                # The head of the answer is under way when the file turns out to be shorter; from then on it is known.
+                with pytest.raises(ConnectionEnded):
+                    read(reader, victim, COUNT)
+            else:
+                assert read(reader, victim, COUNT) in (0, CORRUPT_MESSAGE, STORAGE_ERROR)
+        # The victim rolls, which needs its directory; others go on meanwhile.
+        codes = set()
+        for number in range(COUNT, 2 * COUNT):
+            codes.add(send(connection, victim, number))
+            assert [send(connection, partition, number) for partition in outside] == [0, 0]
+        offline = STORAGE_ERROR in codes
+        assert codes <= {0, STORAGE_ERROR}
+        assert offline == (damage in (cut, removed, replaced, all_removed))
+        for partition in outside:
+            assert read(connection, partition, 2 * COUNT) == 0
+        if offline:
+            # As Kafka: all that is in a directory which cannot be used is offline with it.
+            until(lambda: send(connection, beside, COUNT) == STORAGE_ERROR, "the directory is offline")
+            assert read(connection, beside, 1) == STORAGE_ERROR
+        else:
+            assert send(connection, beside, COUNT) == 0
+            assert read(connection, beside, COUNT + 1) == 0
+    assert server.stop() == 0
