@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash soak overload bench scale profile compat demo clean
+.PHONY: help venv run test unit prepare lint fuzz crash damage soak overload bench scale profile compat demo clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -68,6 +68,9 @@ lint: $(VENV)/.installed-tests  ## ruff, and mypy --strict
 
 fuzz: $(VENV)/.installed-fuzz  ## mutated frames and batches, for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+damage: $(VENV)/.installed-tests  ## every file of a log directory damaged in every way before a start (ARGS=...)
+	@$(BIN)/python -m tests.damage $(ARGS)
 
 crash: prepare  ## kill -9 under a producing load, again and again (ARGS=...)
 	@$(BIN)/python -m tests.crash $(ARGS)

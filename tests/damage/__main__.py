@@ -1,0 +1,44 @@
+"""`python -m tests.damage`: every file of a log directory damaged in every way before a start, again and again.
+
+What is read must be what was written, and the logs that were not touched must have all of it. Prints the seed, and what became of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.damage.sweep import DAMAGES, make_template, sweep
+
+
+def main() -> int:
+    """Exit status 0 when all held, 1 when something did not."""
+    parser = argparse.ArgumentParser(prog="make damage ARGS=...", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=20, help="sweeps over all files and ways (%(default)s)")
+    parser.add_argument("--seed", default=secrets.token_hex(4))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="txbroker-damage-") as directory:
+        root = Path(directory) / "template"
+        root.mkdir()
+        written = make_template(root)
+        for number in range(arguments.rounds):
+            for damage in DAMAGES:
+                for clean in (True, False):
+                    seed = f"{arguments.seed} {number}"
+                    try:
+                        outcomes = sweep(root, written, Path(directory), damage, clean=clean, seed=seed)
+                    except AssertionError as problem:
+                        print(f"\nFAILED: {damage.__name__}, {'clean' if clean else 'killed'}, --seed {arguments.seed}: {problem}")
+                        return 1
+                    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(outcomes.values()).items()))
+                    print(f"{number + 1}: {damage.__name__}, {'clean' if clean else 'killed'}: {counts}", flush=True)
+    print(f"nothing was served that was not written (--seed {arguments.seed})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

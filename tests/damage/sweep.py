@@ -1,0 +1,174 @@
+"""Every file of a log directory, damaged in every way, before a start: what is read is what was written, and the others have all of it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.log.support import append as append_batch
+from tests.log.support import end_transaction, rows
+from tests.log_directories.support import NOW, T0, T1, U0, Broker
+from txbroker.errors import CorruptRecords, StartError, StorageError
+from txbroker.log.log import Log
+from txbroker.names import TopicPartition
+from txbroker.wire.compression import Codec
+
+V0 = TopicPartition("v", 0)
+CONFIG = {"segment_bytes": 1500, "index_interval_bytes": 100, "retention_ms": -1}
+
+Rows = dict[TopicPartition, list[tuple[int, int, bytes | None, bytes | None]]]
+Damage = Callable[[Path, random.Random], None]
+
+
+def cut(path: Path, chance: random.Random) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(chance.randrange(size) if size else 0)
+
+
+def emptied(path: Path, chance: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+def zeroed(path: Path, chance: random.Random) -> None:
+    """All of it, or from somewhere on: what a file system leaves whose journal came further than the data."""
+    data = path.read_bytes()
+    start = chance.choice([0, chance.randrange(len(data) + 1)])
+    path.write_bytes(data[:start] + bytes(len(data) - start))
+
+
+def flipped(path: Path, chance: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+
+
+def extended(path: Path, chance: random.Random) -> None:
+    with path.open("ab") as file:
+        file.write(chance.choice([bytes(4096), chance.randbytes(100)]))
+
+
+def removed(path: Path, chance: random.Random) -> None:
+    path.unlink()
+
+
+def unreadable(path: Path, chance: random.Random) -> None:
+    """A directory in its place: nobody can read or write that, root neither."""
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: tuple[Damage, ...] = (cut, emptied, zeroed, flipped, extended, removed, unreadable)
+
+
+def fill(log: Log, count: int) -> None:
+    for number in range(count):
+        codec = (Codec.NONE, Codec.GZIP)[number % 2]
+        append_batch(log, b"%d" % number, bytes(30), timestamp=NOW + number, codec=codec, leader_epoch=number // 20)
+        if number % 5 == 0:
+            append_batch(log, b"t%d" % number, producer_id=5, producer_epoch=0, base_sequence=number // 5, leader_epoch=number // 20)
+    append_batch(log, b"gone", producer_id=6, producer_epoch=0, base_sequence=0, transactional=True, leader_epoch=9)
+    end_transaction(log, 6, committed=False)
+
+
+def make_template(root: Path) -> Rows:
+    """Two directories with two logs each, all kinds of files in them, cleanly closed; what they hold."""
+    broker = Broker(root, 2, **CONFIG)
+    broker.start()
+    written: Rows = {}
+    for topic_partition in (T0, U0, T1, V0):
+        log = broker.create(topic_partition)
+        fill(log, 60)
+        log.advance_start(3)
+        written[topic_partition] = rows(log)
+    broker.directories.checkpoint_high_watermarks({tp: len(found) for tp, found in written.items()})
+    broker.worker.run()
+    broker.stop()
+    return written
+
+
+def files(root: Path) -> list[str]:
+    """The files of the first directory and of one log in it: of a closed and of the active segment, and the others."""
+    log = sorted(path.name for path in (root / "a" / "t-0").iterdir() if path.is_file())
+    bases = sorted({name[:20] for name in log if name.endswith(".log")})
+    assert len(bases) >= 3
+    wanted = [name for name in log if name[:20] in (bases[1], bases[-2], bases[-1]) or not name[:20].isdigit()]
+    wanted += [name for name in log if name.endswith((".snapshot", ".txnindex"))][-2:]
+    others = sorted(path.name for path in (root / "a").iterdir() if path.is_file())
+    found = sorted({f"t-0/{name}" for name in wanted}) + [name for name in others if name != ".lock"]
+    assert len(found) > 14
+    return found
+
+
+def seen(log: Log) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    """What a client can read that checks CRCs, and stops where they do not hold."""
+    try:
+        yield from rows(log)
+    except CorruptRecords:
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            try:
+                yield from (row for row in rows(log, offset, end=offset + 1) if row[0] == offset)
+            except CorruptRecords:
+                return
+            offset += 1
+
+
+def check(root: Path, written: Rows, name: str) -> str:
+    """What became of it, in a word."""
+    broker = Broker(root, 2, **CONFIG)
+    try:
+        directories = broker.start()
+    except StartError as error:
+        assert "meta.properties" in str(error), error
+        return "refused"
+    outcome = "whole"
+    for topic_partition, expected in written.items():
+        log = directories.get(topic_partition)
+        try:
+            if log is None:
+                raise StorageError("offline")
+            found = list(seen(log))
+            assert append_batch(log, b"new", leader_epoch=10).first_offset == log.log_end_offset - 1
+        except StorageError as error:
+            if log is not None:
+                directories.fail(log, error)
+            assert topic_partition in (T0, T1), f"{topic_partition} suffers from {name}: {error}"
+            outcome = "offline"
+            continue
+        low = {row[0]: row for row in expected}
+        if topic_partition == T0:
+            wrong = [row for row in found if row[0] in low and row != low[row[0]]]
+            assert not wrong, f"{name}: {wrong[0]} was never written"
+            assert {row[0] for row in found} <= set(range(expected[-1][0] + 3)), name
+            if [row for row in found if row[0] in low] != expected:
+                outcome = "less"
+        elif topic_partition == T1 and not name.startswith("t-0/"):
+            assert [row for row in found if row[0] in low] == expected, f"{topic_partition} suffers from {name}"
+        else:
+            assert found == expected, f"{topic_partition} suffers from {name}"
+    assert ("offline" in outcome) == bool(directories.offline()), "an offline directory has lost its logs, and no other has"
+    broker.worker.run()
+    broker.stop()
+    return outcome
+
+
+def sweep(root: Path, written: Rows, scratch: Path, damage: Damage, *, clean: bool, seed: str) -> dict[str, str]:
+    """What becomes of each file, damaged in this way before a start after a clean stop, or a kill."""
+    chance = random.Random(seed)
+    outcomes: dict[str, str] = {}
+    for number, name in enumerate(files(root)):
+        copy = scratch / f"{number}"
+        shutil.copytree(root, copy)
+        if not clean:
+            for directory in "ab":
+                (copy / directory / ".kafka_cleanshutdown").unlink()
+        path = copy / "a" / name
+        if path.exists():
+            damage(path, chance)
+            outcomes[name] = check(copy, written, name)
+        shutil.rmtree(copy)
+    return outcomes
