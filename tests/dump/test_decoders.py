@@ -8,13 +8,25 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from txbroker.log.dump_decoders import show_offsets, show_text, show_transactions
+from txbroker.log.dump_decoders import (
+    OFFSETS_RECORDS,
+    SHARE_STATE_RECORDS,
+    Kinds,
+    show_offsets,
+    show_share_state,
+    show_text,
+    show_transactions,
+)
+from txbroker.log.dump_metadata import TYPES, show_control, show_metadata
+from txbroker.log.dump_run import Form
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from txbroker.wire.messages.group_metadata_key import GroupMetadataKey
 from txbroker.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+from txbroker.wire.messages.metadata_records import TopicRecord
 from txbroker.wire.messages.offset_commit_key import OffsetCommitKey
 from txbroker.wire.messages.offset_commit_value import OffsetCommitValue
+from txbroker.wire.messages.share_state_records import ShareSnapshotKey, ShareUpdateValue
 from txbroker.wire.messages.transaction_log_key import TransactionLogKey
 from txbroker.wire.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
 from txbroker.wire.records import Record
@@ -97,3 +109,63 @@ def test_any_bytes_are_shown_or_skipped(key: bytes | None, value: bytes | None) 
     record = Record(3, 0, key, value)
     for shown in (show_offsets(record), show_transactions(record)):
         assert shown.key is not None
+
+
+def test_records_of_the_new_groups_as_kafka_4_3_writes_and_dumps_them() -> None:
+    key = struct.pack(">h", 5) + b"\0\3new\0\1m"
+    value = b"\x00\x00\x00\x00\x08rdkafka\x0b/127.0.0.1\x02\x06plain\x01\x00\x04\x93\xe0\x00\x01\x00\x01\x00"
+    assert show_offsets(Record(0, 0, key, value)) == (
+        '{"type":"5","data":{"groupId":"new","memberId":"m"}}',
+        '{"version":"0","data":{"instanceId":null,"rackId":null,"clientId":"rdkafka","clientHost":"/127.0.0.1",'
+        '"subscribedTopicNames":["plain"],"subscribedTopicRegex":"","rebalanceTimeoutMs":300000,"serverAssignor":null,"classicMemberMetadata":null}}',
+    )
+
+
+def every_kind(kinds: Kinds) -> list[int]:
+    """The versions of keys that have a value."""
+    return [version for version, (key, value) in kinds.items() if version in key.versions and value.versions.low == 0]
+
+
+def test_every_kind_of_group_and_share_record_has_its_number() -> None:
+    assert sorted(every_kind(OFFSETS_RECORDS)) == [*range(9), *range(10, 18), *range(19, 24)]
+    assert sorted(every_kind(SHARE_STATE_RECORDS)) == [0, 1]
+    for kinds in (OFFSETS_RECORDS, SHARE_STATE_RECORDS):
+        for key, value in kinds.values():
+            assert key.__name__.removesuffix("Key") == value.__name__.removesuffix("Value")
+
+
+def test_share_state() -> None:
+    key = ShareSnapshotKey(group_id="g", topic_id=bytes(range(16)), partition=1)
+    value = ShareUpdateValue(snapshot_epoch=1, leader_epoch=2, start_offset=3, state_batches=[])
+    shown = show_share_state(Record(0, 0, versioned(key, 0), None))
+    assert shown == ('{"type":"0","data":{"groupId":"g","topicId":"AAECAwQFBgcICQoLDA0ODw","partition":1}}', "<DELETE>")
+    update = show_share_state(Record(0, 0, struct.pack(">h", 1) + versioned(key, 0)[2:], versioned(value, 0)))
+    assert json.loads(str(update.payload))["data"] == {"snapshotEpoch": 1, "leaderEpoch": 2, "startOffset": 3, "stateBatches": []}
+
+
+def test_numbers_are_shown_as_their_decoder_classes_do() -> None:
+    record = Record(0, 0, b"\xff\xff\xff\xfe", b"\0\0\0\0\0\0\1\0")
+    assert show_text(record, Form.INT32, Form.INT64) == ("-2", "256")
+    assert show_text(record, Form.INT64, Form.INT32) == ("<4 bytes, where a number has 8>", "<8 bytes, where a number has 4>")
+
+
+def framed(number: int, version: int, message: Data) -> bytes:
+    return bytes([1, number, version]) + encode_bytes(message, version)
+
+
+def test_metadata_records() -> None:
+    topic = TopicRecord(name="t", topic_id=bytes(range(16)))
+    shown = show_metadata(Record(4, 0, None, framed(2, 0, topic)))
+    assert shown == '{"type":"TOPIC_RECORD","version":0,"data":{"name":"t","topicId":"AAECAwQFBgcICQoLDA0ODw"}}'
+    for number, (name, cls) in TYPES.items():
+        assert cls.__name__ == "".join(part.capitalize() for part in name.split("_")), number
+    for value in (None, b"", b"\2\2\0", b"\1\x7f\0", b"\1\2\7", b"\1\2\0\1", b"\xff" * 9):
+        assert show_metadata(Record(4, 0, None, value)).startswith("Error at 4, skipping. ")
+
+
+@given(st.binary(max_size=60), st.integers(0, 30), st.integers(0, 4))
+def test_nonsense_in_metadata_and_group_records_is_only_told(data: bytes, number: int, version: int) -> None:
+    assert isinstance(show_metadata(Record(0, 0, None, bytes([1, number, version]) + data)), str)
+    assert isinstance(show_control(number % 8, bytes([0, 0]) + data), str | None)
+    for show in (show_offsets, show_share_state):
+        assert show(Record(0, 0, struct.pack(">h", number) + data, struct.pack(">h", 0) + data)).key is not None

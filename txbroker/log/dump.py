@@ -12,11 +12,15 @@ from txbroker.errors import CorruptRecords, StorageError
 from txbroker.log import files
 from txbroker.log.disk import Disk
 from txbroker.log.dump_indexes import dump_offset_index, dump_time_index
-from txbroker.log.dump_log import dump_log
-from txbroker.log.dump_run import Decoder, DumpOptions, DumpRun, Write
+from txbroker.log.dump_log import dump_batches, dump_log
+from txbroker.log.dump_run import Decoder, DumpOptions, DumpRun, Form, Write
 from txbroker.log.dump_states import dump_snapshot, dump_txn_index
+from txbroker.log.offline.partition_files import METADATA_SNAPSHOT
 
-__all__ = ["Decoder", "DumpOptions", "dump"]
+__all__ = ["Decoder", "DumpOptions", "Form", "dump"]
+
+METADATA_SUFFIX = ".checkpoint"
+BOOTSTRAP = "bootstrap.checkpoint"
 
 # What dumps a file of this suffix, given the offset that its name says.
 _DUMPERS: dict[str, Callable[[DumpRun, str, int], None]] = {
@@ -41,8 +45,24 @@ def dump(disk: Disk, paths: Sequence[str], options: DumpOptions, write: Write, c
     return 0 if run.sound else 1
 
 
+def _dump_metadata_snapshot(run: DumpRun, path: str, name: str) -> None:
+    """A snapshot of KRaft's metadata (KIP-630), named by its end offset and epoch, or the one that a new cluster begins with."""
+    found = METADATA_SNAPSHOT.fullmatch(name)
+    if found is not None:
+        run.write(f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}")
+    elif name == BOOTSTRAP:
+        run.write("KRaft bootstrap snapshot")
+    else:
+        run.corrupt(f"{path} is not named by an end offset and an epoch")
+        return
+    dump_batches(run, path)
+
+
 def _dump_file(run: DumpRun, path: str) -> None:
     name = path.rpartition("/")[2]
+    if name.endswith(METADATA_SUFFIX):
+        _guard(run, path, lambda: _dump_metadata_snapshot(run, path, name))
+        return
     dumper = _DUMPERS.get(name[name.rfind(".") :]) if "." in name else None
     if dumper is None:
         run.complain(f"Ignoring unknown file {path}")
@@ -51,11 +71,15 @@ def _dump_file(run: DumpRun, path: str) -> None:
     if parsed is None:
         run.corrupt(f"{path} is not named by an offset of 20 digits")
         return
+    _guard(run, path, lambda: dumper(run, path, parsed[0]))
+
+
+def _guard(run: DumpRun, path: str, dump_it: Callable[[], None]) -> None:
     try:
         if run.disk.size(path) is None:
             run.corrupt(f"{path} does not exist")
         else:
-            dumper(run, path, parsed[0])
+            dump_it()
     except CorruptRecords as error:
         run.corrupt(f"{path} is corrupt: {error}")
     except StorageError as error:

@@ -1,16 +1,18 @@
-"""How the dump shows keys and values: as text, or as the records of Kafka's internal topics."""
+"""How the dump shows keys and values: as text or numbers, or as the records of Kafka's internal topics."""
 
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from txbroker.errors import ProtocolError
-from txbroker.log.dump_run import Decoder
-from txbroker.names import id_to_text
+from txbroker.log.dump_json import plain, to_json
+from txbroker.log.dump_metadata import show_metadata
+from txbroker.log.dump_run import Decoder, DumpOptions, Form
 from txbroker.wire.codec import decode
+from txbroker.wire.messages import consumer_group_records, share_group_records, share_state_records, streams_group_records
 from txbroker.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from txbroker.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from txbroker.wire.messages.group_metadata_key import GroupMetadataKey
@@ -20,17 +22,32 @@ from txbroker.wire.messages.offset_commit_value import OffsetCommitValue
 from txbroker.wire.messages.transaction_log_key import TransactionLogKey
 from txbroker.wire.messages.transaction_log_value import TransactionLogValue
 from txbroker.wire.records import Record
-from txbroker.wire.schema import Data, Struct, field_types
+from txbroker.wire.schema import Data
 
 M = TypeVar("M", bound=Data)
+Kinds = Mapping[int, tuple[type[Data], type[Data]]]
 
 DELETED = "<DELETE>"  # for the value of a tombstone
 
-# The version of a key tells what the record is.
-_OFFSETS_RECORDS: tuple[tuple[type[Data], type[Data]], ...] = (
+
+def _kinds(pairs: Iterable[tuple[type[Data], type[Data]]]) -> Kinds:
+    """What a record is, by the version of its key."""
+    return {version: pair for pair in pairs for version in range(pair[0].versions.low, pair[0].versions.high + 1)}
+
+
+def _pairs(module: ModuleType) -> list[tuple[type[Data], type[Data]]]:
+    names = [name.removesuffix("Key") for name in vars(module) if name.endswith("Key")]
+    return [(vars(module)[f"{name}Key"], vars(module)[f"{name}Value"]) for name in names]
+
+
+OFFSETS_RECORDS = _kinds([
     (OffsetCommitKey, OffsetCommitValue),
     (GroupMetadataKey, GroupMetadataValue),
-)
+    *_pairs(consumer_group_records),
+    *_pairs(share_group_records),
+    *_pairs(streams_group_records),
+])  # fmt: skip
+SHARE_STATE_RECORDS = _kinds(_pairs(share_state_records))
 _TRANSACTION_STATES = (
     "Empty",
     "Ongoing",
@@ -50,32 +67,55 @@ class Shown(NamedTuple):
     payload: str | None
 
 
-def show_text(record: Record) -> Shown:
-    """Key and value as UTF-8, where they are there."""
-    return Shown(_text(record.key), _text(record.value))
+def decoder(options: DumpOptions) -> Callable[[Record], Shown]:
+    """What shows a record's key and value."""
+    if options.decoder is not Decoder.TEXT:
+        return _DECODERS[options.decoder]
+    key_form, value_form = options.key_form, options.value_form
+    return lambda record: show_text(record, key_form, value_form)
 
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "replace")
+def show_text(record: Record, key_form: Form = Form.TEXT, value_form: Form = Form.TEXT) -> Shown:
+    """Key and value as UTF-8 or as numbers, where they are there."""
+    return Shown(_in_form(record.key, key_form), _in_form(record.value, value_form))
+
+
+def _in_form(data: bytes | None, form: Form) -> str | None:
+    if data is None:
+        return None
+    if form is Form.TEXT:
+        return data.decode("utf-8", "replace")
+    if len(data) != form.value:
+        return f"<{len(data)} bytes, where a number has {form.value}>"
+    return str(int.from_bytes(data, "big", signed=True))
 
 
 def show_offsets(record: Record) -> Shown:
     """A record of __consumer_offsets, as JSON in the shape of Kafka's message schemas."""
+    return _guarded(record, lambda: _show_keyed(record, OFFSETS_RECORDS))
+
+
+def show_share_state(record: Record) -> Shown:
+    """A record of __share_group_state."""
+    return _guarded(record, lambda: _show_keyed(record, SHARE_STATE_RECORDS))
+
+
+def _guarded(record: Record, show: Callable[[], Shown]) -> Shown:
     try:
-        return _show_offsets(record)
+        return show()
     except ProtocolError as error:
         return Shown(f"Error at offset {record.offset}, skipping. {error}", None)
 
 
-def _show_offsets(record: Record) -> Shown:
+def _show_keyed(record: Record, kinds: Kinds) -> Shown:
     if record.key is None:
-        raise ProtocolError("a record of the offsets topic has no key")
+        raise ProtocolError("a record of this topic has no key")
     version, key = _versioned(record.key)
-    kinds = [(key_class, value_class) for key_class, value_class in _OFFSETS_RECORDS if version in key_class.versions]
-    if not kinds:
+    kind = kinds.get(version)
+    if kind is None:
         return Shown(f"Unknown record type {version} at offset {record.offset}, skipping.", None)
-    key_class, value_class = kinds[0]
-    shown_key = _json({"type": str(version), "data": plain(decode(key_class, version, key), version)})
+    key_class, value_class = kind
+    shown_key = to_json({"type": str(version), "data": plain(decode(key_class, version, key), version)})
     if record.value is None:
         return Shown(shown_key, DELETED)
     value_version, encoded = _versioned(record.value)
@@ -85,15 +125,12 @@ def _show_offsets(record: Record) -> Shown:
         for member in data["members"]:
             _open(member, "subscription", ConsumerProtocolSubscription)
             _open(member, "assignment", ConsumerProtocolAssignment)
-    return Shown(shown_key, _json({"version": str(value_version), "data": data}))
+    return Shown(shown_key, to_json({"version": str(value_version), "data": data}))
 
 
 def show_transactions(record: Record) -> Shown:
     """A record of __transaction_state."""
-    try:
-        return _show_transactions(record)
-    except ProtocolError as error:
-        return Shown(f"Error at offset {record.offset}, skipping. {error}", None)
+    return _guarded(record, lambda: _show_transactions(record))
 
 
 def _show_transactions(record: Record) -> Shown:
@@ -117,10 +154,15 @@ def _show_transactions(record: Record) -> Shown:
     )
 
 
-DECODERS: dict[Decoder, Callable[[Record], Shown]] = {
-    Decoder.TEXT: show_text,
+def _show_metadata(record: Record) -> Shown:
+    return Shown(None, show_metadata(record))
+
+
+_DECODERS: dict[Decoder, Callable[[Record], Shown]] = {
     Decoder.OFFSETS: show_offsets,
     Decoder.TRANSACTIONS: show_transactions,
+    Decoder.SHARE_STATE: show_share_state,
+    Decoder.METADATA: _show_metadata,
 }
 
 
@@ -145,31 +187,3 @@ def _open(member: dict[str, Any], name: str, cls: type[Data]) -> None:
         member[name] = plain(_decode_known(cls, version, data), version)
     except ProtocolError:
         return
-
-
-def plain(message: Struct, version: int) -> dict[str, Any]:
-    """A message as Kafka's JSON converters show it: the fields of this version, tagged ones only where not the default."""
-    shown: dict[str, Any] = {}
-    types = field_types(type(message))
-    for name, field in type(message).__fields__.items():
-        value = getattr(message, name)
-        if version not in field.versions or (field.tag is not None and version in field.tagged and value == field.default):
-            continue
-        first, *others = name.split("_")
-        shown["".join([first, *map(str.capitalize, others)])] = _plain_value(value, types[name], version)
-    return shown
-
-
-def _plain_value(value: Any, annotation: Any, version: int) -> Any:
-    if isinstance(value, Struct):
-        return plain(value, version)
-    if isinstance(value, list):
-        return [_plain_value(one, None, version) for one in value]
-    if isinstance(value, bytes):
-        is_id = "uuid" in getattr(annotation, "__metadata__", ())
-        return id_to_text(value) if is_id else base64.b64encode(value).decode("ascii")
-    return value
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from txbroker.errors import BrokerError, CorruptRecords
-from txbroker.log import dump_decoders
+from txbroker.log.dump_decoders import decoder
+from txbroker.log.dump_metadata import show_control
 from txbroker.log.dump_run import DumpRun
 from txbroker.wire import entries, legacy
 from txbroker.wire.batch import BatchHeader
@@ -23,8 +24,13 @@ _CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSH
 
 
 def dump_log(run: DumpRun, path: str, base_offset: int) -> None:
-    """Every batch of a segment. What follows the last whole one is reported with its place."""
+    """Every batch of a segment."""
     run.write(f"Log starting offset: {base_offset}")
+    dump_batches(run, path)
+
+
+def dump_batches(run: DumpRun, path: str) -> None:
+    """Every batch of a file. What follows the last whole one is reported with its place."""
     options = run.options
     mapped = memoryview(run.disk.map(path))
     view = mapped[: options.max_bytes]
@@ -97,7 +103,7 @@ class _Records:
         self._run = run
         self._path = path
         self._last_offset = -1
-        self._decode = dump_decoders.DECODERS[run.options.decoder]
+        self._decode = decoder(run.options)
 
     def dump(self, view: memoryview, position: int, header: EntryHeader) -> None:
         """The records of one batch or wrapper. BrokerError when it cannot be read."""
@@ -155,6 +161,9 @@ def _control(record: Record) -> str:
     if marker is not None:
         return f" endTxnMarker: {'COMMIT' if marker.committed else 'ABORT'} coordinatorEpoch: {marker.coordinator_epoch}"
     kind = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
+    shown = show_control(kind, record.value)
+    if shown is not None:
+        return f" {shown}"
     name = _CONTROL_TYPES[kind] if 0 <= kind < len(_CONTROL_TYPES) else "UNKNOWN"
     return f" controlType: {name}({kind})"
 

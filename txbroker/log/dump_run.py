@@ -13,11 +13,21 @@ DEFAULT_MAX_BYTES = 2**31 - 1
 
 
 class Decoder(Enum):
-    """How keys and values are shown."""
+    """How keys and values are shown; TEXT: each by its `Form`."""
 
     TEXT = "as UTF-8"
     OFFSETS = "--offsets-decoder: as records of __consumer_offsets"
     TRANSACTIONS = "--transaction-log-decoder: as records of __transaction_state"
+    METADATA = "--cluster-metadata-decoder: as records of __cluster_metadata"
+    SHARE_STATE = "--share-group-state-decoder: as records of __share_group_state"
+
+
+class Form(Enum):
+    """What a key or value is, without a decoder for both; the value is the size of a number in bytes."""
+
+    TEXT = 0
+    INT32 = 4
+    INT64 = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +42,8 @@ class DumpOptions:
     verify_index_only: bool = False
     index_sanity_check: bool = False
     decoder: Decoder = Decoder.TEXT
+    key_form: Form = Form.TEXT
+    value_form: Form = Form.TEXT
     max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE
     max_bytes: int = DEFAULT_MAX_BYTES
     skip_record_metadata: bool = False

@@ -108,6 +108,19 @@ class _Decoder:
                 self.source(f"{target} = {read}")
                 self.source("p = q")
 
+    def tagged_value(self, field: Resolved, owner: str) -> None:
+        """Decode a tagged field. Kafka writes the null of a struct there as 0, and not as a negative byte."""
+        target, nullable = f"o.{field.name}", field.nullable(self.version)
+        if field.kind.struct is None or not nullable:
+            self.value(field.kind, target, f"{owner}.{field.name}", nullable)
+            self.flush()
+            return
+        with self.source.block("if b[p] == 0:"):
+            self.source(f"{target} = None; p += 1")
+        with self.source.block("else:"):
+            self.value(field.kind, target, f"{owner}.{field.name}", nullable)
+            self.flush()
+
     def null_case(self, n: str, target: str, what: str, nullable: bool) -> None:
         with self.source.block(f"if {n} < 0:"):
             self.source(f"{target} = None" if nullable else f"fail_null({what!r})")
@@ -200,8 +213,7 @@ class _Decoder:
                 self.source("if z > e: fail('a tagged field')")
                 for field in tagged:
                     with self.source.block(f"if t == {field.field.tag}:"):
-                        self.value(field.kind, f"o.{field.name}", f"{owner}.{field.name}", field.nullable(self.version))
-                        self.flush()
+                        self.tagged_value(field, owner)
                         self.source("if p != z: fail('a tagged field')")
                 self.source("p = z")
             self.source("return p")

@@ -9,7 +9,7 @@ from txbroker.log.disk import Disk
 from txbroker.log.files import DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG, PARTITION_METADATA, SNAPSHOT, SWAP, parse_name
 
 # A snapshot of KRaft's metadata (KIP-630): end offset and epoch.
-_METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 # What a repair leaves: see repair.py.
 SAVED = re.compile(r".+\.(?:cut|taken-out)-at-[0-9]+(?:-[0-9]+)?|.+\.set-aside(?:-[0-9]+)?")
 UNFINISHED_REPAIR = ".being-repaired"
@@ -73,7 +73,7 @@ def _note_other(found: PartitionFiles, name: str) -> None:
         found.leader_epochs = True
     elif name == PARTITION_METADATA:
         found.metadata = True
-    elif _METADATA_SNAPSHOT.fullmatch(name):
+    elif METADATA_SNAPSHOT.fullmatch(name):
         found.metadata_snapshots.append(name)
     elif SAVED.fullmatch(name):
         found.leftovers.append((name, "was kept by a repair; remove it when nobody needs it"))

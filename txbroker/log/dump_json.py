@@ -1,0 +1,45 @@
+"""Messages as the JSON that Kafka's converters make of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, get_args
+
+from txbroker.names import id_to_text
+from txbroker.wire.schema import Struct, field_types
+
+
+def to_json(value: dict[str, Any]) -> str:
+    """On one line, without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def plain(message: Struct, version: int) -> dict[str, Any]:
+    """A message as Kafka's JSON converters show it: the fields of this version, tagged ones only where not the default."""
+    shown: dict[str, Any] = {}
+    types = field_types(type(message))
+    for name, field in type(message).__fields__.items():
+        value = getattr(message, name)
+        if version not in field.versions:
+            continue
+        if field.tag is not None and version in field.tagged and value == (field.factory() if field.factory is not None else field.default):
+            continue
+        first, *others = name.split("_")
+        shown["".join([first, *map(str.capitalize, others)])] = _plain_value(value, types[name], version)
+    return shown
+
+
+def _plain_value(value: Any, annotation: Any, version: int) -> Any:
+    if isinstance(value, Struct):
+        return plain(value, version)
+    if isinstance(value, list):
+        return [_plain_value(one, annotation, version) for one in value]
+    if isinstance(value, bytes):
+        return id_to_text(value) if _is_uuid(annotation) else base64.b64encode(value).decode("ascii")
+    return value
+
+
+def _is_uuid(annotation: Any) -> bool:
+    """Whether a type is that of ids, of lists of them, or of such that may be missing."""
+    return "uuid" in getattr(annotation, "__metadata__", ()) or any(_is_uuid(inner) for inner in get_args(annotation))
