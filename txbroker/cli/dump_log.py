@@ -11,8 +11,8 @@ from txbroker.cli.arguments import number
 from txbroker.cli.failures import BadUsage
 
 DESCRIPTION = """\
-Print what is in the files of a log directory, as Kafka's tool does: .log, .index, .timeindex, .txnindex and .snapshot,
-and .checkpoint of KRaft's metadata. The files are only read; those of a running broker may be growing.
+Print what is in the files of a log directory, as Kafka's tool does: .log, .index, .timeindex, .txnindex, .snapshot, and .checkpoint of
+KRaft's metadata. The files are only read; those of a running broker may be growing.
 
   txbroker dump-log --files data/hello-0/00000000000000000000.log --print-data-log
 """
@@ -46,9 +46,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--files", required=True, metavar="FILE,FILE…", help="files to print, divided by commas")
     for flag, text in _SWITCHES.items():
         parser.add_argument(flag, action="store_true", help=text)
-    decoders = parser.add_mutually_exclusive_group()
     for flag, text in _DECODERS.items():
-        decoders.add_argument(flag, action="store_true", help=text)
+        parser.add_argument(flag, action="store_true", help=text)
     for what in ("key", "value"):
         class_help = f"what {what}s are: kafka.serializer.StringDecoder (the default), IntegerDecoder or LongDecoder"
         parser.add_argument(f"--{what}-decoder-class", metavar="CLASS", help=class_help)
@@ -68,6 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadUsage("--files names an empty path")
     if arguments.remote_log_metadata_decoder:
         raise BadUsage("--remote-log-metadata-decoder is not supported: there is no tiered storage here; use Apache Kafka's kafka-dump-log")
+    given = [flag for flag in _DECODERS if getattr(arguments, flag.removeprefix("--").replace("-", "_"))]
+    if len(given) > 1:
+        raise BadUsage(f"{given[1]}: not allowed with argument {given[0]}")
     chosen = {
         Decoder.OFFSETS: arguments.offsets_decoder,
         Decoder.TRANSACTIONS: arguments.transaction_log_decoder,
