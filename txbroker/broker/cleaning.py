@@ -13,12 +13,13 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from txbroker.broker.cleaning_candidates import Candidates
+from txbroker.broker.cleaning_candidates import Candidates, Chosen
 from txbroker.broker.cleaning_pass import CRASHED, Pass, Workers, make_job
 from txbroker.broker.cleaning_requests import Requests
+from txbroker.broker.cleaning_schedule import Schedule
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.cleaner.choosing import Cleanable, Why, WhyNot, why_not
+from txbroker.log.cleaner.choosing import Cleanable, Why, WhyNot
 from txbroker.log.cleaner.job import FailureKind
 from txbroker.log.cleaner.status import CleaningCounts, CleaningStatus, State, Totals
 from txbroker.log.directories import LogDirectories
@@ -50,7 +51,8 @@ class Cleaning:
         self._now_ms = now_ms
         self._seed = seed
         self._workers = workers if config.boolean("log.cleaner.enable") else None
-        self._candidates = Candidates(directories, high_watermark, now_ms)
+        self._schedule = Schedule(config, directories)
+        self._candidates = Candidates(directories, self._schedule, high_watermark, now_ms)
         self._requests = Requests()
         self._running: dict[TopicPartition, Pass] = {}
         self._sweeping: set[Log] = set()
@@ -65,6 +67,7 @@ class Cleaning:
 
     def start(self) -> None:
         """Look for the first time once the backoff is over."""
+        self._schedule.start()
         if self._workers is not None:
             self._wait()
 
@@ -107,7 +110,7 @@ class Cleaning:
                 chosen = self._candidates.next(lambda candidate: self._why_left_out(candidate) is None, self._requests.__contains__)
                 if chosen is None:
                     break
-                self._begin(self._workers, *chosen)
+                self._begin(self._workers, chosen)
         except Exception:
             log.exception("looking for logs to clean failed this time; it is tried again")
 
@@ -127,20 +130,23 @@ class Cleaning:
 
     # --- passes ---
 
-    def _begin(self, workers: Workers, chosen: Log, cleanable: Cleanable) -> None:
+    def _begin(self, workers: Workers, chosen: Chosen) -> None:
+        cleanable, topic_partition = chosen.cleanable, chosen.log.topic_partition
         try:
-            job = make_job(chosen, cleanable, self._config, now_ms=self._now_ms(), seed=self._seed())
+            job = make_job(chosen.log, cleanable, self._config, now_ms=self._now_ms(), seed=self._seed())
+            if chosen.plan is not None:
+                job = self._schedule.applied(job, chosen.log, chosen.plan)
         except StorageError as error:
-            self._resting.add(chosen.topic_partition)  # where only descriptors or memory are lacking it stays online
-            self._directories.fail(chosen, error)
+            self._resting.add(topic_partition)  # where only descriptors or memory are lacking it stays online
+            self._directories.fail(chosen.log, error)
             return
-        made = Pass(self._directories, chosen, job, self._now_ms, self._ended, cleanable.overdue_ms)
-        self._running[chosen.topic_partition] = made
+        made = Pass(self._directories, chosen.log, job, self._now_ms, self._ended, cleanable.overdue_ms)
+        self._running[topic_partition] = made
         made.begin(workers)
         log.info(
             "cleaning %s: offsets %d to %d are dirty, %.0f %% of %d bytes",
-            chosen.topic_partition,
-            job.first_dirty_offset,
+            topic_partition,
+            cleanable.first_dirty_offset,
             job.first_uncleanable_offset,
             100 * cleanable.dirty_ratio,
             cleanable.clean_bytes + cleanable.cleanable_bytes,
@@ -170,7 +176,8 @@ class Cleaning:
         topic_partition, totals = ended.topic_partition, ended.totals
         self._candidates.forgive(topic_partition)
         self._last[topic_partition] = (self._now_ms(), totals)
-        self._directories.checkpoint_cleaned(topic_partition, totals.end_offset)
+        clean_end = self._schedule.ended(ended.log, ended.job, ended.mapped, ended.groups, totals.end_offset)
+        self._directories.checkpoint_cleaned(topic_partition, clean_end)
         self._requests.won(topic_partition, totals)
         if totals.end_offset <= ended.job.first_dirty_offset:
             self._resting.add(topic_partition)
@@ -222,7 +229,7 @@ class Cleaning:
             self._candidates.forgive(topic_partition)
             if roll:
                 self._roll(wanted)
-            done = self._requests.add(topic_partition, self._candidates.judge(wanted).first_uncleanable_offset)
+            done = self._requests.add(topic_partition, self._candidates.judge(wanted, whole=True).first_uncleanable_offset)
         except BrokerError as error:
             return fail(error)
         self._resting.discard(topic_partition)
@@ -265,7 +272,7 @@ class Cleaning:
             self._requests.refuse(topic_partition, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}: {gone}"))
             return
         try:
-            cleanable = self._candidates.judge(wanted)
+            cleanable = self._candidates.judge(wanted, whole=True)
         except BrokerError as error:
             self._requests.refuse(topic_partition, error)
         else:
@@ -308,7 +315,7 @@ class Cleaning:
     def _why_not_now(self, shown: Log, cleanable: Cleanable) -> WhyNot | None:
         if not shown.config.compact:
             return WhyNot(Why.NOT_COMPACTED, "its cleanup.policy has no compact")
-        reason = self._why_disabled() or self._why_left_out(shown) or why_not(cleanable, shown.config, shown.log_end_offset)
+        reason = self._why_disabled() or self._why_left_out(shown) or self._candidates.why_not(shown, cleanable)
         if reason is None and len(self._running) >= self._config.int("log.cleaner.threads"):
             busy = ", ".join(map(str, self._running))
             return WhyNot(Why.OTHERS_FIRST, f"all of log.cleaner.threads are busy: with {busy}")

@@ -11,8 +11,10 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from txbroker.broker.cleaning_schedule import Schedule
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.cleaner.choosing import Cleanable, assess
+from txbroker.log.cleaner.choosing import Cleanable, Why, WhyNot, assess, why_not
+from txbroker.log.cleaner.schedule import Plan
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
@@ -35,36 +37,50 @@ class _Aside(NamedTuple):
         return candidate is self.log and (candidate.generation, first) == (self.generation, self.first_offset)
 
 
+class Chosen(NamedTuple):
+    """A log to be cleaned. `plan`: which of its segments a schedule wants rewritten; None: all, from its first dirty offset on."""
+
+    log: Log
+    cleanable: Cleanable
+    plan: Plan | None
+
+
 class Candidates:
     """The logs of this broker, judged. For the reactor's thread only."""
 
     def __init__(
-        self, directories: LogDirectories, high_watermark: Callable[[TopicPartition], int], now_ms: Callable[[], int]
+        self,
+        directories: LogDirectories,
+        schedule: Schedule,
+        high_watermark: Callable[[TopicPartition], int],
+        now_ms: Callable[[], int],
     ) -> None:
         self._directories = directories
+        self._schedule = schedule
         self._high_watermark = high_watermark
         self._now_ms = now_ms
         self._aside: dict[TopicPartition, _Aside] = {}
         self._crashes: dict[TopicPartition, int] = {}
         self.dirtiest_ratio = 0.0  # of all that `next` has judged
 
-    def cleanable(self, candidate: Log) -> Cleanable:
-        """What there is to clean of a log; BrokerError."""
+    def cleanable(self, candidate: Log, *, whole: bool = False) -> Cleanable:
+        """What there is to clean of a log; BrokerError. `whole`: what was left alone by a schedule that may do so counts too."""
+        checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
         return assess(
             candidate.segments,
             candidate.config,
-            checkpoint=self._directories.cleaner_checkpoint(candidate.topic_partition),
+            checkpoint=checkpoint if whole else self._schedule.clean_end(candidate, checkpoint),
             log_start_offset=candidate.log_start_offset,
             log_end_offset=candidate.log_end_offset,
             last_stable_offset=candidate.last_stable_offset(self._high_watermark(candidate.topic_partition)),
             now_ms=self._now_ms(),
         )
 
-    def judge(self, candidate: Log) -> Cleanable:
+    def judge(self, candidate: Log, *, whole: bool = False) -> Cleanable:
         """The same, with what follows: a checkpoint that cannot be is corrected, a bad log put aside, a bad disk taken offline."""
         topic_partition = candidate.topic_partition
         try:
-            found = self.cleanable(candidate)
+            found = self.cleanable(candidate, whole=whole)
         except StorageError as error:
             self._directories.fail(candidate, error)
             raise
@@ -83,25 +99,47 @@ class Candidates:
 
     def next(
         self, usable: Callable[[Log], bool], asked: Callable[[TopicPartition], bool]
-    ) -> tuple[Log, Cleanable] | None:
+    ) -> Chosen | None:
         """The next log to clean: one that somebody `asked` for, else the dirtiest that is due."""
-        dirtiest: tuple[Log, Cleanable] | None = None
+        dirtiest: Chosen | None = None
         self.dirtiest_ratio = 0.0
         for topic_partition, candidate in self._directories.logs().items():
             # Thousands of logs may be looked at, and most have nothing closed.
             if not candidate.config.compact or len(candidate.segments) == 1 or not usable(candidate):
                 continue
             try:
+                if asked(topic_partition):
+                    found = self.judge(candidate, whole=True)
+                    if found.cleanable_bytes:
+                        return Chosen(candidate, found, None)
                 found = self.judge(candidate)
+                plan = self._plan(candidate, found)
+                due = found.wanted(candidate.config.min_cleanable_dirty_ratio) if not self._schedule.covers(candidate) else plan is not None
             except BrokerError:
                 continue
             self.dirtiest_ratio = max(self.dirtiest_ratio, found.dirty_ratio)
-            if found.cleanable_bytes and asked(topic_partition):
-                return candidate, found
-            due = found.wanted(candidate.config.min_cleanable_dirty_ratio)
-            if due and (dirtiest is None or found.dirty_ratio > dirtiest[1].dirty_ratio):
-                dirtiest = candidate, found
+            if due and (dirtiest is None or found.dirty_ratio > dirtiest.cleanable.dirty_ratio):
+                dirtiest = Chosen(candidate, found, plan)
         return dirtiest
+
+    def _plan(self, candidate: Log, found: Cleanable) -> Plan | None:
+        """What the schedule makes of a log that it covers, if anything."""
+        if not self._schedule.covers(candidate):
+            return None
+        try:
+            return self._schedule.plan(candidate, found)
+        except StorageError as error:
+            self._directories.fail(candidate, error)
+            raise
+
+    def why_not(self, candidate: Log, found: Cleanable) -> WhyNot | None:
+        """Why no pass over a log is due; None when one is."""
+        if found.cleanable_bytes and self._schedule.covers(candidate):
+            if self._plan(candidate, found) is not None:
+                return None
+            sentence = "what a pass would win is not worth its I/O yet (log.cleaner.schedule=generational)"
+            return WhyNot(Why.RATIO, f"{found.dirty_ratio:.2f} of it is dirty: {sentence}")
+        return why_not(found, candidate.config, candidate.log_end_offset)
 
     # --- put aside ---
 

@@ -75,9 +75,10 @@ class Pass:
         self.job = job
         self.topic_partition: TopicPartition = log.topic_partition
         self.progress = (0, 0)
-        self._mapped_keys = 0
         self._overdue_ms = overdue_ms
         self.totals = Totals(passes=1)
+        self.mapped: Mapped | None = None
+        self.groups: list[GroupCleaned] = []
         self.failure = ""
         self.reason = ""
         self._directories = directories
@@ -101,8 +102,9 @@ class Pass:
     def facts(self) -> PassFacts:
         """What metrics tell of it."""
         settings = self.job.settings
+        mapped_keys = 0 if self.mapped is None else self.mapped.keys
         entry = MAP_ENTRY_BYTES if settings.strategy is Strategy.OFFSET else MAP_ENTRY_BYTES_WITH_VERSION
-        return PassFacts(self.totals, self._mapped_keys * entry / max(settings.map_bytes, 1), self._overdue_ms)
+        return PassFacts(self.totals, mapped_keys * entry / max(settings.map_bytes, 1), self._overdue_ms)
 
     def why_stale(self) -> str:
         """What has become of the log meanwhile, so that the rest of the job's results must not be used; "" if nothing."""
@@ -120,7 +122,7 @@ class Pass:
             self.stop(FailureKind.STALE.value, stale)
         match event:
             case Mapped():
-                self._mapped_keys = event.keys
+                self.mapped = event
                 self.totals += Totals(missed_keys=event.missed_keys, invalid_headers=event.invalid_headers)
             case Progress():
                 self.progress = (event.bytes_done, event.bytes_total)
@@ -145,6 +147,7 @@ class Pass:
             self.stop(FailureKind.STORAGE.value, str(error))
             return
         if swapped:
+            self.groups.append(group)
             self.totals += _totals_of(group)
         else:
             self.stop(FailureKind.STALE.value, f"the segments from offset {group.new_base_offset} on are no longer there")

@@ -127,5 +127,5 @@ KEYS = (
         update=Update.CLUSTER_WIDE),
     Key("log.cleaner.schedule", Type.STRING, "kafka", Importance.LOW,
         "Which clean segments a pass writes anew: all of them (kafka), or those that yield the most (generational).",
-        one_of("kafka", "generational"), Update.CLUSTER_WIDE, effective=False),
+        one_of("kafka", "generational"), Update.CLUSTER_WIDE),
 )

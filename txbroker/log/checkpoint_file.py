@@ -1,32 +1,48 @@
-"""One offset checkpoint file of a log directory: read at start, written in the background."""
+"""One checkpoint file of a log directory: read at start, written in the background."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
 from threading import Lock
+from typing import Generic, TypeVar
 
-from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint, format_offsets, parse_offsets
+from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint
 from txbroker.log.coalesced import Coalesced
 from txbroker.log.disk import Disk
 from txbroker.log.values import Later
 from txbroker.names import TopicPartition
 
+T = TypeVar("T")
+
 logger = logging.getLogger("txbroker.log")
 
 
-class CheckpointFile:
-    """The file at `path`, which is to hold what `offsets` returns. It is put in place whole and durable, or not at all."""
+class CheckpointFile(Generic[T]):
+    """The file at `path`, which is to hold what `entries` returns, by partition. It is put in place whole and durable, or not at all.
 
-    def __init__(self, disk: Disk, later: Later, path: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
+    `format_` and `parse` know its format; `parse` raises MalformedCheckpoint.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        later: Later,
+        path: str,
+        entries: Callable[[], Mapping[TopicPartition, T]],
+        format_: Callable[[Mapping[TopicPartition, T]], bytes],
+        parse: Callable[[bytes], dict[TopicPartition, T]],
+    ) -> None:
         self._disk = disk
         self._path = path
-        self._offsets = offsets
+        self._entries = entries
+        self._format = format_
+        self._parse = parse
         self._wanted = self._written = b""
         self._writing = Lock()
         self._background = Coalesced(later, self._prepare)
 
-    def read(self) -> dict[TopicPartition, int]:
+    def read(self) -> dict[TopicPartition, T]:
         """What the file holds; nothing when it is missing, or cannot be what a broker wrote (as Kafka, with a warning)."""
         size = self._disk.size(self._path)
         if size is None:
@@ -35,7 +51,7 @@ class CheckpointFile:
             logger.warning("%s is ignored: it has %d bytes, more than any broker writes", self._path, size)
             return {}
         try:
-            return parse_offsets(self._disk.read(self._path) or b"")
+            return self._parse(self._disk.read(self._path) or b"")
         except MalformedCheckpoint as error:
             logger.warning("%s is ignored: %s", self._path, error)
             return {}
@@ -51,7 +67,7 @@ class CheckpointFile:
             work()
 
     def _prepare(self) -> Callable[[], None] | None:
-        content = format_offsets(self._offsets())
+        content = self._format(self._entries())
         if content == self._wanted:
             return None
         self._wanted = content

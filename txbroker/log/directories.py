@@ -15,6 +15,7 @@ from typing import Protocol
 
 from txbroker.errors import BrokerError, ErrorCode, NoSpace, OutOfResources, StartError, StartInterrupted, StorageError
 from txbroker.log import copies, meta_properties
+from txbroker.log.cleaner.history import History
 from txbroker.log.config import LogConfig
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
 from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
@@ -335,6 +336,7 @@ class LogDirectories:
                 self._fail(directory, error)
                 continue
             directory.kept_cleaner_offsets.pop(topic_partition, None)
+            directory.kept_cleaning_histories.pop(topic_partition, None)
             directory.logs[topic_partition] = log
             self._homes[topic_partition] = directory
             return log
@@ -498,6 +500,20 @@ class LogDirectories:
         home = self._homes[topic_partition]
         home.kept_cleaner_offsets[topic_partition] = offset
         home.cleaner_offsets.request()
+
+    def cleaning_history(self, topic_partition: TopicPartition) -> History | None:
+        """What is remembered of a log's cleaning."""
+        home = self._homes.get(topic_partition)
+        return None if home is None else home.kept_cleaning_histories.get(topic_partition)
+
+    def keep_cleaning_history(self, topic_partition: TopicPartition, history: History | None) -> None:
+        """Remember it, or forget it, and have that written down."""
+        home = self._homes[topic_partition]
+        if history is not None:
+            home.kept_cleaning_histories[topic_partition] = history
+        elif home.kept_cleaning_histories.pop(topic_partition, None) is None:
+            return
+        home.cleaning_histories.request()
 
     def remove_unfinished(self, directory: str, done: Callable[[], None]) -> None:
         """Remove what a cleaning left in a log's directory, which may be gone, then call `done`; not when the disk fails."""

@@ -10,6 +10,8 @@ from typing import NamedTuple, TypeVar
 from txbroker.errors import OutOfResources, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
+from txbroker.log.cleaner import history_text
+from txbroker.log.cleaner.history import History
 from txbroker.log.coalesced import Coalesced
 from txbroker.log.disk import Disk, Lock
 from txbroker.log.held_later import HeldLater
@@ -51,6 +53,7 @@ class LogDirectory:
         self.left_log_start_offsets: Mapping[TopicPartition, int] = {}
         self.kept_high_watermarks: Mapping[TopicPartition, int] = {}
         self.kept_cleaner_offsets: dict[TopicPartition, int] = {}
+        self.kept_cleaning_histories: dict[TopicPartition, History] = {}
         self._disk = disk
         self._unguarded_later = later
         self._failed = failed
@@ -63,9 +66,14 @@ class LogDirectory:
         self.log_start_offsets = self._checkpoint(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
         self.high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda: self.kept_high_watermarks)
         self.cleaner_offsets = self._checkpoint(checkpoints.CLEANER_OFFSETS, lambda: self.kept_cleaner_offsets)
+        self.cleaning_histories = CheckpointFile(
+            disk, self.later, f"{path}/{history_text.FILE_NAME}", lambda: self.kept_cleaning_histories,
+            history_text.format_histories, history_text.parse_histories,
+        )  # fmt: skip
 
-    def _checkpoint(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> CheckpointFile:
-        return CheckpointFile(self._disk, self.later, f"{self.path}/{name}", offsets)
+    def _checkpoint(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> CheckpointFile[int]:
+        path = f"{self.path}/{name}"
+        return CheckpointFile(self._disk, self.later, path, offsets, checkpoints.format_offsets, checkpoints.parse_offsets)
 
     def log_count(self) -> int:
         """How many logs are in it, unfinished copies too."""
@@ -167,6 +175,7 @@ class LogDirectory:
         self.log_start_offsets.write()
         self.high_watermarks.write()
         self.cleaner_offsets.write()
+        self.cleaning_histories.write()
 
     def mark_clean(self) -> None:
         """Say that all logs are closed whole. After everything else."""
@@ -193,6 +202,8 @@ class LogDirectory:
         """A log left this directory: say so in the checkpoints, lest a later log of the same name inherits them."""
         if self.kept_cleaner_offsets.pop(topic_partition, None) is not None:
             self.cleaner_offsets.request()
+        if self.kept_cleaning_histories.pop(topic_partition, None) is not None:
+            self.cleaning_histories.request()
         self.recovery_points.request()
         self.log_start_offsets.request()
 

@@ -117,6 +117,7 @@ class Loading:
                 self._log_start_offsets = directory.log_start_offsets.read()
                 directory.kept_high_watermarks = directory.high_watermarks.read()
                 directory.kept_cleaner_offsets = directory.cleaner_offsets.read()
+                directory.kept_cleaning_histories = directory.cleaning_histories.read()
         except StorageError as error:
             self.error = error
         if self.error is not None:
