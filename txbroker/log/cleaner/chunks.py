@@ -19,7 +19,7 @@ from txbroker.wire.batch import LOG_OVERHEAD, MAGIC_POSITION
 from txbroker.wire.entries import SIZE_MIN
 
 # Numpy's calls cost a microsecond each, however little they have to do: below this they would take most of the time.
-CHUNK_BYTES_MIN = 8 << 20
+CHUNK_BYTES_MIN = 16 << 20
 UNPACKED_BYTES_MIN = 64 << 20  # as for a producer's batches
 
 _INT32 = struct.Struct(">i")

@@ -222,7 +222,9 @@ class _BatchFilter:
 
     def _check(self, fates: Ints) -> None:
         """The CRCs of what stays: those of the dirty part were looked at when the map was made."""
-        self._reader.check_crcs(self._chunk, np.flatnonzero(fates != _Fate.GOES).tolist())
+        job, batches = self._job, self._batches
+        known = (batches.last_offset >= job.first_dirty_offset) & (batches.base_offset < self._owner._end)
+        self._reader.check_crcs(self._chunk, np.flatnonzero((fates != _Fate.GOES) & ~known).tolist())
 
     def _judge_records(self, section: Section, looked_at: Flags, fates: Ints) -> Rewriter:
         """Decide about the records of the batches that are looked at; `fates` of these is set."""

@@ -1,0 +1,379 @@
+"""One pass: what ends it, what it leaves behind, what it reports; and files that Apache Kafka wrote."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
+from tests.cleaner.reference import Reference, parse, told
+from tests.log.support import QuickDisk
+from txbroker.errors import OutOfResources, StorageError
+from txbroker.log.cleaner.job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
+from txbroker.log.disk import File
+from txbroker.log.offset_index import OffsetIndex
+from txbroker.log.time_index import TimeIndex
+from txbroker.log.txn_index import ENTRY
+from txbroker.log.values import AbortedTransaction
+from txbroker.wire.compression import Codec
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)
+
+
+def small_log() -> LogMaker:
+    log = LogMaker()
+    for round_ in range(6):
+        log.data([(b"k%d" % key, b"v%d" % round_, NOW - 9000 + round_) for key in range(5)], codec=list(Codec)[round_ % 5])
+        if round_ % 2:
+            log.roll()
+    return log
+
+
+def cleaned_files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.cleaned"))
+
+
+def rows(content: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(record.offset, record.key, record.value) for _, records, _ in parse(content) for record in records]
+
+
+def test_the_latest_value_of_each_key_stays_where_it_was(tmp_path: Path) -> None:
+    log = small_log()
+    log.write(tmp_path)
+    result = run(log.job(tmp_path))
+    assert isinstance(result.end, Done) and result.end.end_offset == 30
+    assert (result.mapped.keys, result.mapped.records, result.mapped.missed_keys) == (5, 30, 0)
+    assert [group.old_base_offsets for group in result.groups] == [(0, 10, 20)]
+    assert rows(result.contents[0]) == [(25 + key, b"k%d" % key, b"v5") for key in range(5)]
+    assert cleaned_files(tmp_path) == [f"{0:020d}.{suffix}.cleaned" for suffix in ("index", "log", "timeindex")]
+    assert [(one.base_offset, one.records_before, one.records_after, one.obsolete) for one in result.groups[0].yields] == [
+        (0, 10, 0, 10), (10, 10, 0, 10), (20, 10, 5, 5)]
+
+
+def test_the_indexes_lead_to_every_batch(tmp_path: Path) -> None:
+    log = LogMaker()
+    for group in range(300):
+        log.data([(b"%d" % (group * 10 + n), b"x" * 20, NOW - 5000 + (group * 7919) % 1000) for n in range(3)], gap=group % 3)
+    log.write(tmp_path)
+    result = run(log.job(tmp_path, index_interval_bytes=500))
+    content, path = result.contents[0], f"{tmp_path}/{0:020d}"
+    offsets = OffsetIndex(QuickDisk(), f"{path}.index.cleaned", 0)
+    times = TimeIndex(QuickDisk(), f"{path}.timeindex.cleaned", 0)
+    batches = []
+    position = 0
+    for header, _, raw in parse(content):
+        batches.append((position, header))
+        position += len(raw)
+    assert (offsets.count > len(content) // 1000 and offsets.count == times.count) or times.count <= offsets.count + 1
+    entries = [struct.unpack(">II", offsets.entry(n)) for n in range(offsets.count)]
+    starts = {at: header.last_offset for at, header in batches}
+    assert all(starts[at] == last for last, at in entries)
+    assert all(500 < later[1] - earlier[1] < 500 + 200 for earlier, later in pairwise(entries))
+    assert times.last == (max(header.max_timestamp for _, header in batches), next(
+        header.last_offset for _, header in batches if header.max_timestamp == max(h.max_timestamp for _, h in batches)))
+    for n in range(times.count):
+        stamp, last = struct.unpack(">qI", times.entry(n))
+        assert max(header.max_timestamp for _, header in batches if header.last_offset <= last) == stamp
+
+
+def test_segments_are_joined_as_far_as_they_fit(tmp_path: Path) -> None:
+    log = LogMaker()
+    for segment in range(6):
+        log.data([(b"%d" % segment, b"x" * 500, NOW - 9000)])
+        log.roll()
+    log.write(tmp_path)
+    size = len(log.segments[0].content)
+    result = run(log.job(tmp_path, segment_bytes=2 * size + 10))
+    assert [group.old_base_offsets for group in result.groups] == [(0, 1), (2, 3), (4, 5)]
+    result = run(log.job(tmp_path, segment_index_bytes=1))
+    assert len(result.groups) == 6, "six time indexes of one entry each are more than a byte"
+
+
+def test_a_gap_in_offsets_is_not_bridged_by_one_segment(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"a", b"1", NOW)])
+    log.roll()
+    log.data([(b"b", b"1", NOW)], gap=2**31)
+    log.segments[-1].base_offset = log.next_offset - 1
+    log.write(tmp_path)
+    assert [group.old_base_offsets for group in run(log.job(tmp_path)).groups] == [(0,), (2**31 + 1,)]
+
+
+def test_a_tombstone_stays_for_its_time_and_then_goes(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"a", b"1", NOW - 9000), (b"b", b"1", NOW - 9000)])
+    log.data([(b"a", None, NOW - 8000), (b"c", b"1", NOW - 8000)])
+    log.data([(b"d", b"1", NOW - 7000)])
+    log.write(tmp_path)
+    job = log.job(tmp_path)
+    first = run(job)
+    header, records, _ = parse(first.contents[0])[1]
+    assert header.delete_horizon == NOW + RETENTION
+    assert [(record.key, record.value, record.timestamp) for record in records] == [(b"a", None, NOW - 8000), (b"c", b"1", NOW - 8000)]
+    swap(tmp_path, first)
+    spans = (SegmentSpan(0, 5, first.groups[0].size, NOW),)
+    again = replace(job, segments=spans, first_dirty_offset=5, now_ms=NOW + RETENTION - 1)
+    assert run(again).contents == first.contents
+    gone = run(replace(again, now_ms=NOW + RETENTION))
+    assert [key for _, key, _ in rows(gone.contents[0])] == [b"b", b"c", b"d"]
+    assert gone.groups[0].yields[0].deleted == 1
+
+
+def test_a_damaged_batch_ends_the_pass_with_its_place(tmp_path: Path) -> None:
+    for dirty in (0, 30):
+        log = small_log()
+        log.write(tmp_path)
+        at = len(log.segments[1].content) - 3
+        path = tmp_path / f"{10:020d}.log"
+        spoilt = bytearray(path.read_bytes())
+        spoilt[at] ^= 1
+        path.write_bytes(spoilt)
+        job = log.job(tmp_path, segment_bytes=1, first_dirty_offset=dirty)
+        result = run(job)
+        assert isinstance(result.end, Failed) and result.end.kind is FailureKind.CORRUPT
+        assert str(path) in result.end.reason and "position" in result.end.reason
+        assert {name[:20] for name in cleaned_files(tmp_path)} == {f"{group.new_base_offset:020d}" for group in result.groups}
+
+
+@pytest.mark.parametrize("cut", [1, 12, 30, 61])
+def test_every_cut_and_length_is_refused_and_never_taken(tmp_path: Path, cut: int) -> None:
+    log = small_log()
+    log.write(tmp_path)
+    path = tmp_path / f"{20:020d}.log"
+    path.write_bytes(path.read_bytes()[:-cut])
+    end = run(log.job(tmp_path)).end
+    assert isinstance(end, Failed) and end.kind is FailureKind.STALE, "shorter than it was: somebody has cut it"
+    job = log.job(tmp_path)
+    told_short = tuple(span._replace(size=path.stat().st_size) if span.base_offset == 20 else span for span in job.segments)
+    end = run(replace(job, segments=told_short)).end
+    assert isinstance(end, Failed) and end.kind is FailureKind.CORRUPT
+    assert cleaned_files(tmp_path) == []
+
+
+def test_a_segment_that_is_gone_is_stale_and_is_not_made(tmp_path: Path) -> None:
+    log = small_log()
+    log.write(tmp_path)
+    (tmp_path / f"{10:020d}.log").unlink()
+    end = run(log.job(tmp_path)).end
+    assert isinstance(end, Failed) and end.kind is FailureKind.STALE
+    assert not (tmp_path / f"{10:020d}.log").exists()
+    assert cleaned_files(tmp_path) == []
+
+
+def test_a_stop_ends_the_pass_between_two_pieces(tmp_path: Path) -> None:
+    log = small_log()
+    log.write(tmp_path)
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > until
+
+    until = 10**9
+    run(log.job(tmp_path, segment_bytes=1), stopped=stopped)
+    for path in tmp_path.glob("*.cleaned"):
+        path.unlink()
+    for until in range(asked):  # noqa: B007
+        asked = 0
+        result = run(log.job(tmp_path, segment_bytes=1), stopped=stopped)
+        assert isinstance(result.end, Failed) and result.end.kind is FailureKind.STOPPED
+        reported = {f"{group.new_base_offset:020d}" for group in result.groups}
+        assert {name[:20] for name in cleaned_files(tmp_path)} == reported
+        for path in tmp_path.glob("*.cleaned"):
+            path.unlink()
+
+
+@pytest.mark.parametrize(("error", "kind"), [(StorageError, FailureKind.STORAGE), (OutOfResources, FailureKind.RESOURCES)])
+def test_a_disk_that_fails_is_told_from_one_that_has_no_room_for_files(
+    tmp_path: Path, error: type[StorageError], kind: FailureKind
+) -> None:
+    class Failing(QuickDisk):
+        def open(self, path: str) -> File:
+            if path.endswith(".cleaned"):
+                raise error("cannot open")
+            return super().open(path)
+
+    log = small_log()
+    log.write(tmp_path)
+    end = run(log.job(tmp_path), disk=Failing()).end
+    assert isinstance(end, Failed) and (end.kind, end.reason) == (kind, "cannot open")
+    assert cleaned_files(tmp_path) == []
+
+
+def test_records_that_unpack_beyond_bounds_are_corrupt(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"a", bytes(70 << 20), NOW)], codec=Codec.ZSTD)
+    log.write(tmp_path)
+    end = run(log.job(tmp_path)).end
+    assert isinstance(end, Failed) and end.kind is FailureKind.CORRUPT
+    assert "uncompressed" in end.reason
+
+
+def test_a_pass_waits_as_its_allowance_says(tmp_path: Path) -> None:
+    log = small_log()
+    log.write(tmp_path)
+    now, slept = 0.0, []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        slept.append(seconds)
+
+    result = run(log.job(tmp_path, io_bytes_per_second=1000.0), monotonic=lambda: now, sleep=sleep)
+    assert isinstance(result.end, Done)
+    assert result.end.seconds == pytest.approx((result.end.bytes_read + result.end.bytes_written) / 1000, abs=0.01)
+    assert max(slept) <= 1, "a stop is seen in between"
+
+
+def test_a_dry_run_names_what_would_go_and_writes_nothing(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"a", b"1", NOW - 9), (None, b"x", NOW - 8), (b"b", b"1", NOW - 7)])
+    log.data([(b"t", b"1", NOW - 6)], producer_id=1, transactional=True)
+    log.end(1, committed=False)
+    log.data([(b"a", b"2", NOW - 5), (b"c", b"1", NOW - 4)], codec=Codec.ZSTD)
+    log.write(tmp_path)
+    result = run(log.job(tmp_path, dry=True, producers=()))
+    assert [(event.offset, event.key, event.reason, event.kept_offset, event.timestamp)
+            for event in result.events if isinstance(event, Removable)] == [
+        (0, b"a", "obsolete", 5, NOW - 9), (1, None, "invalid", -1, NOW - 8), (3, b"t", "aborted", -1, NOW - 6)]
+    assert isinstance(result.end, Done) and result.groups == []
+    assert cleaned_files(tmp_path) == []
+
+
+def test_out_of_order_changes_by_strategy(tmp_path: Path) -> None:
+    kept = {}
+    for strategy in Strategy:
+        directory = tmp_path / strategy.value
+        log = LogMaker()
+        log.data([(b"k", b"first", NOW - 1)], headers=(("v", number(5)),))
+        log.data([(b"k", b"late", NOW - 5)], headers=(("v", number(9)),))
+        log.data([(b"k", b"old", NOW - 9)], headers=(("v", number(-3)),))
+        log.data([(b"k", b"bad", NOW - 9)], headers=(("v", b"12"),))
+        log.data([(b"end", b"", NOW)])
+        log.write(directory)
+        result = run(log.job(directory, strategy=strategy, header="v"))
+        kept[strategy] = [value for _, key, value in rows(result.contents[0]) if key == b"k"]
+        assert result.mapped.invalid_headers == (strategy is Strategy.HEADER)
+    assert kept == {Strategy.OFFSET: [b"bad"], Strategy.TIMESTAMP: [b"first"], Strategy.HEADER: [b"late"]}
+
+
+def test_the_last_record_of_the_log_stays_though_it_has_lost(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"k", b"new", NOW)])
+    log.data([(b"k", b"old", NOW - 5)])
+    log.write(tmp_path)
+    job = log.job(tmp_path, strategy=Strategy.TIMESTAMP)
+    result = run(job)
+    assert [value for _, _, value in rows(result.contents[0])] == [b"new", b"old"]
+    assert result.end == Done(end_offset=1, bytes_read=result.end.bytes_read, bytes_written=result.groups[0].size, seconds=0)
+    log.data([(b"other", b"", NOW)])
+    log.write(tmp_path)
+    result = run(log.job(tmp_path, strategy=Strategy.TIMESTAMP, first_dirty_offset=1))
+    assert [value for _, _, value in rows(result.contents[0])] == [b"new", b""]
+
+
+def test_a_clean_record_may_beat_a_dirty_one(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"k", b"new", NOW)])
+    log.roll()
+    log.data([(b"k", b"old", NOW - 5)])
+    log.data([(b"end", b"", NOW)])
+    log.write(tmp_path)
+    result = run(log.job(tmp_path, strategy=Strategy.TIMESTAMP, first_dirty_offset=1))
+    assert [value for _, _, value in rows(result.contents[0])] == [b"new", b""]
+
+
+# Some segments alone
+
+
+def with_clean_ends(log: LogMaker, directory: Path, clean_ends: dict[int, int], **options: object):
+    job = log.job(directory, **options)
+    return replace(job, segments=tuple(span._replace(clean_end=clean_ends.get(span.base_offset, 0)) for span in job.segments))
+
+
+def test_segments_that_are_not_named_stay_and_are_not_bridged(tmp_path: Path) -> None:
+    log = small_log()
+    log.write(tmp_path)
+    job = with_clean_ends(log, tmp_path, {0: 20, 10: 20}, first_dirty_offset=20, rewrite=(0,))
+    assert [group.old_base_offsets for group in run(job).groups] == [(0,), (20,)]
+
+
+def test_a_tombstone_stays_while_what_it_deletes_may_be_left_elsewhere(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.data([(b"a", b"1", NOW - 9000)])
+    log.roll()
+    log.data([(b"a", None, NOW - 8000), (b"b", b"1", NOW - 8000)])
+    log.roll()
+    log.data([(b"c", b"1", NOW - 8000)])
+    log.write(tmp_path)
+    swap(tmp_path, run(with_clean_ends(log, tmp_path, {0: 1}, rewrite=(), first_dirty_offset=1)))
+    sizes = {int(path.stem): path.stat().st_size for path in tmp_path.glob("*.log")}
+    assert set(sizes) == {0, 1}, "the two dirty ones became one"
+    job = replace(log.job(tmp_path, first_dirty_offset=4, now_ms=NOW + 2 * RETENTION), rewrite=(1,))
+    left = replace(job, segments=(SegmentSpan(0, 1, sizes[0], NOW, 1), SegmentSpan(1, 4, sizes[1], NOW, 4)))
+    assert [key for _, key, _ in rows(run(left).contents[1])] == [b"a", b"b", b"c"]
+    both = replace(left, rewrite=(0, 1), first_dirty_offset=1)
+    assert [key for _, key, _ in rows(run(both).contents[0])] == [b"b", b"c"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_stays_while_data_of_its_transaction_may_be_left_elsewhere(tmp_path: Path, committed: bool) -> None:
+    log = LogMaker()
+    log.data([(b"a", b"1", NOW - 9000)], producer_id=1, transactional=True)
+    log.roll()
+    log.end(1, committed=committed)
+    log.data([(b"b", b"1", NOW - 8000)])
+    log.data([(b"c", b"1", NOW - 8000)], producer_id=1, transactional=True)
+    log.end(1, committed=True)
+    log.data([(b"end", b"1", NOW - 8000)])
+    log.write(tmp_path)
+    job = with_clean_ends(log, tmp_path, {0: 1}, rewrite=(), first_dirty_offset=1, producers=())
+    for _ in range(2):
+        result = run(job)
+        headers = [header for header, _, _ in parse(result.contents[1])]
+        assert [(header.base_offset, header.delete_horizon) for header in headers] == [(offset, None) for offset in range(1, 6)]
+        index = tmp_path / f"{1:020d}.txnindex.cleaned"
+        assert index.exists() is not committed
+        if not committed:
+            assert list(ENTRY.iter_unpack(index.read_bytes())) == [(0, 1, 0, 1, 2)]
+        swap(tmp_path, result)
+        segments = (job.segments[0], job.segments[1]._replace(size=result.groups[0].size))
+        job = replace(job, segments=segments, now_ms=job.now_ms + 2 * RETENTION)
+
+
+# What Apache Kafka wrote
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (GOLDEN / "kafka-3.9.1" / "data").glob("s-*-0")))
+def test_logs_of_kafka_are_cleaned_as_the_reference_says(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    shutil.copytree(GOLDEN / "kafka-3.9.1" / "data" / name, directory)
+    files = sorted(directory.glob("*.log"))
+    contents = [path.read_bytes() for path in files]
+    bases = [int(path.stem) for path in files]
+    end = next((header.last_offset + 1 for content in reversed(contents) for header, _, _ in reversed(parse(content))), 0)
+    log = LogMaker()
+    log.next_offset = end
+    spans = tuple(SegmentSpan(base, following, len(content), NOW)
+                  for base, following, content in zip(bases, [*bases[1:], end], contents, strict=True))
+    job = replace(log.job(directory), segments=spans, first_uncleanable_offset=end, log_end_offset=end, producers=())
+    for path in directory.glob("*.txnindex"):
+        for entry in ENTRY.iter_unpack(path.read_bytes()):
+            log.aborted.append(AbortedTransaction(*entry[1:]))
+    reference = Reference(job, contents, log.aborted)
+    reference.build_map()
+    result = run(job)
+    assert isinstance(result.end, Done), result.end
+    originals = {raw for content in contents for _, _, raw in parse(content)}
+    wanted = [one for segment in reference.left() for one in segment]
+    assert [one for group in result.groups for one in told(result.contents[group.new_base_offset], originals)] == wanted
