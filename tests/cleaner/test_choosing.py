@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from txbroker.log.cleaner.choosing import Cleanable, Limit, Why, assess, why_not
+from txbroker.log.cleaner.job import Strategy
 from txbroker.log.config import LogConfig
 
 NOW = 1_700_000_000_000
@@ -49,6 +50,23 @@ def test_dirty_is_what_follows_on_the_checkpoint(checkpoint: int, clean: int, cl
     found = assessed(checkpoint=checkpoint)
     assert limits(found) == (checkpoint, end, clean, cleanable, Limit.ACTIVE)
     assert found.dirty_ratio == cleanable / (clean + cleanable)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_the_record_at_the_end_which_other_strategies_leave_is_nothing_to_clean(strategy: Strategy) -> None:
+    """The pass of a log that was rolled ends before it, and no other pass must follow on that."""
+    config = LogConfig(
+        cleanup_policy=frozenset({"compact"}), compaction_strategy=strategy, compaction_strategy_header="v", min_cleanable_dirty_ratio=0.1
+    )
+    by_offset = strategy is Strategy.OFFSET
+    rolled = assessed(*PARTS[:4], Part(45, 0), checkpoint=44, config=config)
+    assert (rolled.first_uncleanable_offset, rolled.cleanable_bytes) == ((45, 100) if by_offset else (44, 0))
+    assert rolled.wanted(0.1) == by_offset
+    reason = why_not(rolled, config, 45)
+    assert (reason is None) == by_offset
+    assert reason is None or reason.why is Why.NOTHING_DIRTY
+    more = assessed(*PARTS[:4], Part(46, 0), checkpoint=44, log_end_offset=46, last_stable_offset=46, config=config)
+    assert (more.first_uncleanable_offset, more.cleanable_bytes) == (46, 100)
 
 
 def test_a_checkpoint_that_cannot_be_is_corrected() -> None:

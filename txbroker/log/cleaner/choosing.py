@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from txbroker.log.cleaner.job import Strategy
 from txbroker.log.config import FOREVER_MS, LogConfig
 
 
@@ -107,15 +108,22 @@ def assess(
         young = next((at for at in range(first, stop) if closed[at].largest_timestamp_ms > latest), None)
         if young is not None:
             stop, limit = young, Limit.LAG
+    if _only_end_is_left(dirty, config, log_end_offset):
+        first = stop
     return Cleanable(
         first_dirty_offset=dirty,
-        first_uncleanable_offset=max(dirty, segments[stop].base_offset),
+        first_uncleanable_offset=max(dirty, segments[stop].base_offset) if first < stop else dirty,
         clean_bytes=sum(segment.size for segment in closed if segment.base_offset < dirty),
         cleanable_bytes=sum(segment.size for segment in closed[first:stop]),
         limit=limit,
         overdue_ms=_overdue_ms(closed[first:], config, now_ms),
         correction=correction,
     )
+
+
+def _only_end_is_left(dirty: int, config: LogConfig, log_end_offset: int) -> bool:
+    """Whether no record is dirty but the one at the log's end: it always stays, and passes of KIP-280's other strategies end before it."""
+    return config.compaction_strategy is not Strategy.OFFSET and dirty >= log_end_offset - 1
 
 
 def _segment_of(segments: Sequence[ClosedOrActive], offset: int) -> int:
@@ -166,7 +174,7 @@ def why_not(cleanable: Cleanable, config: LogConfig, log_end_offset: int) -> Why
 
 def _nothing_cleanable(cleanable: Cleanable, config: LogConfig, log_end_offset: int) -> WhyNot:
     dirty, end = cleanable.first_dirty_offset, cleanable.first_uncleanable_offset
-    if dirty >= log_end_offset:
+    if dirty >= log_end_offset or _only_end_is_left(dirty, config, log_end_offset):
         return WhyNot(Why.NOTHING_DIRTY, f"everything up to its end at offset {log_end_offset} has been cleaned")
     if cleanable.limit is Limit.LAG:
         lag = f"min.compaction.lag.ms ({config.min_compaction_lag_ms})"
