@@ -117,7 +117,7 @@ class Caretaker:
 
 def operations(caretaker: Caretaker) -> TopicOperations:
     replicas: Any = Replicas("t")
-    return TopicOperations(replicas, replicas, caretaker)
+    return TopicOperations(replicas, replicas, caretaker, lambda topic: succeed(None))
 
 
 def performed(made: TopicOperations, key: str, value: str, *, validate_only: bool = False) -> list[object]:

@@ -1,6 +1,6 @@
 """Operations on the logs of a topic that travel as alterations of its configuration, and what is told of its cleaning.
 
-A client of any language can alter a configuration, so that no one needs a protocol of ours: `txbroker.compact` = `now` or `roll` (close the
+A client of any language can alter a configuration, so that nobody needs a protocol of ours: `txbroker.compact` = `now` or `roll` (close the
 active segments first) and `txbroker.expire` = `now`, set by IncrementalAlterConfigs or AlterConfigs. Nothing is stored; the answer comes
 when it is done on all partitions that this broker leads. When a client does not wait that long it goes on, and who asks again joins it.
 The key `txbroker.cleaner` in DescribeConfigs, named and not among all keys, is the state of each partition as JSON, and
@@ -89,13 +89,18 @@ def wanted_operation(entity: Entity, changes: Sequence[Change]) -> Wanted | None
 class TopicOperations:
     """Performs operations on all partitions of a topic that are led here."""
 
-    def __init__(self, image: ClusterImage, replicas: Replicas, caretaker: Caretaker) -> None:
+    def __init__(
+        self, image: ClusterImage, replicas: Replicas, caretaker: Caretaker, reread: Callable[[str], Deferred[None]]
+    ) -> None:
+        """`reread`: has the logs of a topic know its configuration of now. Who alters that, and then asks, means the new one."""
+        self._reread = reread
         self._image = image
         self._replicas = replicas
         self._caretaker = caretaker
 
     async def perform(self, topic: str, wanted: Wanted, *, validate_only: bool) -> None:
         """Done when this returns, or it would be taken when `validate_only`; BrokerError, which names the partition."""
+        await self._reread(topic)
         partitions = [partition.topic_partition for partition in self._led(topic)]
         if wanted.key == COMPACT:
             for partition in partitions:

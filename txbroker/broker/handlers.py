@@ -63,6 +63,7 @@ class Parts:
     endpoints: Endpoints
     sessions: FetchSessions
     caretaker: Caretaker
+    reread_topic: Callable[[str], Deferred[None]]
     produce: Purgatory
     fetch: Purgatory
     next_producer_id: Callable[[], Deferred[int]]
@@ -74,7 +75,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     p = parts
     registry = Registry(clock=clock)
     resources = ConfigResources(p.broker_id, p.image)
-    operations = TopicOperations(p.image, p.replicas, p.caretaker)
+    operations = TopicOperations(p.image, p.replicas, p.caretaker, p.reread_topic)
 
     def check_controller() -> None:
         if p.image.controller_id != p.broker_id:

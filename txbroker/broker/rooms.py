@@ -107,6 +107,7 @@ class Rooms:
                 endpoints=Endpoints(identity.broker_id, self._image, reached),
                 sessions=self._sessions,
                 caretaker=Care(self.cleaning, self._retention),
+                reread_topic=configs.reread_topic,
                 produce=produce,
                 fetch=fetch,
                 next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,

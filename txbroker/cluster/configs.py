@@ -123,6 +123,10 @@ class ConfigWatcher:
         """Read the configurations of topics whose logs are about to be opened. From then on the observer is told of their changes."""
         return Deferred.fromCoroutine(self._load_topics(list(names)))
 
+    def reread_topic(self, name: str) -> Deferred[None]:
+        """Tell the observer of a loaded topic's configuration as it is now: who has just changed it need not wait for the watch."""
+        return for_admin(self._tell(topic_entity(name)))
+
     def forget_topic(self, name: str) -> None:
         """The topic has no log here any longer."""
         self._topics.pop(name, None)
