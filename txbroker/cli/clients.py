@@ -116,12 +116,18 @@ def check_reachable(servers: str) -> None:
 
 @contextmanager
 def connected(
-    kind: str, servers: str, properties: Mapping[str, str], *, defaults: Mapping[str, Any] = NOTHING, flags: Mapping[str, Any] = NOTHING
+    kind: str,
+    servers: str,
+    properties: Mapping[str, str],
+    *,
+    defaults: Mapping[str, Any] = NOTHING,
+    flags: Mapping[str, Any] = NOTHING,
+    notices: bool = True,
 ) -> Iterator[Any]:
     """A `KafkaAdminClient`, `KafkaProducer` or `KafkaConsumer`, closed at the end.
 
     `flags` (settings that the person chose by flags) go before the properties, and these before `defaults` (what the command would like).
-    Errors of the library become `CommandFailed`.
+    Errors of the library become `CommandFailed`. `notices`: say that a connection was lost.
     """
     check_reachable(servers)
     logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -139,14 +145,14 @@ def connected(
             raise CommandFailed(f"{told}; correct --bootstrap-server, or security.protocol in its properties") from None
         except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
             raise CommandFailed(f"the client library does not take these settings: {plain(error)}; correct them") from error
-        notices = _Notices(logging.ERROR)
+        handler = _Notices(logging.ERROR) if notices else logging.NullHandler()
         connections = logging.getLogger("kafka.net.connection")
-        connections.addHandler(notices)
+        connections.addHandler(handler)
         try:
             yield client
         finally:
             client.close()
-            connections.removeHandler(notices)
+            connections.removeHandler(handler)
     except kafka.errors.KafkaError as error:
         raise failure("the request failed", error) from error
 

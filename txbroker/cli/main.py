@@ -43,6 +43,7 @@ COMMANDS = {
     "log-dirs": "log_dirs",
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",
+    "log-cleaner": "log_cleaner",
     "import": "handover.importing",
     "log": "log.command",
     "export": "handover.exporting",

@@ -1,0 +1,171 @@
+"""What `txbroker log-cleaner` asks of brokers: how their cleaning stands, and operations on topics, by requests for configurations."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from txbroker.cli import clients
+from txbroker.cli.doctor.texts import duration, moment
+from txbroker.cli.failures import CommandFailed, broker_error, no_topic
+from txbroker.cli.partitions import Partition, partitions_of, with_leaders
+from txbroker.cli.progress import size_text
+from txbroker.cli.results import Column, Results, Row
+from txbroker.errors import ErrorCode
+
+TOPIC = 2  # of ConfigResource.Type
+SET = 0
+STATUS = "txbroker.cleaner"
+KEYS_AT_ONCE = 500
+# How long a request may take before how far it is is asked and it is made again, which joins what goes on.
+ASK_AGAIN_MS = 10_000
+# Without --wait: what is refused is refused within this.
+BEGIN_MS = 2_000
+
+COLUMNS = (
+    Column("partition", "PARTITION"), Column("state", "STATE"), Column("dirty", "DIRTY"), Column("last", "LAST-RUN"),
+    Column("won", "WON"), Column("next", "NEXT-RUN"), Column("expected", "TAKES"), Column("why", "WHY-NOT-NOW"),
+)  # fmt: skip
+
+
+class Wanted(NamedTuple):
+    """An operation on a topic."""
+
+    topic: str
+    key: str
+    value: str
+
+
+class Unanswered(Exception):
+    """The answer did not come in time; what was asked for goes on."""
+
+
+def describe(admin: Any, shown: Results, topic: str | None) -> None:
+    """How the cleaning stands of all partitions of a topic, or of all compacted topics."""
+    names = [topic] if topic is not None else sorted(found["name"] for found in admin.describe_topics())
+    compacted = names if topic is not None else [name for name in names if "compact" in _policy(admin, name)]
+    rows = [row for name in compacted for row in status(admin, name)]
+    shown.rows(COLUMNS, rows if shown.as_json else [_cells(row) for row in rows])
+
+
+def status(admin: Any, topic: str) -> list[Row]:
+    """What each leader tells of the partitions of a topic; CommandFailed."""
+    described = admin.describe_topics([topic])
+    if any(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for found in described):
+        raise no_topic(topic)
+    leaders = partitions_of(described)
+    by_leader: dict[int, list[Partition]] = defaultdict(list)
+    for partition in with_leaders(leaders):
+        by_leader[leaders[partition]].append(partition)
+    found = {key: text for leader, partitions in by_leader.items() for key, text in _told(admin, topic, leader, partitions)}
+    if by_leader and not found:
+        raise CommandFailed(f"the broker does not tell how the cleaning of {topic} stands; a txbroker of this version does")
+    rows = [(partition, json.loads(text)) for partition in leaders if (text := found.get(f"{STATUS}.{partition.number}"))]
+    return [{"topic": topic, "partition": partition.number, **state} for partition, state in rows]
+
+
+def _told(admin: Any, topic: str, leader: int, partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
+    for at in range(0, len(partitions), KEYS_AT_ONCE):
+        keys = [f"{STATUS}.{partition.number}" for partition in partitions[at : at + KEYS_AT_ONCE]]
+        yield from _described(admin, topic, keys, leader).items()
+
+
+def _policy(admin: Any, topic: str) -> str:
+    return _described(admin, topic, ["cleanup.policy"], None).get("cleanup.policy", "")
+
+
+def _described(admin: Any, topic: str, keys: Sequence[str], node_id: int | None) -> dict[str, str]:
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    (found,) = clients.ask(admin, DescribeConfigsRequest(resources=[(TOPIC, topic, list(keys))], min_version=1), node_id).results
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return {}  # deleted meanwhile
+    if found.error_code != ErrorCode.NONE:
+        raise broker_error(f"topic {topic} is not described", found.error_code, found.error_message)
+    return {config.name: config.value for config in found.configs if config.value is not None}
+
+
+def _cells(row: Row) -> Row:
+    last = row.get("last")
+    won = None if last is None else f"{last['records_won']} records, {size_text(last['bytes_won'])}"
+    return {
+        "partition": f"{row['topic']}-{row['partition']}",
+        "state": _state(row),
+        "dirty": f"{row['dirty_ratio']:.2f}",
+        "last": None if row["last_ms"] is None else moment(row["last_ms"]),
+        "won": won,
+        "next": None if row["next_run_ms"] is None else moment(row["next_run_ms"]),
+        "expected": None if row["expected_s"] is None else duration(round(row["expected_s"] * 1000)),
+        "why": row["put_aside"] or row["why_not_now"],
+    }
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["progress"] is None or not row["progress"][1]:
+        return str(row["state"])
+    done, total = row["progress"]
+    return f"{row['state']} {100 * done // total} %"
+
+
+def perform(arguments: argparse.Namespace, shown: Results, wanted: Wanted, *, wait: bool) -> None:
+    """Have the operation done by every leader of the topic's partitions; CommandFailed."""
+    with clients.administering(arguments) as admin:
+        described = admin.describe_topics([wanted.topic])
+        if any(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for found in described):
+            raise no_topic(wanted.topic)
+        leaders = partitions_of(described)
+        nodes = sorted({leaders[partition] for partition in with_leaders(leaders)})
+        for node in nodes:
+            _alter(admin, wanted, node, validate_only=True)
+    what = "compacted" if wanted.key == "txbroker.compact" else "expired"
+    for node in nodes:
+        while True:
+            try:
+                _ask(arguments, wanted, node, ASK_AGAIN_MS if wait else BEGIN_MS)
+                break
+            except Unanswered:
+                if not wait:
+                    begun = f"Topic {wanted.topic} is being {what}; see `txbroker log-cleaner --describe --topic {wanted.topic}`."
+                    shown.done(begun, topic=wanted.topic, operation=wanted.key, value=wanted.value, done=False)
+                    return
+                _tell_progress(arguments, wanted.topic)
+                wanted = wanted._replace(value="now")  # it was rolled
+    done = f"Topic {wanted.topic} is compacted." if what == "compacted" else f"What has expired of topic {wanted.topic} is gone."
+    shown.done(done, topic=wanted.topic, operation=wanted.key, value=wanted.value, done=True)
+
+
+def _ask(arguments: argparse.Namespace, wanted: Wanted, node: int, timeout_ms: int) -> None:
+    """One request with a connection of its own; Unanswered."""
+    from kafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
+
+    properties = clients.read_properties(arguments.command_config)
+    flags = {"request_timeout_ms": timeout_ms}
+    with clients.connected("KafkaAdminClient", arguments.bootstrap_server, properties, flags=flags, notices=False) as admin:
+        try:
+            _alter(admin, wanted, node, validate_only=False)
+        except (RequestTimedOutError, KafkaTimeoutError, KafkaConnectionError):
+            raise Unanswered from None
+
+
+def _alter(admin: Any, wanted: Wanted, node: int, *, validate_only: bool) -> None:
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+    resources = [(TOPIC, wanted.topic, [(wanted.key, SET, wanted.value)])]
+    (answer,) = clients.ask(admin, IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only), node).responses
+    if answer.error_code != ErrorCode.NONE:
+        done = "compacted" if wanted.key == "txbroker.compact" else "expired"
+        raise broker_error(f"topic {wanted.topic} was not {done}", answer.error_code, answer.error_message)
+
+
+def _tell_progress(arguments: argparse.Namespace, topic: str) -> None:
+    """For whoever waits at a terminal."""
+    if not sys.stderr.isatty():
+        return
+    with clients.administering(arguments) as admin:
+        under_way = [f"{topic}-{row['partition']}: {_state(row)}" for row in status(admin, topic) if row["progress"] is not None]
+    if under_way:
+        print("; ".join(under_way), file=sys.stderr)

@@ -1,0 +1,103 @@
+"""`txbroker log-cleaner`: how compaction stands, compaction and expiry at once, and a dry run on the files."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client, add_properties, number
+from txbroker.cli.failures import DONE, BadUsage
+from txbroker.cli.results import results
+
+DESCRIPTION = """\
+See what the log cleaner does and why, and have topics compacted or expired now.
+
+  txbroker log-cleaner --bootstrap-server 127.0.0.1:9092 --describe --topic orders
+  txbroker log-cleaner --bootstrap-server 127.0.0.1:9092 --compact-now orders --roll --wait
+  txbroker log-cleaner --bootstrap-server 127.0.0.1:9092 --expire orders --wait
+  txbroker log-cleaner --dry-run --log-dir ./data --topic orders
+
+The active segment of a partition is never compacted: --roll closes it first. With --wait the command returns when it is done, and exits
+with 1 when it cannot be. The broker goes on with what it has begun when the command is interrupted.
+A dry run reads the files of a log directory, also those of a running broker, and prints which records a pass would remove now and why; it
+changes nothing. The topic's settings are those that the directory has, or the broker of --bootstrap-server; --topic-config says what
+to assume instead, e.g. --topic-config compaction.strategy=timestamp.
+"""
+
+ACTIONS = ("describe", "compact_now", "expire", "dry_run")
+# Which flags go with which action only.
+ONLY = {
+    "roll": ("compact_now", "dry_run"),
+    "wait": ("compact_now", "expire"),
+    "topic": ("describe", "dry_run"),
+    "partition": ("dry_run",),
+    "log_dir": ("dry_run",),
+    "topic_config": ("dry_run",),
+    "dedupe_buffer_size": ("dry_run",),
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("log-cleaner", help="see what compaction does and why, and have it done now", description=DESCRIPTION)
+    add_client(parser, required=False)
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument("--describe", action="store_true", help="show how the cleaning of each partition stands")
+    actions.add_argument("--compact-now", metavar="TOPIC", help="compact what may be compacted of a topic")
+    actions.add_argument("--expire", metavar="TOPIC", help="remove what has expired of a topic")
+    actions.add_argument("--dry-run", action="store_true", help="show which records would go, and why")
+    parser.add_argument("--wait", action="store_true", help="return when it is done")
+    parser.add_argument("--roll", action="store_true", help="close the active segments first; of a dry run: as if they were closed")
+    parser.add_argument("--topic", metavar="NAME", help="with --describe: this topic only; with --dry-run: the topic")
+    add_dry_run(parser)
+    parser.set_defaults(command=run)
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """The flags of a dry run that are its own, but for --topic and --roll."""
+    parser.add_argument("--log-dir", metavar="DIRECTORY", help="one of the broker's log.dirs")
+    parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="this partition of the topic only")
+    add_properties(parser, "--topic-config", "a setting of the topic to assume")
+    size_help = "memory for the map of keys, as log.cleaner.dedupe.buffer.size (default: 134217728)"
+    parser.add_argument("--dedupe-buffer-size", type=number(1 << 20), metavar="BYTES", help=size_help)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do the one action; BadUsage, CommandFailed."""
+    (action,) = [name for name in ACTIONS if getattr(arguments, name)]
+    check(arguments, action)
+    if action == "dry_run":
+        from txbroker.cli import dry_run
+
+        return dry_run.run(arguments)
+    from txbroker.cli import cleaner_requests
+
+    shown = results(arguments)
+    if action == "describe":
+        with clients.administering(arguments) as admin:
+            cleaner_requests.describe(admin, shown, arguments.topic)
+        return DONE
+    if action == "compact_now":
+        wanted = cleaner_requests.Wanted(arguments.compact_now, "txbroker.compact", "roll" if arguments.roll else "now")
+    else:
+        wanted = cleaner_requests.Wanted(arguments.expire, "txbroker.expire", "now")
+    cleaner_requests.perform(arguments, shown, wanted, wait=arguments.wait)
+    return DONE
+
+
+def check(arguments: argparse.Namespace, action: str) -> None:
+    """BadUsage when flags do not go together."""
+    for flag, actions in ONLY.items():
+        given = getattr(arguments, flag)
+        if given is not None and given is not False and given != {} and action not in actions:
+            allowed = " and ".join(_flag(each) for each in actions)
+            raise BadUsage(f"{_flag(flag)} goes with {allowed}, not with {_flag(action)}")
+    if action != "dry_run" and not arguments.bootstrap_server:
+        raise BadUsage(f"{_flag(action)} needs --bootstrap-server")
+    if action == "dry_run" and not (arguments.log_dir and arguments.topic):
+        raise BadUsage("--dry-run needs --log-dir, one of the broker's log.dirs on its own machine, and --topic")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
