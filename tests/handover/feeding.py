@@ -105,7 +105,7 @@ def content(server: Server, known: Iterable[str] = ()) -> Content:
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
         found.configs[resource.name] = {entry.name: entry.value for entry in answer.result().values() if entry.source == 1}
-    consumer = _consumer(server)
+    consumer = _consumer(server, **{"isolation.level": "read_uncommitted"})
     partitions = [TopicPartition(topic, partition) for topic, count in topics.items() for partition in range(count)]
     for each in partitions:
         found.starts[each.topic, each.partition] = consumer.get_watermark_offsets(each, timeout=30)

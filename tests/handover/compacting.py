@@ -1,0 +1,119 @@
+"""The same keyed input for the log cleaners of both brokers, and how it is seen that they have gone through it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from tests.handover.feeding import CODECS
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import create_topic
+from tests.support.raw_log import batch, produce
+from tests.support.records import Sample
+from tests.support.server import Server
+from tests.support.waiting import until
+from txbroker.log.checkpoints import CLEANER_OFFSETS, parse_offsets
+from txbroker.names import TopicPartition
+
+SEGMENT_BYTES = 16_384
+TRANSACTIONS = "keyed-transactions"
+TOPICS = (*(f"keyed-{codec}" for codec in CODECS), TRANSACTIONS)
+CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.01", "retention.ms": "-1",
+           "file.delete.delay.ms": "100"}
+
+
+def changes(count: int, *, start: int, keys: int, began_ms: int) -> list[Sample]:
+    """Changes of keys, of which some change often and others seldom; each seventh removes its key. Values compress by half."""
+    chance = random.Random(start)
+    return [
+        Sample(
+            b"key-%d" % min(chance.randrange(keys), chance.randrange(keys)),
+            None if i % 7 == 6 else b"value-%d " % i * 8 + chance.randbytes(60),
+            (("number", b"%d" % i),) if i % 3 else (),
+            began_ms + i,
+        )
+        for i in range(start, start + count)
+    ]
+
+
+def fill(server: Server, began_ms: int, *, delete_retention_ms: int, records: int = 1200, transactions: int = 30) -> None:
+    """A compacted topic of every codec, and one of transactions of two producers, a third of which are aborted."""
+    for topic in TOPICS:
+        create_topic(server, topic, 1, {**CONFIGS, "delete.retention.ms": str(delete_retention_ms)})
+    for codec in CODECS:
+        _send(_producer(server, codec), f"keyed-{codec}", changes(records, start=0, keys=60, began_ms=began_ms))
+    for number in range(transactions):
+        producer = _producer(server, CODECS[number % len(CODECS)], **{"transactional.id": f"keyed-{number % 2}"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        # Of those that are aborted, some would have the last values of their keys.
+        _send(producer, TRANSACTIONS, changes(40, start=number * 100, keys=25, began_ms=began_ms))
+        if number % 3 == 2:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+        if number % 5 == 4:
+            _send(_producer(server, "none"), TRANSACTIONS, changes(20, start=10_000 + number * 100, keys=40, began_ms=began_ms))
+
+
+def append_more(server: Server, began_ms: int) -> None:
+    """More changes, in the same batches whoever is asked: of a third of the keys, and more than a segment."""
+    with RawConnection(server.address, timeout_s=30) as connection:
+        for topic in TOPICS:
+            records = changes(240, start=20_000, keys=20, began_ms=began_ms)
+            for at in range(0, len(records), 8):
+                answer = produce(connection, topic, batch(records[at : at + 8]))
+                assert answer.error_code == 0, answer
+
+
+def until_clean(server: Server, topics: Sequence[str] = TOPICS, timeout_s: float = 120.0) -> dict[str, int]:
+    """Wait until the checkpoint of the cleaner has come to the active segment of each topic; these offsets."""
+    wanted = {topic: active_base(server.partition_directory(topic)) for topic in topics}
+
+    def clean() -> bool:
+        path = server.data / CLEANER_OFFSETS
+        found = parse_offsets(path.read_bytes()) if path.exists() else {}
+        return all(found.get(TopicPartition(topic, 0), -1) >= base for topic, base in wanted.items())
+
+    until(clean, f"{server.kind} has compacted {', '.join(topics)} up to {wanted}", timeout_s=timeout_s, every_s=0.2)
+    return wanted
+
+
+def active_base(directory: Path) -> int:
+    """Where the last segment begins."""
+    return max(int(path.stem) for path in directory.glob("*.log"))
+
+
+def table(records: Sequence[tuple[Any, ...]]) -> dict[bytes, tuple[bytes, Any]]:
+    """What a consumer ends with: the last value of each key, and its headers; no key that was removed."""
+    latest: dict[bytes, tuple[bytes, Any]] = {}
+    for _, _, key, value, headers in records:
+        if value is None:
+            latest.pop(key, None)
+        else:
+            latest[key] = (value, headers)
+    return latest
+
+
+def now_ms() -> int:
+    """Records of now: producers of old ones would be forgotten, and their last batches with them."""
+    return int(time.time() * 1000)
+
+
+def _producer(server: Server, codec: str, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": server.address, "compression.type": codec, "linger.ms": 5, "batch.size": 4096, "acks": "all",
+                     "enable.idempotence": True, "log_level": 0, **settings})
+
+
+def _send(producer: Producer, topic: str, records: list[Sample]) -> None:
+    failures: list[Any] = []
+    for record in records:
+        producer.produce(topic, record.value, record.key, partition=0, timestamp=record.timestamp, headers=list(record.headers),
+                         on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(60) == 0
+    assert not failures, failures[0]

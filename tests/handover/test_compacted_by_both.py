@@ -1,0 +1,91 @@
+"""The same log compacted by Apache Kafka's cleaner and by txbroker's: the same offsets stay, and each broker reads what the other left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import run
+from tests.handover.compacting import TOPICS, append_more, fill, now_ms, table, until_clean
+from tests.handover.feeding import Content, content
+from tests.support.broker import BrokerProcess
+from tests.support.dump import DumpedLog, dump_directory
+from tests.support.kafka import KafkaOldProcess
+from tests.support.server import Server
+
+pytestmark = pytest.mark.process
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[KafkaOldProcess]:
+    server = KafkaOldProcess(tmp_path / "kafka", {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"})
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[BrokerProcess]:
+    server = BrokerProcess(tmp_path / "ours", {"offsets.topic.num.partitions": "2"})
+    yield server
+    server.close()
+    assert "Traceback" not in server.log(), server.log_tail()
+
+
+def cleaned(server: Server, began_ms: int, *, again: bool) -> Content:
+    """What is left when the cleaner has gone through it once, or, with more appended, again."""
+    server.start()
+    until_clean(server)
+    if again:
+        append_more(server, began_ms)
+        until_clean(server)
+    found = content(server, TOPICS)
+    server.stop()
+    return found
+
+
+def judged(server: Server) -> dict[str, DumpedLog]:
+    """The files of the topics, as Kafka's own tool reads them."""
+    dumped = dump_directory(server.data)
+    return {topic: dumped[f"{topic}-0"] for topic in TOPICS}
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("delete_retention_ms", "again"), [(DAY_MS, False), (0, True)], ids=["tombstones-stay", "tombstones-go"])
+def test_both_cleaners_keep_the_same(kafka: KafkaOldProcess, ours: BrokerProcess, delete_retention_ms: int, again: bool) -> None:
+    began_ms = now_ms()
+    kafka.overrides["log.cleaner.enable"] = "false"
+    kafka.start()
+    fill(kafka, began_ms, delete_retention_ms=delete_retention_ms)
+    before = content(kafka, TOPICS)
+    kafka.stop()
+    shutil.copytree(kafka.data, ours.data)
+
+    kafka.overrides["log.cleaner.enable"] = "true"
+    theirs = cleaned(kafka, began_ms, again=again)
+    run("import", "--log-dirs", str(ours.data), "--zookeeper", kafka.zookeeper)
+    mine = cleaned(ours, began_ms, again=again)
+
+    assert mine.starts == theirs.starts
+    judgement, reference = judged(ours), judged(kafka)
+    for topic in TOPICS:
+        assert judgement[topic].offsets == reference[topic].offsets, topic
+        assert len(judgement[topic].offsets) < len(before.records["read_uncommitted", topic, 0]), "nothing was compacted"
+    assert mine.records == theirs.records
+    for topic in TOPICS:
+        read = table(mine.records["read_committed", topic, 0])
+        assert read == table(theirs.records["read_committed", topic, 0])
+        if not again:
+            assert read == table(before.records["read_committed", topic, 0])
+    batches = {topic: (judgement[topic].batches, reference[topic].batches) for topic in TOPICS}
+    assert {topic: left for topic, (left, right) in batches.items() if left != right} == {}
+
+    run("export", "--log-dirs", str(ours.data), "--zookeeper", kafka.zookeeper)
+    kafka.data = ours.data
+    kafka.overrides["log.cleaner.enable"] = "false"
+    kafka.start()
+    found = content(kafka, TOPICS)
+    assert (found.records, found.starts) == (mine.records, mine.starts)
