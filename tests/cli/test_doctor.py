@@ -17,7 +17,7 @@ import pytest
 from kafka import KafkaProducer
 
 from tests.cli.commands import run
-from tests.support.kafka import _ZooKeeperProcess
+from tests.support.kafka import ZooKeeperProcess
 from tests.support.server import HOST, Server, free_port
 from txbroker.cli.doctor import network
 
@@ -165,7 +165,7 @@ def test_a_broker_that_wants_authentication(broker: Server) -> None:
 
 
 def test_a_zookeeper(server_directory: Path) -> None:
-    zookeeper = _ZooKeeperProcess(server_directory / "doctor-zookeeper")
+    zookeeper = ZooKeeperProcess(server_directory / "doctor-zookeeper")
     zookeeper.start()
     try:
         (finding,) = doctor(zookeeper.address, status=1)

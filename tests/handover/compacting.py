@@ -61,6 +61,63 @@ def fill(server: Server, began_ms: int, *, delete_retention_ms: int, records: in
             _send(_producer(server, "none"), TRANSACTIONS, changes(20, start=10_000 + number * 100, keys=40, began_ms=began_ms))
 
 
+def fill_varied(server: Server, seed: int, count: int) -> dict[str, dict[str, str]]:
+    """Compacted topics of every kind that chance makes: codecs by turns, transactions beside each other that end either way, tombstones.
+
+    In the last one a transaction stays open. The topics and their configurations.
+    """
+    chance = random.Random(seed)
+    began_ms = now_ms()
+    plain = [_producer(server, codec) for codec in CODECS]
+    paying = [
+        _producer(server, codec, **{"transactional.id": f"varied-{seed}-{codec}", "transaction.timeout.ms": 900_000, "batch.size": 2048})
+        for codec in CODECS[::2]
+    ]
+    for producer in paying:
+        producer.init_transactions(60)
+    topics: dict[str, dict[str, str]] = {}
+    for number in range(count):
+        topic = f"varied-{number}"
+        configs = topics[topic] = {
+            **CONFIGS,
+            "segment.bytes": str(chance.choice((4096, 8192, SEGMENT_BYTES, 65_536))),
+            "delete.retention.ms": str(chance.choice((0, 86_400_000))),
+            "message.timestamp.type": chance.choice(("CreateTime", "LogAppendTime")),
+            "cleanup.policy": chance.choice(("compact", "compact", "compact,delete")),
+            "index.interval.bytes": str(chance.choice((256, 4096))),
+        }
+        create_topic(server, topic, 1, configs)
+        keys, aborts, deletions = chance.choice((5, 40, 400)), chance.choice((0.2, 0.8)), chance.choice((0.05, 0.5))
+        opened: list[Producer] = []
+        for step in range(chance.randrange(30, 90)):
+            producer = chance.choice(plain if chance.random() < 0.4 else paying)
+            if producer in paying and producer not in opened:
+                producer.begin_transaction()
+                opened.append(producer)
+            records = [
+                Sample(
+                    b"k%d" % min(chance.randrange(keys), chance.randrange(keys)),
+                    None if chance.random() < deletions else b"%d " % step * 10 + chance.randbytes(chance.randrange(120)),
+                    (("step", b"%d" % step),),
+                    began_ms + step,
+                )
+                for _ in range(chance.randrange(1, 25))
+            ]
+            _send(producer, topic, records)
+            if opened and chance.random() < 0.3:
+                _end(opened.pop(chance.randrange(len(opened))), abort=chance.random() < aborts)
+        while len(opened) > (number == count - 1):
+            _end(opened.pop(), abort=chance.random() < aborts)
+    return topics
+
+
+def _end(producer: Producer, *, abort: bool) -> None:
+    if abort:
+        producer.abort_transaction(60)
+    else:
+        producer.commit_transaction(60)
+
+
 def append_more(server: Server, began_ms: int) -> None:
     """More changes, in the same batches whoever is asked: of a third of the keys, and more than a segment."""
     with RawConnection(server.address, timeout_s=30) as connection:

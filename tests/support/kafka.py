@@ -88,7 +88,7 @@ class KafkaOldProcess(_JavaServer):
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
-        self._zookeeper = _ZooKeeperProcess(directory / "zookeeper")
+        self._zookeeper = ZooKeeperProcess(directory / "zookeeper")
 
     @property
     def zookeeper(self) -> str:
@@ -128,7 +128,9 @@ class KafkaOldProcess(_JavaServer):
         return _answers(self.address)
 
 
-class _ZooKeeperProcess(_JavaServer):
+class ZooKeeperProcess(_JavaServer):
+    """The ZooKeeper of Apache Kafka's 3.9.1 jars."""
+
     kind = "zookeeper"
     release = KAFKA_OLD
     script = "zookeeper-server-start"

@@ -148,4 +148,5 @@ def named(names: Sequence[str]) -> str:
 
 def counted(names: Sequence[str], what: str) -> str:
     """`2 topics (a, b)`."""
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({named(names)})"
+    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{len(names)} {what if len(names) == 1 else plural}{f' ({named(names)})' if names else ''}"

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                 return DONE
             if plan.concerns and not arguments.yes:
                 raise CommandFailed("nothing is exported until somebody has agreed to what is printed as a concern: --yes")
-            session.ensure(["/"])  # the chroot
+            session.make_root()
             for gone in plan.gone:
                 session.delete(gone)
             session.write(plan.nodes, steps.step("ZooKeeper"))

@@ -33,11 +33,13 @@ def checked_address(text: str) -> str:
 
 
 class ZooKeeper:
-    """One session. `address` is what the user called it."""
+    """One session. `address` is what the user called it; all paths are below its chroot."""
 
     def __init__(self, client: Any, address: str) -> None:
         self.address = address
+        _, slash, chroot = address.partition("/")
         self._client = client
+        self._root = slash + chroot
 
     def get(self, path: str) -> bytes | None:
         """A node's data; None where there is no node, or no data."""
@@ -48,7 +50,7 @@ class ZooKeeper:
         found: dict[str, bytes | None] = {}
         for start in range(0, len(wanted), AT_ONCE):
             told(start, len(wanted))
-            asked = [(path, self._client.get_async(path)) for path in wanted[start : start + AT_ONCE]]
+            asked = [(path, self._client.get_async(self._root + path)) for path in wanted[start : start + AT_ONCE]]
             for path, answer in asked:
                 with suppress(NoNodeError):
                     found[path] = answer.get(timeout=ANSWER_S)[0]
@@ -57,18 +59,18 @@ class ZooKeeper:
     def children(self, path: str) -> list[str]:
         """The names under a node, sorted; none where there is no node."""
         try:
-            return sorted(self._client.get_children(path))
+            return sorted(self._client.get_children(self._root + path))
         except NoNodeError:
             return []
 
     def exists(self, path: str) -> bool:
         """Whether there is a node."""
-        return self._client.exists(path) is not None
+        return self._client.exists(self._root + path) is not None
 
-    def ensure(self, wanted: Iterable[str]) -> None:
-        """Make these nodes, without data, where they are missing, and those above them."""
-        for path in wanted:
-            self._client.ensure_path(path)
+    def make_root(self) -> None:
+        """Make the chroot, where it is missing."""
+        if self._root:
+            self._client.ensure_path(self._root)
 
     def write(self, nodes: Mapping[str, bytes | None], told: Told) -> None:
         """Make these nodes have these data (None: empty); parents come before their children."""
@@ -80,9 +82,9 @@ class ZooKeeper:
             transaction = self._client.transaction()
             for path, data in some:
                 if path not in there:
-                    transaction.create(path, data)
+                    transaction.create(self._root + path, data)
                 elif (there[path] or b"") != data:
-                    transaction.set_data(path, data)
+                    transaction.set_data(self._root + path, data)
             problems = [result for result in transaction.commit() if isinstance(result, Exception)]
             for problem in problems:
                 if not isinstance(problem, RolledBackError):
@@ -91,7 +93,7 @@ class ZooKeeper:
     def delete(self, path: str) -> None:
         """Remove a node with all that is under it; nothing where there is none."""
         with suppress(NoNodeError):
-            self._client.delete(path, recursive=True)
+            self._client.delete(self._root + path, recursive=True)
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def session(address: str) -> Iterator[ZooKeeper]:
     """A session with the ZooKeeper at `HOST:PORT,…[/CHROOT]`."""
     quiet = logging.getLogger("txbroker.cli.zookeeper")
     quiet.setLevel(logging.CRITICAL)  # what it would say comes as an exception
-    client = KazooClient(hosts=checked_address(address), timeout=10.0, logger=quiet)
+    client = KazooClient(hosts=checked_address(address).partition("/")[0], timeout=10.0, logger=quiet)
     try:
         client.start(timeout=CONNECT_S)
     except KazooTimeoutError as error:
