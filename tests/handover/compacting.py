@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,22 +128,35 @@ def append_more(server: Server, began_ms: int) -> None:
                 assert answer.error_code == 0, answer
 
 
-def until_clean(server: Server, topics: Sequence[str] = TOPICS, timeout_s: float = 120.0) -> dict[str, int]:
-    """Wait until the checkpoint of the cleaner has come to the active segment of each topic; these offsets."""
+def until_clean(server: Server, topics: Iterable[str] = TOPICS, stable: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Wait until the cleaner's checkpoint has come to the active segment of each topic; the offsets that it names.
+
+    `stable`: where a topic's last stable offset lies lower than that, beyond which nothing is cleaned; the checkpoint may then name the
+    segment's beginning, or any offset up to it.
+    """
     wanted = {topic: active_base(server.partition_directory(topic)) for topic in topics}
+    for topic, offset in (stable or {}).items():
+        bases = [base for base in segment_bases(server.partition_directory(topic)) if base <= offset]
+        wanted[topic] = min(wanted[topic], max(bases))
+    found: dict[TopicPartition, int] = {}
 
     def clean() -> bool:
         path = server.data / CLEANER_OFFSETS
-        found = parse_offsets(path.read_bytes()) if path.exists() else {}
-        return all(found.get(TopicPartition(topic, 0), -1) >= base for topic, base in wanted.items())
+        found.update(parse_offsets(path.read_bytes()) if path.exists() else {})
+        return all(found.get(TopicPartition(topic, 0), 0) >= base for topic, base in wanted.items())
 
-    until(clean, f"{server.kind} has compacted {', '.join(topics)} up to {wanted}", timeout_s=timeout_s, every_s=0.2)
-    return wanted
+    until(clean, f"{server.kind} has compacted its topics up to {wanted}", timeout_s=120.0, every_s=0.2)
+    return {topic: found.get(TopicPartition(topic, 0), 0) for topic in wanted}
+
+
+def segment_bases(directory: Path) -> list[int]:
+    """Where segments begin."""
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
 
 
 def active_base(directory: Path) -> int:
     """Where the last segment begins."""
-    return max(int(path.stem) for path in directory.glob("*.log"))
+    return segment_bases(directory)[-1]
 
 
 def table(records: Sequence[tuple[Any, ...]]) -> dict[bytes, tuple[bytes, Any]]:

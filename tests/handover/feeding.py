@@ -27,10 +27,14 @@ STATE_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99
 
 @dataclass
 class Content:
-    """All that a broker serves: records as tuples by topic and partition, by isolation; where logs begin; offsets of groups; configs."""
+    """All that a broker serves: records as tuples by topic and partition, by isolation; offsets of groups; configurations of topics.
+
+    `starts`: the first offset of a partition and its high watermark; `stable`: its last stable offset.
+    """
 
     records: dict[tuple[str, str, int], list[tuple[Any, ...]]] = field(default_factory=dict)
     starts: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    stable: dict[tuple[str, int], int] = field(default_factory=dict)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -105,10 +109,13 @@ def content(server: Server, known: Iterable[str] = ()) -> Content:
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
         found.configs[resource.name] = {entry.name: entry.value for entry in answer.result().values() if entry.source == 1}
-    consumer = _consumer(server, **{"isolation.level": "read_uncommitted"})
     partitions = [TopicPartition(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    with_open = _consumer(server, **{"isolation.level": "read_uncommitted"})
+    consumer = _consumer(server, **{"isolation.level": "read_committed"})
     for each in partitions:
-        found.starts[each.topic, each.partition] = consumer.get_watermark_offsets(each, timeout=30)
+        found.starts[each.topic, each.partition] = with_open.get_watermark_offsets(each, timeout=30)
+        found.stable[each.topic, each.partition] = consumer.get_watermark_offsets(each, timeout=30)[1]
+    with_open.close()
     for isolation in ("read_uncommitted", "read_committed"):
         for each, records in _read(server, {each: low for each, (low, _) in found.starts.items()}, isolation).items():
             found.records[isolation, *each] = records
