@@ -119,6 +119,16 @@ def test_a_new_leader_that_cannot_write_its_epoch_is_no_replica(house: House, mo
     assert house.roles("t") == ErrorCode.NONE, "and it can lead the next time it is told to"
 
 
+def test_logs_that_are_ahead_of_the_metadata_are_told_of_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    for topic in ("ahead", "also-ahead", "behind"):
+        made = house.broker.directories.create(TopicPartition(topic, 0), TOPIC_ID, is_new=True, now_ms=NOW)
+        made.leader_epochs.assign(2 if topic == "behind" else 5, 0)
+        assert house.roles(topic, epoch=3) == ErrorCode.NONE
+    assert [record.getMessage().partition(":")[0] for record in caplog.records if "import --force" in record.getMessage()] == [
+        "ahead-0 was led in epoch 5, and the metadata knows no epoch after 3"
+    ]
+
+
 def test_what_the_controller_said_before_is_refused_and_changes_nothing(house: House) -> None:
     assert house.roles("t", epoch=5, version=3) == ErrorCode.NONE
     assert house.roles("t", epoch=4, version=9) == ErrorCode.STALE_CONTROLLER_EPOCH

@@ -95,10 +95,14 @@ class KafkaOldProcess(_JavaServer):
         """host:port of its ZooKeeper, which runs on when the broker is stopped or killed."""
         return self._zookeeper.address
 
-    def start(self) -> None:
-        """Start ZooKeeper if it is not there yet, then the broker."""
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper alone, if it is not there yet."""
         if not self._zookeeper.running:
             self._zookeeper.start()
+
+    def start(self) -> None:
+        """Start ZooKeeper if it is not there yet, then the broker."""
+        self.start_zookeeper()
         super().start()
 
     def kill(self) -> None:

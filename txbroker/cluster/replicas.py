@@ -60,6 +60,7 @@ class Replicas:
         self._counts: dict[str, TopicCounts] = {}
         self._counted: dict[str, set[int]] = {}  # the partitions of each topic that was counted
         self._counts_of_gone = TopicCounts()
+        self._told_of_epochs = False
         self.isr_shrinks = 0
         self.isr_expands = 0
 
@@ -154,6 +155,8 @@ class Replicas:
         if state.leader_epoch == before.leader_epoch and state.partition_epoch <= before.partition_epoch:
             return  # told twice: controllers repeat themselves after their own start
         partition = known or self._open(TopicPartition(*key), topic_id, state.is_new, now_ms)
+        if known is None:
+            self._compare_epochs(partition, state.leader_epoch)
         self._partitions[key] = partition
         try:
             self._change_role(partition, state)
@@ -161,6 +164,19 @@ class Replicas:
             if known is None:
                 self._partitions.pop(key, None)  # without a role it is none; its log stays for the next time
             raise
+
+    def _compare_epochs(self, partition: Partition, leader_epoch: int) -> None:
+        """Warn, once, of logs that are ahead of the metadata: whoever led them since does not exist here."""
+        latest = partition.log.leader_epochs.latest
+        if latest > leader_epoch and not self._told_of_epochs:
+            self._told_of_epochs = True
+            log.warning(
+                "%s was led in epoch %d, and the metadata knows no epoch after %d: another broker has written to these logs since, "
+                "or an old copy of the metadata was put back; `txbroker import --force` takes over what Apache Kafka has made of them",
+                partition.topic_partition,
+                latest,
+                leader_epoch,
+            )
 
     def _change_role(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         leadership = Leadership(state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas), state.partition_epoch)
