@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from txbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from txbroker.wire.messages.heartbeat import HeartbeatRequest
+from txbroker.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from txbroker.wire.messages.join_group import JoinGroupRequest
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -36,6 +38,7 @@ VERSIONS: dict[type[Request], int] = {
     FetchRequest: 17,
     FindCoordinatorRequest: 6,
     HeartbeatRequest: 4,
+    IncrementalAlterConfigsRequest: 1,
     JoinGroupRequest: 9,
     ListOffsetsRequest: 8,
     MetadataRequest: 13,
@@ -45,6 +48,7 @@ VERSIONS: dict[type[Request], int] = {
 }
 _SIZE = struct.Struct(">i")
 _LATEST = -1
+_TOPIC_RESOURCE = 2
 
 
 def frame(request: Request, correlation_id: int = 1) -> bytes:
@@ -130,9 +134,9 @@ class BrokerClient:
     def versions(self) -> Any:
         return self.call(ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1"))
 
-    def create_topic(self, name: str, partitions: int) -> bytes:
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bytes:
         """Make a topic and write one record to each partition, so that everything about it is there; its id."""
-        config = [CreatableTopicConfig(name="retention.ms", value="-1")]
+        config = [CreatableTopicConfig(name=key, value=value) for key, value in {"retention.ms": "-1", **(configs or {})}.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=config)
         (created,) = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics
         _check(created.error_code, f"creating {name}")
@@ -151,6 +155,25 @@ class BrokerClient:
             self.socket.sendall(request * count)
             for _ in range(count):
                 _check(_produce_error(self.answer(ProduceRequest)), "filling a topic")
+
+    def append(self, topic_id: bytes, partition: int, batches: Iterable[bytes]) -> None:
+        """Append one batch after another, several under way at once."""
+        waiting = 0
+        for records in batches:
+            self.socket.sendall(frame(produce(topic_id, partition, records)))
+            waiting += 1
+            if waiting == 32:
+                _check(_produce_error(self.answer(ProduceRequest)), "appending to a topic")
+                waiting -= 1
+        for _ in range(waiting):
+            _check(_produce_error(self.answer(ProduceRequest)), "appending to a topic")
+
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Set some of a topic's configs."""
+        changes = [AlterableConfig(name=key, config_operation=0, value=value) for key, value in configs.items()]
+        resource = AlterConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configs=changes)
+        (altered,) = self.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)).responses
+        _check(altered.error_code, f"altering {name}")
 
     def _produced(self, topic_id: bytes, partition: int, records: bytes) -> int:
         return _produce_error(self.call(produce(topic_id, partition, records)))
