@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import random
 import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.offline.support import mutate, ours
 from txbroker.log.disk import OsDisk
 from txbroker.log.dump import Decoder, DumpOptions, dump
 
@@ -203,3 +207,26 @@ def test_mutated_files_never_raise(copy: Path, step: int) -> None:
             path.write_bytes(data)
             run([path, *([path.with_suffix(".timeindex")] if path.suffix == ".log" else [])], options, copy.parent)
         path.write_bytes(original)
+
+
+def test_the_zeros_of_a_preallocated_index_do_not_lead_look_ups_astray(tmp_path: Path) -> None:
+    data = ours(tmp_path)
+    paths = [data / "orders-3" / f"{0:020}{suffix}" for suffix in (".index", ".timeindex")]
+    before = run(paths, DumpOptions(), tmp_path)
+    assert (before[0], before[2]) == (0, [])
+    assert len(before[1]) > 10
+    for path in paths:
+        path.write_bytes(path.read_bytes() + bytes(12 * 8 * 10_000))
+    assert run(paths, DumpOptions(), tmp_path) == before
+
+
+@settings(max_examples=30, deadline=None)
+@given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8), deep=st.booleans())
+def test_no_mutation_of_files_ends_a_dump(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int, deep: bool) -> None:
+    data = Path(shutil.copytree(GOLDEN / "data", tmp_path_factory.mktemp("mutated") / "data"))
+    paths = sorted(path for path in data.glob("*/*") if path.suffix)
+    mutate(data, chance, count)
+    for decoder in (Decoder.TEXT, Decoder.OFFSETS, Decoder.METADATA) if deep else (Decoder.TEXT,):
+        status, _, _ = run(paths, DumpOptions(deep_iteration=deep, decoder=decoder), data)
+        assert status in (0, 1)
+    assert run(paths, DumpOptions(index_sanity_check=True), data)[0] in (0, 1)

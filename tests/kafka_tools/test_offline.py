@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import java
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
-from tests.support.kafka import KafkaProcess
+from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -181,3 +181,36 @@ def test_a_directory_that_a_running_broker_writes_to_is_read_without_harm(start_
     fill_ours(server.address, name, 2000, 100)
     copy = shutil.copytree(server.partition_directory(name), server.directory / "copy" / f"{name}-0")
     assert txbroker("log", "verify", copy).returncode == 0
+
+
+def test_apache_kafka_opens_what_was_repaired(tmp_path: Path, name: str) -> None:
+    server = KafkaOldProcess(tmp_path / "kafka")
+    server.start()
+    try:
+        fill_ours(server.address, name, 0, 300)
+        server.stop()
+        assert txbroker("log", "verify", server.data).returncode == 0
+        path = server.partition_directory(name)
+        log = path / f"{0:020}.log"
+        content = bytearray(log.read_bytes()[:-20])
+        content[len(content) // 2] ^= 0x55
+        log.write_bytes(content)
+        (path / f"{0:020}.index").write_bytes(b"nonsense" * 10)
+        for snapshot in path.glob("*.snapshot"):
+            snapshot.write_bytes(b"nonsense")
+        assert txbroker("log", "verify", server.data).returncode == 1
+        repaired = txbroker("log", "repair", server.data, "--yes")
+        assert (repaired.returncode, repaired.stderr) == (0, ""), repaired.stdout
+        left = [json.loads(line)["value"] for line in txbroker("log", "extract", path, "--value-encoding", "utf-8").stdout.splitlines()]
+        assert 0 < len(left) < 299
+        server.start()
+        consumer = Consumer({"bootstrap.servers": server.address, "group.id": name, "auto.offset.reset": "earliest"})
+        consumer.subscribe([name])
+        values = [consumer.poll(30) for _ in left]
+        consumer.close()
+        assert [message.value().decode() for message in values if message is not None] == left
+        fill_ours(server.address, name, 1000, 10)
+        server.stop()
+        assert txbroker("log", "verify", server.data).returncode == 0
+    finally:
+        server.close()

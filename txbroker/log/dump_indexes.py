@@ -2,34 +2,92 @@
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import overload
+
 from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.log import files, offset_index, time_index
 from txbroker.log.disk import Disk
 from txbroker.log.dump_log import DECOMPRESSED_BYTES_MAX
 from txbroker.log.dump_run import DumpRun, Pairs
+from txbroker.log.offline.index_checks import count_before_zeros
 from txbroker.wire import entries
 from txbroker.wire.entries import EntryHeader, Scan
 
 NO_TIMESTAMP = -1
 NOT_FOUND = -1
+_BLOCK_ENTRIES = 4096
 
 
 def _sibling(path: str, suffix: str) -> str:
     return path.rpartition(".")[0] + suffix
 
 
-def _offset_entries(disk: Disk, path: str, base_offset: int) -> list[tuple[int, int]]:
-    """Pairs of offset and position; a torn last entry is left out."""
-    mapped = disk.map(path)
-    whole = bytes(memoryview(mapped)[: len(mapped) // offset_index.ENTRY.size * offset_index.ENTRY.size])
-    return [(base_offset + relative, position) for relative, position in offset_index.ENTRY.iter_unpack(whole)]
+class _Entries(Sequence[tuple[int, int]]):
+    """An index file's entries, read a block at a time: a broker may cut its file meanwhile. A torn last entry is left out.
+
+    `bases` are added to the two numbers of each.
+    """
+
+    def __init__(self, disk: Disk, path: str, entry: struct.Struct, bases: tuple[int, int]) -> None:
+        self._file = disk.open_existing(path)
+        self._entry = entry
+        self._bases = bases
+        self._count = 0 if self._file is None else self._file.size // entry.size
+        self._block = b""
+        self._first = 0
+
+    @cached_property
+    def count_before_zeros(self) -> int:
+        """How many there are before those that are zeros, in a file that was preallocated."""
+        return 0 if self._file is None else count_before_zeros(self._file, self._count, self._entry.size)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> tuple[int, int]: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[tuple[int, int]]: ...
+
+    def __getitem__(self, number: int | slice) -> tuple[int, int] | Sequence[tuple[int, int]]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(self._count))]
+        if number < 0:
+            number += self._count
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        size = self._entry.size
+        at = (number - self._first) * size
+        if not 0 <= at <= len(self._block) - size:
+            self._first = number // _BLOCK_ENTRIES * _BLOCK_ENTRIES
+            assert self._file is not None
+            self._block = self._file.pread(self._first * size, _BLOCK_ENTRIES * size)
+            at = (number - self._first) * size
+            if at > len(self._block) - size:
+                raise CorruptRecords("it became shorter while it was read")
+        first, second = self._entry.unpack_from(self._block, at)
+        return first + self._bases[0], second + self._bases[1]
 
 
-def _time_entries(disk: Disk, path: str, base_offset: int) -> list[tuple[int, int]]:
-    """Pairs of timestamp and offset; a torn last entry is left out."""
-    mapped = disk.map(path)
-    whole = bytes(memoryview(mapped)[: len(mapped) // time_index.ENTRY.size * time_index.ENTRY.size])
-    return [(timestamp, base_offset + relative) for timestamp, relative in time_index.ENTRY.iter_unpack(whole)]
+def _offset_entries(disk: Disk, path: str, base_offset: int) -> _Entries:
+    """Pairs of offset and position."""
+    return _Entries(disk, path, offset_index.ENTRY, (base_offset, 0))
+
+
+def _time_entries(disk: Disk, path: str, base_offset: int) -> _Entries:
+    """Pairs of timestamp and offset."""
+    return _Entries(disk, path, time_index.ENTRY, (0, base_offset))
+
+
+def _position_before(positions: _Entries, offset: int) -> int:
+    """Where to look for an offset, by the offset index: found as a broker does, by halves."""
+    number = bisect_right(positions, offset, hi=positions.count_before_zeros, key=lambda entry: entry[0]) - 1
+    return positions[number][1] if number >= 0 else 0
 
 
 def _sanity_check(run: DumpRun, path: str, entry_size: int, problem: str | None) -> None:
@@ -89,7 +147,7 @@ def dump_time_index(run: DumpRun, path: str, base_offset: int) -> None:
     for number, (timestamp, offset) in enumerate(found):
         if offset == base_offset and number > 0:
             return
-        start = max((position for indexed, position in positions if indexed <= offset), default=0)
+        start = _position_before(positions, offset)
         _check_time_entry(run, path, log[start:], timestamp, offset, previous)
         if not run.options.verify_index_only:
             run.write(f"timestamp: {timestamp} offset: {offset}")

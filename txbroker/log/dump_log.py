@@ -8,6 +8,7 @@ from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.log.dump_decoders import decoder
 from txbroker.log.dump_metadata import show_control
 from txbroker.log.dump_run import DumpRun
+from txbroker.log.offline.damaged import CONTENT_BYTES_MAX
 from txbroker.wire import entries, legacy
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.compression import Codec
@@ -16,8 +17,8 @@ from txbroker.wire.entries import EntryHeader, Scan, Stop
 from txbroker.wire.legacy import MessageHeader
 from txbroker.wire.records import Record
 
-# Of one batch; the largest that a broker takes by default is a thousandth of this.
-DECOMPRESSED_BYTES_MAX = 1 << 30
+# Of one batch; the largest that a broker takes by default is a hundredth of this.
+DECOMPRESSED_BYTES_MAX = CONTENT_BYTES_MAX
 SEQUENCE_MAX = 2**31 - 1
 
 _CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS")

@@ -32,7 +32,7 @@ class IndexEntries:
         size = 0 if file is None else file.size
         self.torn = size % entry.size
         whole = size // entry.size
-        self.count = _count_before_zeros(file, whole, entry.size) if file is not None else 0
+        self.count = count_before_zeros(file, whole, entry.size) if file is not None else 0
         self.zeros = whole - self.count
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -43,7 +43,7 @@ class IndexEntries:
             yield from self._entry.iter_unpack(data[: len(data) // size * size])
 
 
-def _count_before_zeros(file: File, whole: int, entry_bytes: int) -> int:
+def count_before_zeros(file: File, whole: int, entry_bytes: int) -> int:
     """How many entries there are when those at the end that are zeros are not counted. The first may be: offset 0 at position 0."""
     end = whole
     while end > 0:
