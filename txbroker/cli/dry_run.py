@@ -43,7 +43,11 @@ COLUMNS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The dry run of all partitions of the topic in --log-dir, or of one; BadUsage, CommandFailed."""
+    """The dry run of all partitions of the topic in a log directory, or of one; BadUsage, CommandFailed.
+
+    For `log-cleaner --dry-run` and `log compact --dry-run`. Asked for: log_dir, topic, partition, roll, topic_config, dedupe_buffer_size,
+    json, and bootstrap_server with command_config, of a broker that has the topic's settings, or None.
+    """
     from txbroker.log.disk import OsDisk
 
     places = _places(arguments.log_dir, arguments.topic, arguments.partition)
@@ -82,7 +86,7 @@ def _places(directory: str, topic: str, partition: int | None) -> list[TopicPart
     try:
         names = os.listdir(directory)
     except OSError as error:
-        raise CommandFailed(f"{directory} cannot be read ({error.strerror}); --log-dir is one of the broker's log.dirs") from None
+        raise CommandFailed(f"{directory} cannot be read ({error.strerror}); name one of the broker's log.dirs") from None
     found = [parsed for name in names if (parsed := parse_partition_directory(name)) is not None and parsed.topic == topic]
     wanted = sorted(each for each in found if partition is None or each.partition == partition)
     if not wanted:
@@ -105,12 +109,12 @@ def _stored_settings(arguments: argparse.Namespace) -> Mapping[str, str]:
     assumed = "the settings are assumed to be the defaults, cleanup.policy=compact and those of --topic-config"
     path = os.path.join(arguments.log_dir, FILE_NAME)
     if not os.path.exists(path):
-        warn(f"{arguments.log_dir} has no {FILE_NAME}: {assumed}; --bootstrap-server asks the broker")
+        warn(f"{arguments.log_dir} has no {FILE_NAME}: {assumed}")
         return ASSUMED
     try:
         lock = OsDisk().lock(os.path.join(arguments.log_dir, LOCK_FILE))
         if lock is None:
-            warn(f"a broker runs on {arguments.log_dir}: {assumed}; --bootstrap-server asks it")
+            warn(f"a broker runs on {arguments.log_dir}: {assumed}; `txbroker log-cleaner --dry-run --bootstrap-server` asks it")
             return ASSUMED
         lock.release()
         entity = topic_entity(arguments.topic)
