@@ -115,9 +115,9 @@ class Caretaker:
                 work.errback(error)
 
 
-def operations(caretaker: Caretaker) -> TopicOperations:
+def operations(caretaker: Caretaker, reread: Deferred[None] | None = None) -> TopicOperations:
     replicas: Any = Replicas("t")
-    return TopicOperations(replicas, replicas, caretaker, lambda topic: succeed(None))
+    return TopicOperations(replicas, replicas, caretaker, lambda topic: reread or succeed(None))
 
 
 def performed(made: TopicOperations, key: str, value: str, *, validate_only: bool = False) -> list[object]:
@@ -163,6 +163,16 @@ def test_work_goes_on_when_its_client_has_gone() -> None:
         assert not any(each.called for each in begun), number
     for number in range(3):
         caretaker.end(number)
+
+
+def test_work_begins_also_when_its_client_has_gone_before() -> None:
+    caretaker, reread = Caretaker(), Deferred[None]()
+    work = Deferred.fromCoroutine(operations(caretaker, reread).perform("t", Wanted(COMPACT, "now"), validate_only=False))
+    work.addErrback(lambda _: None)
+    work.cancel()
+    assert caretaker.asked == []
+    reread.callback(None)
+    assert [partition for _, partition, _ in caretaker.asked] == [0, 1, 2]
 
 
 def test_validation_checks_and_begins_nothing() -> None:

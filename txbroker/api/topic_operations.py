@@ -99,7 +99,15 @@ class TopicOperations:
         self._caretaker = caretaker
 
     async def perform(self, topic: str, wanted: Wanted, *, validate_only: bool) -> None:
-        """Done when this returns, or it would be taken when `validate_only`; BrokerError, which names the partition."""
+        """Done when this returns, or it would be taken when `validate_only`; BrokerError, which names the partition.
+
+        When this is cancelled, with its client's connection, it is done nevertheless.
+        """
+        error = await _outcome(topic, Deferred.fromCoroutine(self._perform(topic, wanted, validate_only)))
+        if error is not None:
+            raise error
+
+    async def _perform(self, topic: str, wanted: Wanted, validate_only: bool) -> None:
         await self._reread(topic)
         partitions = [partition.topic_partition for partition in self._led(topic)]
         if wanted.key == COMPACT:
@@ -108,7 +116,7 @@ class TopicOperations:
         if validate_only:
             return
         begin = self._begin(wanted)
-        waiters = [(partition, _shielded(partition, begin(partition))) for partition in partitions]
+        waiters = [(partition, _outcome(str(partition), begin(partition))) for partition in partitions]
         errors = [(partition, error) for partition, waiter in waiters if (error := await waiter) is not None]
         if errors:
             partition, error = errors[0]
@@ -163,8 +171,8 @@ def _entry(name: str, state: Mapping[str, Any]) -> ConfigEntry:
     return ConfigEntry(name, text, Source.DEFAULT_CONFIG, True, False, Type.STRING, (), about)
 
 
-def _shielded(partition: TopicPartition, work: Deferred[None]) -> Deferred[BrokerError | None]:
-    """Fires with what became of `work`; when it is cancelled, with its client's connection, the work goes on."""
+def _outcome(what: str, work: Deferred[None]) -> Deferred[BrokerError | None]:
+    """Fires with what became of `work`; when it is cancelled, the work goes on."""
     waiter: Deferred[BrokerError | None] = Deferred()
 
     def tell(result: object) -> None:
@@ -173,7 +181,7 @@ def _shielded(partition: TopicPartition, work: Deferred[None]) -> Deferred[Broke
             if isinstance(result.value, BrokerError):
                 error = result.value
             else:
-                log.error("an operation on %s failed: a bug: %s", partition, result.getTraceback())
+                log.error("an operation on %s failed: a bug: %s", what, result.getTraceback())
                 error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if not waiter.called:
             waiter.callback(error)
