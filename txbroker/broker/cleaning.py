@@ -233,7 +233,10 @@ class Cleaning:
         except BrokerError as error:
             return fail(error)
         self._resting.discard(topic_partition)
-        self._look()
+        if len(self._running) < self._config.int("log.cleaner.threads"):
+            self._look()
+        else:
+            self._settle(topic_partition)  # of a thousand that are asked for at once, not each looks at all the others
         return done
 
     def check_askable(self, topic_partition: TopicPartition) -> Log:
