@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import cleaning, javaperf, latency, plots, report, starting, throughput
+from bench import beside_cleaning, cleaning, javaperf, latency, plots, report, starting, throughput
 from bench.brokers import KAFKA, TXBROKER, OthersMeter, make, rss_mb
 from bench.measures import Bench, Figure, Outcome, Settings
 from tests.support.cache import Missing
@@ -19,7 +19,14 @@ from tests.support.server import Server
 SCALE = "scale"
 HERE = Path(__file__).resolve().parent
 QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
-BENCHES: tuple[Bench, ...] = (*starting.BENCHES, *throughput.BENCHES, *latency.BENCHES, *javaperf.BENCHES, *cleaning.BENCHES)
+BENCHES: tuple[Bench, ...] = (
+    *starting.BENCHES,
+    *throughput.BENCHES,
+    *latency.BENCHES,
+    *javaperf.BENCHES,
+    *cleaning.BENCHES,
+    *beside_cleaning.BENCHES,
+)
 # Asked once, when all is done.
 MEMORY = Bench("after all loads", "what is resident at the end", (Figure("memory", "MB", less=True),), starting.BENCHES[0].ready)
 

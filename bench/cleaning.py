@@ -33,8 +33,8 @@ BACKOFF_MS = 20
 WAIT_S = 600.0
 _TOPIC = "cleaned"
 _PLACEHOLDER = b"############"
-_CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-_OVERRIDES = {**DEFAULTS, "log.cleaner.backoff.ms": str(BACKOFF_MS), "log.cleaner.threads": "1"}
+CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+OVERRIDES = {**DEFAULTS, "log.cleaner.backoff.ms": str(BACKOFF_MS), "log.cleaner.threads": "1"}
 
 
 def batches(count: int, keys: int, codec: Codec) -> Iterator[bytes]:
@@ -103,7 +103,7 @@ def _clean(server: Server, settings: Settings, *, codec: Codec) -> Iterator[Meas
     records = int(RECORDS * settings.scale)
 
     def measure() -> Sample:
-        broker = kind(directory, _OVERRIDES)
+        broker = kind(directory, OVERRIDES)
         try:
             broker.start()
             with BrokerClient(broker.address, timeout_s=WAIT_S) as client:
@@ -116,7 +116,7 @@ def _clean(server: Server, settings: Settings, *, codec: Codec) -> Iterator[Meas
                 processes = Processes(broker.pid)
                 cpu = processes.cpu_s()
                 begun = time.perf_counter()
-                client.alter_topic(_TOPIC, _CLEANING)
+                client.alter_topic(_TOPIC, CLEANING)
                 while not _is_cleaned(broker.data):
                     if time.perf_counter() - begun > WAIT_S:
                         raise TimeoutError(f"{server.kind} has not cleaned its log in {WAIT_S:.0f} s")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from bench import requests
 from bench.brokers import CpuMeter, age_seconds, make, rss_mb
@@ -17,6 +18,8 @@ SETTLE_S = 2.0
 IDLE_S = 4.0
 PARTITIONS = 4
 FULL_BYTES = 3_600_000_000
+SEGMENTS = 1000  # of all partitions together
+SEGMENT_BYTES = 1 << 20
 
 
 @contextmanager
@@ -42,17 +45,17 @@ def _start(server: Server, settings: Settings) -> Iterator[Measure]:
 
 
 @contextmanager
-def _start_full(server: Server, settings: Settings) -> Iterator[Measure]:
+def _start_full(server: Server, settings: Settings, *, total_bytes: int, configs: Mapping[str, str]) -> Iterator[Measure]:
     """A broker of its own that has something to load, and to recover. A start is over when every partition takes a record."""
     directory = server.directory.with_name(f"{server.kind}-start-full")
     full = make(server.kind, directory)
     try:
         full.start()
         with BrokerClient(full.address) as client:
-            topic_id = client.create_topic("full", PARTITIONS)
+            topic_id = client.create_topic("full", PARTITIONS, configs)
             records = requests.batch(1000, 1000)
             for partition in range(PARTITIONS):
-                client.fill(topic_id, partition, records, int(FULL_BYTES * settings.scale) // PARTITIONS // len(records))
+                client.fill(topic_id, partition, records, int(total_bytes * settings.scale) // PARTITIONS // len(records))
 
         def started() -> float:
             full.start()
@@ -91,6 +94,15 @@ BENCHES = (
             Figure("after a clean stop", "s", less=True, digits=2, target=0.2),
             Figure("after kill -9", "s", less=True, digits=2, target=0.2),
         ),
-        _start_full,
+        partial(_start_full, total_bytes=FULL_BYTES, configs={}),
+    ),
+    Bench(
+        "start-segments",
+        f"{SEGMENTS} segments of 1 MB in {PARTITIONS} partitions, from exec until every partition takes a record",
+        (
+            Figure("after a clean stop", "s", less=True, digits=2),
+            Figure("after kill -9", "s", less=True, digits=2),
+        ),
+        partial(_start_full, total_bytes=SEGMENTS * SEGMENT_BYTES, configs={"segment.bytes": str(SEGMENT_BYTES)}),
     ),
 )

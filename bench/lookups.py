@@ -1,0 +1,58 @@
+"""Index look-ups a second, in this process: `python -m bench.lookups`.
+
+A segment of 2,000 batches has an entry an index for each; random offsets and timestamps are looked up as a fetch and a ListOffsets begin:
+a binary search in the index. No file is opened for it and no record read.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+
+from bench import requests
+from bench.requests import FIRST_TIMESTAMP
+from txbroker.log.config import LogConfig
+from txbroker.log.disk import OsDisk
+from txbroker.log.log import Log
+from txbroker.names import TopicPartition
+
+BATCHES = 2000
+BATCH_RECORDS = 50
+LOOKUPS = 200_000
+ROUNDS = 5
+
+
+def _rate(look_up: Callable[[int], object], wanted: list[int]) -> float:
+    """The best of some rounds: what else runs on the machine only takes away."""
+    best = 0.0
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        for value in wanted:
+            look_up(value)
+        best = max(best, len(wanted) / (time.perf_counter() - begun))
+    return best
+
+
+def main() -> None:
+    """Print both rates."""
+    directory = tempfile.mkdtemp(prefix="txbroker-lookups-")
+    try:
+        log = Log.open(directory, TopicPartition("t", 0), disk=OsDisk(), config=LogConfig(), now_ms=0)
+        for number in range(BATCHES):
+            made = requests.batch(BATCH_RECORDS, 100, FIRST_TIMESTAMP + number * BATCH_RECORDS)
+            log.append(memoryview(bytearray(made)), leader_epoch=0, now_ms=0)
+        chance = random.Random(1)
+        wanted = [chance.randrange(log.log_end_offset) for _ in range(LOOKUPS)]
+        segment = log.segments[0]
+        print(f"offset index, {segment.offset_index.count} entries: {_rate(segment.offset_index.lookup, wanted):,.0f} look-ups/s")
+        times = [FIRST_TIMESTAMP + value for value in wanted]
+        print(f"time index, {segment.time_index.count} entries: {_rate(segment.time_index.lookup, times):,.0f} look-ups/s")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
