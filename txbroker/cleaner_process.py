@@ -16,7 +16,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from txbroker.broker.cleaning_pass import Crashed
-from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, event_from_json, to_json
+from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, event_from_json, to_json
 
 IDLE_S = 60.0
 LINE_BYTES_MAX = 256 << 20
@@ -53,10 +53,15 @@ class CleanerProcesses:
         process = next((process for process in self._processes if process.idle), None)
         if process is None:
             process = _Process(self._reactor, self._idle_s, self._processes.remove)
+            run = process.take(job, on_event)
+            try:
+                self._reactor.spawnProcess(process, self._command[0], self._command, env=_environment(), path=None)
+            except OSError as error:
+                reason = f"no process can be started: {error.strerror or error}"
+                self._reactor.callLater(0, on_event, Failed(kind=FailureKind.RESOURCES, reason=reason))
+                return run
             self._processes.append(process)
             self.started += 1
-            run = process.take(job, on_event)
-            self._reactor.spawnProcess(process, self._command[0], self._command, env=_environment(), path=None)
             return run
         return process.take(job, on_event)
 
