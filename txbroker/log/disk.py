@@ -91,6 +91,9 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int:
         """When the file was last written, milliseconds of wall clock."""
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Say when a file was last written."""
+
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
 
@@ -331,6 +334,12 @@ class OsDisk:
             return os.stat(path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise _failed("read", path, error) from error
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        try:
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        except OSError as error:
+            raise _failed("write", path, error) from error
 
     def names(self, directory: str) -> list[str]:
         try:

@@ -85,9 +85,10 @@ class CleanedSegment:
             self._next_entry = int(positions[chosen[-1]]) + self._interval + 1
         self.max_timestamp, self.max_timestamp_offset = int(largest[-1]), int(offsets[-1])
 
-    def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Write what waits, and the indexes, and sync everything."""
+    def finish(self, aborted: Sequence[AbortedTransaction], modified_ms: int) -> None:
+        """Write what waits, and the indexes, and sync everything. `modified_ms`: the last old segment's, for records without timestamps."""
         self._write()
+        self._disk.set_modified_ms(self._paths[LOG], modified_ms)
         self._file.sync()
         nothing = np.empty(0, dtype=np.int64)
         last, position, timestamp, offset = map(np.concatenate, zip((nothing,) * 4, *self._entries, strict=True))

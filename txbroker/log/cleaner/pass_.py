@@ -93,7 +93,7 @@ class _Pass:
                 and entry.last_offset not in last_offsets
             ]
             if out is not None:
-                out.finish(kept)
+                out.finish(kept, group[-1].modified_ms)
                 self._pace.wrote(out.take_written())
         except BaseException:
             if out is not None:

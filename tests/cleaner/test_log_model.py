@@ -1,0 +1,236 @@
+"""A compacted log beside all that was ever written to it: appends, passes, retention, cuts, and ends of the process within a swap."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.cleaner.logs import SETTINGS
+from tests.log.support import NOW, ForgetfulDisk, Row, end_transaction, open_log, rows
+from txbroker.log.cleaner.choosing import assess
+from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned
+from txbroker.log.cleaner.pass_ import run_job
+from txbroker.log.log import Log
+from txbroker.wire.compression import Codec
+from txbroker.wire.records import Record, build
+
+KEYS = [b"a", b"b", b"c", b"d", b"a longer key than sixteen bytes"]
+RETENTION_MS = 50
+_seeds = count(1)
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+class MortalDisk(ForgetfulDisk):
+    """One whose process may be killed before it gives a file another name; `renames_left` None: it lives."""
+
+    renames_left: int | None = None
+
+    def rename(self, old: str, new: str) -> None:
+        if self.renames_left is not None:
+            self.renames_left -= 1
+            if self.renames_left < 0:
+                raise Killed
+        super().rename(old, new)
+
+
+class CompactedLog(RuleBasedStateMachine):
+    """`written`: every record that the log may hold, by offset; `clean_to`: where passes came to; `aborted`: offsets nobody may see."""
+
+    log: Log
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(mkdtemp(prefix="compacted-model-"))
+        self.disk = MortalDisk(self.directory)
+        self.written: dict[int, Row] = {}
+        self.start = 0
+        self.clean_to = 0
+        self.now = NOW
+        self.sequence = 0
+        self.sent: list[tuple[int, int, int]] = []
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.directory)
+
+    @initialize(segment_bytes=st.integers(350, 900), interval=st.sampled_from([0, 100, 4096]), map_bytes=st.sampled_from([96, 1 << 16]))
+    def begin(self, segment_bytes: int, interval: int, map_bytes: int) -> None:
+        self.options = {
+            "segment_bytes": segment_bytes, "index_interval_bytes": interval, "retention_ms": -1, "file_delete_delay_ms": 0,
+            "cleanup_policy": frozenset({"compact"}), "delete_retention_ms": RETENTION_MS}
+        self.map_bytes = map_bytes
+        self.log = open_log(self.directory / "log", disk=self.disk, **self.options)
+
+    def reopen(self, *, clean: bool, recovery_point: int = 0) -> None:
+        self.disk.renames_left = None
+        self.log = open_log(self.directory / "log", disk=self.disk, clean=clean, recovery_point=recovery_point,
+                            log_start_offset=self.start, now_ms=self.now, **self.options)  # fmt: skip
+
+    def write(self, content: list[tuple[bytes, bytes | None]], **options: object) -> int:
+        self.now += 1
+        records = [Record(index, self.now, key, value) for index, (key, value) in enumerate(content)]
+        made = memoryview(bytearray(build(records, **options)))  # type: ignore[arg-type]
+        base = self.log.append(made, leader_epoch=0, now_ms=self.now).first_offset
+        self.written.update((base + index, (base + index, self.now, key, value)) for index, (key, value) in enumerate(content))
+        return base
+
+    @rule(content=st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.binary(max_size=40))), min_size=1, max_size=5),
+          codec=st.sampled_from(list(Codec)))
+    def append(self, content: list[tuple[bytes, bytes | None]], codec: Codec) -> None:
+        self.write(content, codec=codec)
+
+    @rule(number=st.integers(1, 3), key=st.sampled_from(KEYS))
+    def produce(self, number: int, key: bytes) -> None:
+        base = self.write([(key, b"idempotent")] * number, producer_id=77, producer_epoch=0, base_sequence=self.sequence)
+        self.sent.append((self.sequence, number, base))
+        self.sequence += number
+
+    @rule()
+    def produce_again(self) -> None:
+        """A client that saw no answer sends its last batch again, whatever has been cleaned meanwhile."""
+        if self.sent and self.sent[-1][2] >= self.start:
+            sequence, number, offset = self.sent[-1]
+            records = [Record(index, self.now, b"a", b"idempotent") for index in range(number)]
+            made = memoryview(bytearray(build(records, producer_id=77, producer_epoch=0, base_sequence=sequence)))
+            found = self.log.append(made, leader_epoch=0, now_ms=self.now)
+            assert (found.duplicate, found.first_offset, found.last_offset) == (True, offset, offset + number - 1)
+
+    @rule(key=st.sampled_from(KEYS))
+    def transaction(self, key: bytes) -> None:
+        producer = 1000 + next(_seeds)
+        self.write([(key, b"committed")], producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+        end_transaction(self.log, producer, committed=True, timestamp=self.now)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(self.now)
+
+    @rule(renames=st.one_of(st.none(), st.none(), st.integers(0, 40)), pause_ms=st.integers(0, 2 * RETENTION_MS))
+    def clean(self, renames: int | None, pause_ms: int) -> None:
+        """A pass, each group swapped in as it is reported; or the process ends at some rename."""
+        self.now += pause_ms
+        log, generation = self.log, self.log.generation
+        end = log.log_end_offset
+        found = assess(log.segments, log.config, checkpoint=self.clean_to, log_start_offset=log.log_start_offset, log_end_offset=end,
+                       last_stable_offset=log.last_stable_offset(end), now_ms=self.now)  # fmt: skip
+        if not found.cleanable_bytes:
+            return
+        job = CleaningJob(
+            directory=log.directory, topic="orders", partition=3, segments=tuple(log.closed_below(found.first_uncleanable_offset)),
+            log_start_offset=log.log_start_offset, log_end_offset=end, first_dirty_offset=found.first_dirty_offset,
+            first_uncleanable_offset=found.first_uncleanable_offset, producers=tuple(log.last_records()), now_ms=self.now,
+            seed=next(_seeds), settings=SETTINGS.__class__(**{
+                **{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__}, "map_bytes": self.map_bytes,
+                "segment_bytes": log.config.segment_bytes, "delete_retention_ms": RETENTION_MS}))
+        self.disk.renames_left = renames
+        outcome: list[Event] = []
+
+        def report(event: Event) -> None:
+            outcome.append(event)
+            if isinstance(event, GroupCleaned):
+                assert log.replace_segments(event.old_base_offsets, size=event.size, generation=generation, now_ms=self.now)
+
+        try:
+            run_job(job, self.disk, report, lambda: False, monotonic=lambda: 0.0, sleep=lambda seconds: None)
+        except Killed:
+            self.reopen(clean=False, recovery_point=random.Random(self.now).choice([0, log.recovery_point]))
+            return
+        self.disk.renames_left = None
+        done = outcome[-1]
+        assert isinstance(done, Done), outcome
+        assert done.end_offset > found.first_dirty_offset or self.map_bytes < 1000
+        self.clean_to = done.end_offset
+        # What is clean has one record a key, and deletions that are waiting for their time.
+        latest = {row[2]: row[0] for row in sorted(self.written.values()) if row[0] < self.clean_to}
+        for offset, _, key, _ in rows(log):
+            assert offset >= self.clean_to or latest[key] == offset, f"{key!r} at {offset} is obsolete"
+
+    @rule(kind=st.sampled_from([FailureKind.STOPPED]))
+    def give_up(self, kind: FailureKind) -> None:
+        """A pass that is stopped leaves nothing behind."""
+        log = self.log
+        segments = tuple(log.closed_below(log.log_end_offset))
+        if segments:
+            job = CleaningJob(
+                directory=log.directory, topic="orders", partition=3, segments=segments, log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset, first_dirty_offset=log.log_start_offset,
+                first_uncleanable_offset=segments[-1].next_offset, producers=(), now_ms=self.now, seed=1, settings=SETTINGS)
+            outcome: list[Event] = []
+            run_job(job, self.disk, outcome.append, lambda: True, monotonic=lambda: 0.0, sleep=lambda seconds: None)
+            assert isinstance(outcome[-1], Failed)
+            assert outcome[-1].kind is kind
+            assert not list((self.directory / "log").glob("*.cleaned"))
+
+    @rule(back=st.integers(0, 12))
+    def truncate(self, back: int) -> None:
+        self.log.truncate_to(max(self.start, self.log.log_end_offset - back))
+        self.lose(self.log.log_end_offset)
+
+    def lose(self, end: int) -> None:
+        self.start, self.clean_to = min(self.start, end), min(self.clean_to, end)
+        self.written = {offset: row for offset, row in self.written.items() if offset < end}
+        self.sent = [batch for batch in self.sent if batch[2] + batch[1] <= end]
+        self.sequence = self.sent[-1][0] + self.sent[-1][1] if self.sent else 0
+
+    @rule(forward=st.integers(0, 9))
+    def delete_records(self, forward: int) -> None:
+        self.start = min(self.log.log_end_offset, self.start + forward)
+        self.log.advance_start(self.start)
+
+    @rule()
+    def delete_below_the_start(self) -> None:
+        self.log.delete_expired(self.now, self.log.log_end_offset)
+        self.start = self.log.log_start_offset
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush(self.now)
+
+    @rule()
+    def restart(self) -> None:
+        self.log.close(self.now)
+        self.reopen(clean=True)
+
+    @rule(point=st.integers(0, 30))
+    def kill(self, point: int) -> None:
+        self.reopen(clean=False, recovery_point=min(point, self.log.recovery_point))
+
+    @rule(seed=st.integers(0, 2**32))
+    def lose_power(self, seed: int) -> None:
+        durable, end = max(self.log.recovery_point, self.clean_to), self.log.log_end_offset
+        chance = random.Random(seed)
+        self.disk.crash(chance)
+        self.reopen(clean=False, recovery_point=chance.choice([self.log.recovery_point, 0]))
+        assert durable <= self.log.log_end_offset <= end, "what is clean was synced"
+        self.lose(self.log.log_end_offset)
+
+    @invariant()
+    def the_latest_of_each_key_is_there(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        found = rows(self.log)
+        assert [row for row in found if self.written.get(row[0]) != row] == [], "nothing but what was written"
+        assert sorted(found) == found
+        assert self.log.log_start_offset == self.start
+        there = {row[0] for row in found}
+        latest = {row[2]: row for row in sorted(self.written.values())}
+        for offset, _, key, value in latest.values():
+            assert offset in there or offset < self.start or value is None, f"{key!r} at {offset} is gone"
+        for offset in sorted(self.written):
+            if offset >= self.clean_to and offset >= self.start:
+                # A pass that was cut short may have removed what a later record makes obsolete.
+                key = self.written[offset][2]
+                assert offset in there or latest[key][0] > offset or latest[key][3] is None
+
+
+TestCompactedLog = CompactedLog.TestCase
+TestCompactedLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
