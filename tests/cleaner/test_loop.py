@@ -79,6 +79,7 @@ class Cleaner:
             for _ in range(batches):
                 append(log, b"%d" % log.log_end_offset)
             log.roll(NOW)
+        self.broker.worker.run()
         return log
 
     def wait(self, seconds: float = BACKOFF_S) -> None:
@@ -298,6 +299,22 @@ def test_what_may_pass_is_tried_again_in_the_next_round(cleaner: Cleaner, kind: 
     assert len(cleaner.jobs) == 2
 
 
+def test_a_pass_whose_log_cannot_be_synced_does_not_begin(tmp_path: Path) -> None:
+    cleaner = Cleaner(tmp_path, directories=2)
+    log = cleaner.log(T0, 2)
+    cleaner.log(T1, 2)
+    append(log, b"more")
+    log.roll(NOW)
+    cleaner.broker.disk.broken.add(cleaner.broker.paths[0])
+    cleaner.clock.advance(BACKOFF_S)
+    assert (cleaner.jobs, cleaner.cleaning.running) == ([], [T0])
+    cleaner.broker.worker.run()
+    assert cleaner.directories.offline() == [cleaner.broker.paths[0]]
+    cleaner.wait()
+    assert (cleaner.jobs, cleaner.cleaning.running) == ([T1], [T1])
+    assert cleaner.cleaning.counts.failures == {"stale": 1}
+
+
 def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
     cleaner = Cleaner(tmp_path, directories=2)
     cleaner.log(T0, 2)
@@ -425,6 +442,8 @@ def test_clean_now_rolls_and_asks_for_no_ratio(cleaner: Cleaner) -> None:
     assert outcome(nothing) == Totals(end_offset=10)
     assert cleaner.jobs == []
     done, joined = cleaner.cleaning.clean_now(T0, roll=True), cleaner.cleaning.clean_now(T0, roll=True)
+    assert cleaner.jobs == [], "what a pass goes by is synced first"
+    cleaner.broker.worker.run()
     assert cleaner.jobs == [T0]
     assert cleaner.workers.runs[0].job.first_uncleanable_offset == 11
     assert not is_done(done)

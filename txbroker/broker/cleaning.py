@@ -79,6 +79,7 @@ class Cleaning:
         if self._workers is not None:
             self._workers.close()
         for running in self._running.values():
+            running.stop(FailureKind.STOPPED.value, "the broker stops")
             running.log.being_cleaned = False
         self._running.clear()
         for topic_partition in self._requests.partitions():
@@ -91,6 +92,8 @@ class Cleaning:
 
     def _round(self) -> None:
         self._resting.clear()
+        for running in list(self._running.values()):
+            running.end_if_lost()
         self._look()
         self._candidates.forget_gone()
         for topic_partition in [known for known in self.counts.of if self._directories.get(known) is None]:

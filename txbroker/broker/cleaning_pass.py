@@ -86,11 +86,28 @@ class Pass:
         self._now_ms = now_ms
         self._ended = ended
         self._run: Run | None = None
+        self._over = False
         log.being_cleaned = True
 
     def begin(self, workers: Workers) -> None:
-        """Hand the job over."""
-        self._run = workers.run(self.job, self._on_event)
+        """Hand the job over, once all that it goes by is synced: a record must not go for the sake of one that a power cut may take."""
+        if self.log.recovery_point >= self.job.first_uncleanable_offset:
+            self._start(workers)
+        else:
+            self._directories.flush(self.log, self._now_ms(), lambda: self._start(workers))
+
+    def _start(self, workers: Workers) -> None:
+        stale = self.why_stale()
+        if stale or self.failure:
+            self._end(FailureKind.STALE.value, stale)
+        else:
+            self._run = workers.run(self.job, self._on_event)
+
+    def end_if_lost(self) -> None:
+        """End it if it has not begun and its log is gone: who syncs a log that goes offline tells nobody."""
+        stale = self.why_stale()
+        if self._run is None and stale:
+            self._end(FailureKind.STALE.value, stale)
 
     def stop(self, failure: str, reason: str) -> None:
         """Give it up: nothing more is swapped. It ends when the worker says so."""
@@ -159,6 +176,9 @@ class Pass:
         self._end("", "")
 
     def _end(self, failure: str, reason: str) -> None:
+        if self._over:
+            return
+        self._over = True
         if not self.failure:  # else it was given up, and the reason for that is the better one
             self.failure, self.reason = failure, reason
         self.log.being_cleaned = False
