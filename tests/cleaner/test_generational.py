@@ -120,6 +120,7 @@ class Cleaned:
         """Let the loop look, and passes be carried out, until there is none due; how many there were."""
         before = self.workers.done
         self.clock.advance(BACKOFF_S)
+        self.broker.worker.run()  # a pass begins once what it goes by is synced
         while self.workers.work():
             self.broker.worker.run()
             self.clock.advance(0)
@@ -141,6 +142,7 @@ class Cleaned:
     def clean_all(self) -> None:
         """Everything, at once."""
         done = self.cleaning.clean_now(T0, roll=True)
+        self.broker.worker.run()
         while self.workers.work():
             self.broker.worker.run()
             self.clock.advance(0)
