@@ -62,11 +62,14 @@ class Replicas:
     def __init__(self, name: str) -> None:
         self.partitions = dict.fromkeys(range(5))
         self._name = name
+        self.offline = -1
 
     def topic(self, name: str) -> Replicas | None:
         return self if name == self._name else None
 
     def get(self, topic: str, number: int) -> Any:
+        if number == self.offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         if number == 4:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return Led(TopicPartition(topic, number), number < 3)
@@ -115,8 +118,9 @@ class Caretaker:
                 work.errback(error)
 
 
-def operations(caretaker: Caretaker, reread: Deferred[None] | None = None) -> TopicOperations:
+def operations(caretaker: Caretaker, reread: Deferred[None] | None = None, *, offline: int = -1) -> TopicOperations:
     replicas: Any = Replicas("t")
+    replicas.offline = offline
     return TopicOperations(replicas, replicas, caretaker, lambda topic: reread or succeed(None))
 
 
@@ -183,6 +187,16 @@ def test_validation_checks_and_begins_nothing() -> None:
         (failure,) = performed(operations(caretaker), COMPACT, "roll", validate_only=validate_only)
         assert isinstance(failure.value, BrokerError)  # type: ignore[attr-defined]
     assert caretaker.asked == [], "all partitions are checked before the first is begun"
+
+
+def test_a_directory_that_is_offline_stops_operations_and_is_left_out_of_what_is_told() -> None:
+    caretaker = Caretaker()
+    made = operations(caretaker, offline=1)
+    (failure,) = performed(made, COMPACT, "now")
+    assert failure.value.code is ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
+    assert caretaker.asked == []
+    (entry,) = made.told("t", [CLEANER, f"{CLEANER}.1"])
+    assert list(json.loads(entry.value or "")) == ["0", "2"]
 
 
 def test_what_is_told() -> None:

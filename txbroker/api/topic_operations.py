@@ -127,36 +127,38 @@ class TopicOperations:
         """What these keys tell of the topic's cleaning, as far as they do.
 
         CLEANER: an object with the state of each partition that is led here by its number; with a dot and a number: the state of this one.
+        Partitions whose disk has failed are left out.
         """
-        wanted = [name for name in named if name == CLEANER or name.startswith(f"{CLEANER}.")]
+        wanted = {name for name in named if name == CLEANER or name.startswith(f"{CLEANER}.")}
         if not wanted:
             return []
-        status = self._caretaker.status
-        states = {str(partition.topic_partition.partition): partition.topic_partition for partition in self._led(topic)}
-        entries = []
-        for name in sorted(wanted):
-            number = name.removeprefix(CLEANER).removeprefix(".")
-            if not number:
-                entries.append(_entry(name, {key: status(partition) for key, partition in states.items()}))
-            elif number in states:
-                entries.append(_entry(name, status(states[number])))
-        return entries
+        partitions = {str(partition.topic_partition.partition): partition for partition in self._led(topic, leave_offline=True)}
+        numbers = partitions.keys() if CLEANER in wanted else [name.removeprefix(f"{CLEANER}.") for name in wanted]
+        states = {number: state for number in numbers if number in partitions and (state := self._state(partitions[number])) is not None}
+        entries = [_entry(CLEANER, states)] if CLEANER in wanted else []
+        return entries + [_entry(name, states[number]) for number in states if (name := f"{CLEANER}.{number}") in wanted]
+
+    def _state(self, partition: Partition) -> Mapping[str, Any] | None:
+        try:
+            return self._caretaker.status(partition.topic_partition)
+        except BrokerError:
+            return None
 
     def _begin(self, wanted: Wanted) -> Callable[[TopicPartition], Deferred[None]]:
         if wanted.key == EXPIRE:
             return self._caretaker.expire_now
         return lambda partition: self._caretaker.clean_now(partition, roll=wanted.value == "roll")
 
-    def _led(self, topic: str) -> list[Partition]:
-        """In their order; KAFKA_STORAGE_ERROR when the directory of one is offline."""
+    def _led(self, topic: str, *, leave_offline: bool = False) -> list[Partition]:
+        """In their order; KAFKA_STORAGE_ERROR when the directory of one is offline, unless these are left out."""
         found = self._image.topic(topic)
         led = []
         for number in sorted(found.partitions) if found is not None else ():
             try:
                 partition = self._replicas.get(topic, number)
             except BrokerError as error:
-                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    continue  # on another broker
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER or (leave_offline and error.code is ErrorCode.KAFKA_STORAGE_ERROR):
+                    continue  # on another broker, or nowhere
                 raise
             if partition.is_leader:
                 led.append(partition)

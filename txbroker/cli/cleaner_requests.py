@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.doctor.texts import duration, moment
-from txbroker.cli.failures import CommandFailed, broker_error, no_topic
+from txbroker.cli.failures import CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.partitions import Partition, partitions_of, with_leaders
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Results, Row
@@ -64,6 +64,8 @@ def status(admin: Any, topic: str) -> list[Row]:
     found = {key: text for leader, partitions in by_leader.items() for key, text in _told(admin, topic, leader, partitions)}
     if by_leader and not found:
         raise CommandFailed(f"the broker does not tell how the cleaning of {topic} stands; a txbroker of this version does")
+    for partition in [each for each in leaders if leaders[each] >= 0 and f"{STATUS}.{each.number}" not in found]:
+        warn(f"partition {partition} is left out, its leader cannot use its log; see `txbroker log-dirs --describe`")
     rows = [(partition, json.loads(text)) for partition in leaders if (text := found.get(f"{STATUS}.{partition.number}"))]
     return [{"topic": topic, "partition": partition.number, **state} for partition, state in rows]
 
