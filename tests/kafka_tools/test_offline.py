@@ -18,6 +18,8 @@ from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server
 
+pytestmark = pytest.mark.process
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 

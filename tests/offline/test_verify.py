@@ -222,6 +222,21 @@ def test_leftovers_and_strange_directories_are_notes(data: Path) -> None:
     verified = look(data)
     assert verified.findings.faults == 0
     assert len(verified.findings.kept) == 5
+    (partition / "00000000000000000077.log.deleted").write_bytes(b"")
+    (deleted, *_) = [finding for finding in look(data).findings.kept if "deleted" in finding.problem and ".log." in finding.path]
+    assert deleted.problem.endswith("the same holds for 1 more files here")
+    assert len(look(data).findings.kept) == 5
+
+
+def test_what_cannot_be_read_is_a_fault_of_its_partition_alone(tmp_path: Path) -> None:
+    data = kafka(tmp_path)
+    index = data / "s-mixed-0" / f"{0:020}.index"
+    index.unlink()
+    index.mkdir()
+    (fault,) = faults(data)
+    assert (fault.path, fault.remedy) == (str(data / "s-mixed-0"), None)
+    assert "cannot read" in fault.problem
+    assert len([report for report in look(data).partitions if report.segments]) == 9
 
 
 def test_index_files_without_a_log_are_faults(data: Path) -> None:

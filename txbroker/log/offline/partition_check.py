@@ -74,8 +74,7 @@ class PartitionCheck:
         """StorageError when the disk cannot be read."""
         files = find_files(self._disk, self._directory)
         self._report.swaps = files.swaps
-        for name, what in files.leftovers:
-            self._findings.note(f"{self._directory}/{name}", what)
+        self._note_leftovers(files.leftovers)
         for offset, suffix in files.orphans:
             self._findings.fault(file_path(self._directory, offset, suffix), "there is no log file that it could be of", Remedy.SET_ASIDE)
         self._epochs.load(self._disk, self._directory)
@@ -97,6 +96,15 @@ class PartitionCheck:
         if not files.any:
             self._findings.note(self._directory, "there are no files of a log in it")
         return self._report
+
+    def _note_leftovers(self, leftovers: list[tuple[str, str]]) -> None:
+        """One note for all of a kind: after a cleaning there are many."""
+        by_kind: dict[str, list[str]] = {}
+        for name, what in leftovers:
+            by_kind.setdefault(what, []).append(name)
+        for what, names in by_kind.items():
+            problem = what if len(names) == 1 else f"{what}; the same holds for {len(names) - 1} more files here"
+            self._findings.note(f"{self._directory}/{names[0]}", problem)
 
     def batch(self, entry: Entry) -> None:
         """A sound batch, in order (`SeesBatches`)."""

@@ -41,8 +41,8 @@ class PartitionFiles:
 
 
 _LEFT = {
-    DELETED: "waits to be deleted, which the next start of a broker does",
-    SWAP: "waits to take the place of older segments, which the next start of a broker finishes",
+    DELETED: "waits to be deleted, by the broker that runs or by its next start",
+    SWAP: "waits to take the place of older segments, by the broker that runs or by its next start",
 }
 
 
@@ -57,7 +57,7 @@ def find_files(disk: Disk, directory: str) -> PartitionFiles:
         offset, suffix, mark = parsed
         if mark:
             if suffix in (LOG, *INDEX_SUFFIXES, SNAPSHOT):
-                found.leftovers.append((name, _LEFT.get(mark, "was being written by a cleaner that did not finish")))
+                found.leftovers.append((name, _LEFT.get(mark, "is written by a cleaner, or was by one that did not finish")))
                 found.swaps = found.swaps or (mark == SWAP and suffix == LOG)
         elif suffix == LOG:
             found.logs.append(offset)
@@ -76,6 +76,6 @@ def _note_other(found: PartitionFiles, name: str) -> None:
     elif METADATA_SNAPSHOT.fullmatch(name):
         found.metadata_snapshots.append(name)
     elif SAVED.fullmatch(name):
-        found.leftovers.append((name, "was kept by a repair; remove it when nobody needs it"))
+        found.leftovers.append((name, "keeps what a repair took out; remove it when nobody needs it"))
     elif name.endswith(UNFINISHED_REPAIR):
-        found.leftovers.append((name, "was being written by a repair that did not finish"))
+        found.leftovers.append((name, "is left of a repair that did not finish"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import CorruptRecords, StorageError
 from txbroker.log import files, meta_properties
 from txbroker.log.checkpoints import MalformedCheckpoint, parse_offsets
 from txbroker.log.disk import Disk
@@ -55,8 +55,14 @@ def verify(disk: Disk, found: Survey, advance: Advance) -> Verified:
 
 
 def check_partition(disk: Disk, place: PartitionPlace, advance: Advance) -> PartitionReport:
-    """Look at one partition."""
-    return PartitionCheck(disk, place.path, place.topic_partition, live=place.live, clean=place.clean, advance=advance).run()
+    """Look at one partition; what the disk does not let one read is a fault of it, and no reason to leave out the others."""
+    check = PartitionCheck(disk, place.path, place.topic_partition, live=place.live, clean=place.clean, advance=advance)
+    try:
+        return check.run()
+    except StorageError as error:
+        report = PartitionReport(place.path, place.topic_partition)
+        report.findings.fault(place.path, f"it cannot be looked at: {error}")
+        return report
 
 
 def verify_file(disk: Disk, path: str, findings: Findings, advance: Advance) -> None:
