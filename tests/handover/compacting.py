@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from tests.handover.feeding import CODECS
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import create_topic
+from tests.support.raw_admin import create_topic, until_leaders
 from tests.support.raw_log import batch, produce
 from tests.support.records import Sample
 from tests.support.server import Server
@@ -122,6 +122,7 @@ def append_more(server: Server, began_ms: int) -> None:
     """More changes, in the same batches whoever is asked: of a third of the keys, and more than a segment."""
     with RawConnection(server.address, timeout_s=30) as connection:
         for topic in TOPICS:
+            until_leaders(server, topic, 1)
             records = changes(240, start=20_000, keys=20, began_ms=began_ms)
             for at in range(0, len(records), 8):
                 answer = produce(connection, topic, batch(records[at : at + 8]))

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import KEEP, create_topic, producer_id, until_leaders
+from tests.support.raw_admin import KEEP, create_topic, delete_records, producer_id, until_leaders
 from tests.support.raw_log import Producer as Stamp
 from tests.support.raw_log import batch, produce
 from tests.support.records import Sample, numbered, samples
@@ -50,6 +50,7 @@ def fill(server: Server, codecs: tuple[str, ...] = CODECS) -> None:
     for number, commit in enumerate((True, False, True, True, False)):
         transaction(server, TRANSACTIONAL, number, commit=commit)
     commit_offsets(server, f"codec-{codecs[0]}", {0: 30, 1: 20})
+    delete_records(server, f"codec-{codecs[-1]}", 40)
 
 
 def keyed(count: int, *, start: int = 0, keys: int = 20) -> list[Sample]:

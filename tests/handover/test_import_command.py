@@ -69,6 +69,12 @@ def test_what_is_imported_is_not_imported_again_but_by_force(directory: Path) ->
     assert (directory / f"{FILE_NAME}.replaced-2").exists()
 
 
+def test_what_was_known_of_cleaning_is_forgotten(directory: Path) -> None:
+    (directory / "txbroker-cleaning").write_bytes(b"of before Kafka cleaned")
+    run("import", "--log-dirs", str(directory), *KEEP)
+    assert not (directory / "txbroker-cleaning").exists()
+
+
 def test_an_interrupted_import_leaves_nothing_that_counts(directory: Path) -> None:
     for suffix in (".new", ".new-wal", ".new-journal", "-wal"):
         (directory / f"{FILE_NAME}{suffix}").write_bytes(b"half of it")

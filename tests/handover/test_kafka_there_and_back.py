@@ -26,22 +26,29 @@ from tests.handover.feeding import (
 from tests.support.broker import BrokerProcess
 from tests.support.dump import dump_directory
 from tests.support.kafka import KafkaOldProcess
+from tests.support.raw_admin import delete_records
 from txbroker.cluster.sqlite_tree import FILE_NAME
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[KafkaOldProcess]:
-    server = KafkaOldProcess(tmp_path / "kafka", {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"})
+def log_dirs(tmp_path: Path) -> str:
+    """Two of them, which both brokers use."""
+    return f"{tmp_path / 'logs-a'},{tmp_path / 'logs-b'}"
+
+
+@pytest.fixture
+def kafka(tmp_path: Path, log_dirs: str) -> Iterator[KafkaOldProcess]:
+    overrides = {"log.dirs": log_dirs, "offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
+    server = KafkaOldProcess(tmp_path / "kafka", overrides)
     yield server
     server.close()
 
 
 @pytest.fixture
-def ours(kafka: KafkaOldProcess, tmp_path: Path) -> Iterator[BrokerProcess]:
-    server = BrokerProcess(tmp_path / "ours", {"offsets.topic.num.partitions": "3"})
-    server.data = kafka.data
+def ours(tmp_path: Path, log_dirs: str) -> Iterator[BrokerProcess]:
+    server = BrokerProcess(tmp_path / "ours", {"log.dirs": log_dirs, "offsets.topic.num.partitions": "3"})
     yield server
     server.close()
     assert "Traceback" not in server.log(), server.log_tail()
@@ -58,7 +65,7 @@ def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
 
 @pytest.mark.timeout(1200)  # four starts of a JVM, recoveries, and everything read six times
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProcess, killed: bool) -> None:
+def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProcess, log_dirs: str, killed: bool) -> None:
     def end(server: KafkaOldProcess | BrokerProcess) -> None:
         if killed:
             server.kill()
@@ -66,7 +73,7 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
             server.stop()
 
     kafka.start()
-    places = ("--log-dirs", str(kafka.data), "--zookeeper", kafka.zookeeper)
+    places = ("--log-dirs", log_dirs, "--zookeeper", kafka.zookeeper)
     fill(kafka)
     counting = Counting.begin(kafka)
     counting.go_on(kafka)
@@ -74,6 +81,8 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     last_id = new_producer_id(kafka)
     _, complaint = run("import", *places, status=1)
     assert "a broker is running" in complaint
+    output, complaint = run("import", *places, "--dry-run", status=1)
+    assert COMPACTED in output and "is registered" in complaint
     end(kafka)
 
     output, _ = run("import", *places)
@@ -84,6 +93,7 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     counting.go_on(ours)
     commit_offsets(ours, "codec-none", {0: 50})
     make_topic(ours, "made-here")
+    delete_records(ours, "codec-lz4", 25)
     delete_topic(ours, "codec-gzip")
     middle = content(ours)
     last_id = new_producer_id(ours)
@@ -92,7 +102,8 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     _, complaint = run("export", *places, status=1)
     assert "--yes" in complaint, "the topic that was deleted here"
     run("export", *places, "--yes")
-    assert not (kafka.data / FILE_NAME).exists()
+    directories = [Path(path) for path in log_dirs.split(",")]
+    assert not any((directory / FILE_NAME).exists() for directory in directories)
     kafka.start()
     after = content(kafka, middle.configs)
     same(after, middle)
@@ -109,6 +120,8 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     same(content(ours, last.configs), last)
     counting.go_on(ours)
     ours.stop()
-    dump_directory(kafka.data)
+    dumped = [dump_directory(directory) for directory in directories]
+    assert all(dumped), "both have logs"
+    assert last.starts["codec-zstd", 0][0] == 40 and last.starts["codec-lz4", 0][0] == 25
     assert set(CODECS) - {"gzip"} <= {topic.removeprefix("codec-") for topic, _ in last.starts}
     assert (COMPACTED, 0) in last.starts

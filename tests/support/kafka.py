@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from kafka.protocol.metadata import MetadataRequest
+from kazoo.client import KazooClient
 
 from tests.support import java
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.raw import RawConnection
 from tests.support.server import HOST, Server, free_port
+from tests.support.waiting import until
 
 _CLUSTER_ID = "dHhicm9rZXItdGVzdHMtMQ"  # any id of Kafka's form
-_SESSION_TIMEOUT_MS = 3000
+_SESSION_TIMEOUT_MS = 9000  # on a busy machine a JVM may be silent for seconds
 _ONE_REPLICA = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -28,6 +29,7 @@ class _JavaServer(Server):
     """A server out of Apache Kafka's jars, with a properties file."""
 
     release: str
+    start_timeout_s = 120.0
     stopped_status = 143  # a JVM that SIGTERM stopped, cleanly or not
     script = "kafka-server-start"
     java_options: tuple[str, ...] = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -109,7 +111,11 @@ class KafkaOldProcess(_JavaServer):
         """SIGKILL, and wait until ZooKeeper has forgotten the session: the broker would not start again before that."""
         if self.running:
             super().kill()
-            time.sleep(_SESSION_TIMEOUT_MS / 1000 + 1)
+            client = KazooClient(self.zookeeper)
+            client.start(timeout=60)
+            until(lambda: client.exists("/brokers/ids/1") is None, "ZooKeeper has forgotten the broker", timeout_s=60, every_s=0.1)
+            client.stop()
+            client.close()
 
     def close(self) -> None:
         """End ZooKeeper too."""

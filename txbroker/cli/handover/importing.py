@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.cluster.foreign import cluster_from_logs
     from txbroker.cluster.import_rules import plan_import
     from txbroker.errors import StorageError
+    from txbroker.log.cleaner import history_text
     from txbroker.log.disk import OsDisk
 
     config = read_config(arguments)
@@ -98,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
                 return DONE
             if plan.concerns and not arguments.yes:
                 raise CommandFailed("nothing is imported until somebody has agreed to what is printed as a concern: --yes")
+            for directory in directories:
+                disk.remove(f"{directory}/{history_text.FILE_NAME}")  # what Kafka has cleaned since is not in it
             return _write(arguments, disk, directories[0], there, plan)
     except StorageError as error:
         raise CommandFailed(f"{error.message}; nothing is imported") from error
