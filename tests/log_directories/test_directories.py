@@ -21,8 +21,9 @@ from tests.log_directories.support import (
     content,
     zero_watermark,
 )
-from txbroker.errors import ErrorCode, OutOfResources, StartError, StorageError
+from txbroker.errors import ErrorCode, NoSpace, OutOfResources, StartError, StorageError
 from txbroker.log.directories import one_by_one
+from txbroker.log.disk import Buffer
 from txbroker.log.expirer import Expired
 from txbroker.log.flush import FlushPlan
 from txbroker.log.meta_properties import Identity
@@ -455,6 +456,35 @@ def test_a_want_of_descriptors_takes_no_directory_offline(tmp_path: Path) -> Non
     assert any("recovery-point" in path for path in disk.replaced), "what could not be done is done later"
     append(broker.create(T1), b"two")
     append(log, b"three")
+
+
+class FullDisk(FaultyDisk):
+    """One directory of it has no room for the content of files."""
+
+    full = ""
+
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        if self.full and path.startswith(self.full):
+            raise NoSpace(f"cannot write {path}: No space left on device")
+        super().replace(path, data, sync=sync)
+
+
+def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(tmp_path: Path) -> None:
+    disk = FullDisk()
+    broker = Broker(tmp_path, 2, disk=disk)
+    directories = broker.start()
+    disk.full = broker.paths[0]
+    log = broker.create(T0)
+    assert log.directory.startswith(broker.paths[1])
+    append(log, b"one")
+    assert (broker.partitions("a"), broker.partitions("b")) == ([], ["t-0"])
+    assert (directories.online(), directories.full) == (broker.paths, 1)
+    disk.full = ""
+    append(broker.create(T1), b"two")
+    assert broker.partitions("a") == ["t-1"]
+    broker.stop()
+    again = Broker(tmp_path, 2)
+    assert sorted(again.start().logs()) == [T0, T1]
 
 
 def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -334,6 +335,9 @@ class LogDirectories:
                 log = self._make(directory, path, topic_partition, topic_id, directory.later, now_ms)
             except StorageError as error:
                 self._fail(directory, error)
+                if directory.online:  # it only lacked something: what is there must not be taken for the log at the next start
+                    with suppress(StorageError):
+                        self._disk.remove_tree(path)
                 continue
             directory.kept_cleaner_offsets.pop(topic_partition, None)
             directory.kept_cleaning_histories.pop(topic_partition, None)
