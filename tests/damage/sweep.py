@@ -16,6 +16,7 @@ from txbroker.names import TopicPartition
 from txbroker.wire.compression import Codec
 
 V0 = TopicPartition("v", 0)
+START = 3  # where each log begins
 CONFIG = {"segment_bytes": 1500, "index_interval_bytes": 100, "retention_ms": -1}
 
 Rows = dict[TopicPartition, list[tuple[int, int, bytes | None, bytes | None]]]
@@ -82,8 +83,8 @@ def make_template(root: Path) -> Rows:
     for topic_partition in (T0, U0, T1, V0):
         log = broker.create(topic_partition)
         fill(log, 60)
-        log.advance_start(3)
         written[topic_partition] = rows(log)
+        log.advance_start(START)
     broker.directories.checkpoint_high_watermarks({tp: len(found) for tp, found in written.items()})
     broker.worker.run()
     broker.stop()
@@ -139,17 +140,22 @@ def check(root: Path, written: Rows, name: str) -> str:
             assert topic_partition in (T0, T1), f"{topic_partition} suffers from {name}: {error}"
             outcome = "offline"
             continue
-        low = {row[0]: row for row in expected}
+        kept = [row for row in expected if row[0] >= START]
         if topic_partition == T0:
-            wrong = [row for row in found if row[0] in low and row != low[row[0]]]
+            # A batch's offset and epoch are not covered by its CRC: a record may seem to be at another place, as in Kafka.
+            known = {row[1:] for row in expected}
+            wrong = [row for row in found if row[1:] not in known]
             assert not wrong, f"{name}: {wrong[0]} was never written"
-            assert {row[0] for row in found} <= set(range(expected[-1][0] + 3)), name
-            if [row for row in found if row[0] in low] != expected:
+            if [row for row in found if row[0] >= START] != kept:
                 outcome = "less"
+        elif topic_partition == T1 and name == "log-start-offset-checkpoint":
+            # Lines of digits, without a checksum, as in Kafka: another number is believed.
+            assert found == expected[len(expected) - len(found) :], f"{topic_partition} suffers from {name}"
         elif topic_partition == T1 and not name.startswith("t-0/"):
-            assert [row for row in found if row[0] in low] == expected, f"{topic_partition} suffers from {name}"
+            # Without its checkpoint the start is where the files begin.
+            assert [row for row in found if row[0] >= START] == kept, f"{topic_partition} suffers from {name}"
         else:
-            assert found == expected, f"{topic_partition} suffers from {name}"
+            assert found == kept, f"{topic_partition} suffers from {name}"
     assert ("offline" in outcome) == bool(directories.offline()), "an offline directory has lost its logs, and no other has"
     broker.worker.run()
     broker.stop()
