@@ -6,6 +6,7 @@ What is read must be what was written, and the logs that were not touched must h
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
 import sys
 import tempfile
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20, help="sweeps over all files and ways (%(default)s)")
     parser.add_argument("--seed", default=secrets.token_hex(4))
     arguments = parser.parse_args()
+    logging.disable()  # of all that is found and mended
     with tempfile.TemporaryDirectory(prefix="txbroker-damage-") as directory:
         root = Path(directory) / "template"
         root.mkdir()
