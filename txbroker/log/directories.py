@@ -534,32 +534,16 @@ class LogDirectories:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget silent idempotent producers; how many (producer.id.expiration.check.interval.ms)."""
-        expiration_ms = self._producer_id_expiration_ms()
-
-        def expire(_: TopicPartition, log: Log) -> int:
-            log.producers.expiration_ms = expiration_ms
-            return log.expire_producers(now_ms)
-
-        return self._for_each_log(expire)
+        logs = self.logs().values()
+        for log in logs:
+            log.producers.expiration_ms = self._producer_id_expiration_ms()
+        return sum(log.expire_producers(now_ms) for log in logs)
 
     def flush_due(self, now_ms: int) -> None:
         """Flush, in workers, the logs whose flush.ms have passed (log.flush.scheduler.interval.ms)."""
         for log in self.logs().values():
             if now_ms - log.last_flush_ms >= log.config.flush_ms:
                 self.flush(log, now_ms)
-
-    def _for_each_log(self, action: Callable[[TopicPartition, Log], int]) -> int:
-        """The sum of what `action` returns; a log whose disk fails takes its directory offline."""
-        total = 0
-        for topic_partition, home in list(self._homes.items()):
-            log = home.logs.get(topic_partition)
-            if log is None:
-                continue  # its directory failed meanwhile
-            try:
-                total += action(topic_partition, log)
-            except StorageError as error:
-                self._fail(home, error)
-        return total
 
     def checkpoint_recovery_points(self) -> None:
         """Have recovery-point-offset-checkpoint written (log.flush.offset.checkpoint.interval.ms)."""
