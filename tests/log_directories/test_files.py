@@ -78,7 +78,7 @@ def test_any_bytes_are_a_checkpoint_or_malformed(content: bytes) -> None:
 
 def test_a_checkpoint_file_is_written_once_for_many_requests(tmp_path: Path) -> None:
     worker, offsets, path = Worker(), {T0: 1}, tmp_path / "c"
-    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets)
+    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets, format_offsets, parse_offsets)
     file.request()
     offsets[T0] = 2
     file.request()
@@ -93,7 +93,7 @@ def test_a_checkpoint_file_is_written_once_for_many_requests(tmp_path: Path) -> 
 
 def test_a_write_that_comes_late_does_not_undo_the_last_one(tmp_path: Path) -> None:
     worker, offsets, path = Worker(), {T0: 1}, tmp_path / "c"
-    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets)
+    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets, format_offsets, parse_offsets)
     file.request()
     offsets[T0] = 2
     file.write()
@@ -105,7 +105,7 @@ def test_a_write_that_comes_late_does_not_undo_the_last_one(tmp_path: Path) -> N
 def test_a_malformed_file_is_ignored_with_a_warning(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.write_bytes(content)
-    assert CheckpointFile(OsDisk(), at_once, str(path), dict).read() == {}
+    assert CheckpointFile(OsDisk(), at_once, str(path), dict, format_offsets, parse_offsets).read() == {}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert str(path) in caplog.text
 
@@ -114,7 +114,7 @@ def test_a_file_of_absurd_size_is_not_read(tmp_path: Path, caplog: pytest.LogCap
     path = tmp_path / "c"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    assert CheckpointFile(OsDisk(), at_once, str(path), dict).read() == {}
+    assert CheckpointFile(OsDisk(), at_once, str(path), dict, format_offsets, parse_offsets).read() == {}
     assert "is ignored: it has 1099511627776 bytes" in caplog.text
 
 
