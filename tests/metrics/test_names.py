@@ -10,7 +10,7 @@ import pytest
 from tests.metrics.scraping import ON, OPENMETRICS, Scrape, get
 from tests.metrics.test_groups import commit
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import create_topic, find_coordinator
+from tests.support.raw_admin import KEEP, create_topic, find_coordinator
 from tests.support.raw_log import batch, fetch, produce
 from tests.support.records import numbered
 from tests.support.server import Server
@@ -87,7 +87,7 @@ EXPORTER = """
 def used(start_broker: Callable[..., Server]) -> Server:
     """A broker with which something of each kind was done."""
     server = start_broker(ON | {"offsets.topic.num.partitions": "1"})
-    create_topic(server, "t", configs={"flush.messages": "1"})
+    create_topic(server, "t", configs={**KEEP, "flush.messages": "1"})
     find_coordinator(server, "g")
     with RawConnection(server.address) as connection:
         assert produce(connection, "t", batch(numbered(3))).error_code == 0
