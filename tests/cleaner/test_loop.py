@@ -16,7 +16,7 @@ from txbroker.broker.cleaning import Cleaning
 from txbroker.broker.cleaning_pass import Crashed
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, NoSpace
 from txbroker.log.cleaner.choosing import Why
 from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, SegmentYield
 from txbroker.log.cleaner.status import CleaningStatus, State, Totals
@@ -335,6 +335,27 @@ def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
     cleaner.workers.runs[1].tell(GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=other.segments[0].size, max_timestamp=0,
                                               max_timestamp_offset=0, yields=()))  # fmt: skip
     assert cleaner.workers.runs[1].stopped
+
+
+def test_a_disk_without_room_for_names_is_tried_again(cleaner: Cleaner, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = cleaner.log(T0, 2)
+    cleaner.wait()
+    group = cleaner.group(log, (0,), 1)
+
+    def full(old: str, new: str) -> None:
+        raise NoSpace(f"cannot rename {old}: no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner.broker.disk, "rename", full)
+        cleaner.workers.runs[0].tell(group)
+    assert cleaner.workers.runs[0].stopped
+    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.STOPPED, reason="as was asked for"))
+    cleaner.wait(0)
+    assert (cleaner.directories.offline(), cleaner.leftovers(T0)) == ([], [])
+    assert cleaner.cleaning.counts.failures == {"resources": 1}
+    cleaner.wait()
+    cleaner.finish(cleaner.workers.runs[1], log)
+    assert cleaner.why(T0) is Why.NOTHING_DIRTY
 
 
 def _truncate(cleaner: Cleaner, log: Log) -> None:

@@ -129,6 +129,8 @@ def test_one_broker_inherits_what_all_brokers_have() -> None:
         ("log.cleaner.compaction.strategy", "header",
          "log.cleaner.compaction.strategy is header, which needs a header's name in log.cleaner.compaction.strategy.header"),
         ("log.cleaner.schedule", "never", "log.cleaner.schedule is 'never'; it must be one of kafka, generational"),
+        ("log.cleaner.threads", "0", "log.cleaner.threads is 0; it may become at least 1, and half to twice of what it is (1) at a time"),
+        ("log.cleaner.threads", "3", "log.cleaner.threads is 3; it may become at least 1, and half to twice of what it is (1) at a time"),
         ("log.cleaner.dedupe.buffer.size", "1",
          "log.cleaner.dedupe.buffer.size is 1; it must be at least 1 MiB for each of log.cleaner.threads (1)"),
     ],

@@ -21,6 +21,7 @@ from tests.log.support import (
     rows,
     values,
 )
+from txbroker.errors import NoSpace, StorageError
 from txbroker.log.disk import Buffer
 from txbroker.log.log import Log
 from txbroker.wire.entries import EntryHeader
@@ -189,6 +190,41 @@ def test_nothing_may_be_left_of_a_segment(tmp_path: Path) -> None:
     for clean in (True, False):
         log = open_log(tmp_path / "log", clean=clean)
         assert (values(log), log.log_start_offset, log.log_end_offset) == ([b"value 18", b"value 19", b"last"], 0, end)
+
+
+class FullDisk(QuickDisk):
+    """A disk that has no room for a name, once `renames_left` were given."""
+
+    renames_left = 10**9
+
+    def rename(self, old: str, new: str) -> None:
+        self.renames_left -= 1
+        if self.renames_left < 0:
+            raise NoSpace(f"cannot rename {old}: no space left on device")
+        super().rename(old, new)
+
+
+def test_a_full_disk_leaves_the_old_segments_or_ends_the_use_of_the_directory(tmp_path: Path) -> None:
+    outcomes: list[str] = []
+    for renames in range(100):
+        disk = FullDisk()
+        log = made(tmp_path / f"{renames}", disk)
+        everything, new, size = values(log), kept(log), write_cleaned(log, OLD, odd, tmp_path / "aside", QuickDisk())
+        disk.renames_left = renames
+        try:
+            assert log.replace_segments(OLD, size=size, generation=log.generation, now_ms=NOW)
+        except NoSpace:
+            outcomes.append("went on")
+            assert values(log) == everything
+            assert names(tmp_path / f"{renames}", ".swap") == []
+        except StorageError:
+            outcomes.append("offline")
+            assert values(open_log(tmp_path / f"{renames}", clean=False, recovery_point=18)) == new
+        else:
+            assert values(log) == new
+            break
+    assert outcomes == ["went on"] * 4 + ["offline"] * (len(outcomes) - 4)
+    assert len(outcomes) > 15
 
 
 @pytest.mark.parametrize("everything_goes", [False, True])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from txbroker.config.resolve import BrokerConfig
-from txbroker.errors import StorageError
+from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.cleaner.choosing import Cleanable
 from txbroker.log.cleaner.job import (
     CleaningJob,
@@ -161,7 +161,8 @@ class Pass:
             )
         except StorageError as error:
             self._directories.fail(self.log, error)
-            self.stop(FailureKind.STORAGE.value, str(error))
+            kind = FailureKind.RESOURCES if isinstance(error, OutOfResources) else FailureKind.STORAGE
+            self.stop(kind.value, str(error))
             return
         if swapped:
             self.groups.append(group)

@@ -350,6 +350,11 @@ class Segment:
             if self._disk.size(path + mark) is not None:
                 self._disk.rename(path + mark, path + new_mark)
 
+    def remove_files(self, mark: str) -> None:
+        """Remove the files that bear a mark, the log file first: without it the others are nothing."""
+        for suffix in SEGMENT_SUFFIXES:
+            self._disk.remove(self.path(suffix) + mark)
+
     def index_paths(self) -> list[str]:
         """The index files, the transaction index only if there is one."""
         paths = [self.path(OFFSET_INDEX), self.path(TIME_INDEX)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
+from txbroker.errors import StorageError
 from txbroker.log.cleaner.job import SegmentSpan
 from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk
@@ -73,7 +74,8 @@ class Segments:
         """Put one segment of `size` bytes, whose files are marked `.cleaned`, in the place of these closed neighbours; False if it cannot.
 
         It begins where they begin. A crash before the last `.cleaned` file has become a `.swap` leaves the old segments, one after it
-        the new one: the next start sees to either (`recovery.py`). Kafka's UnifiedLog.replaceSegments.
+        the new one: the next start sees to either (`recovery.py`). StorageError; after OutOfResources nothing has changed. Kafka's
+        UnifiedLog.replaceSegments.
         """
         at = bisect_left(self.bases, base_offsets[0])
         end = at + len(base_offsets)
@@ -90,10 +92,18 @@ class Segments:
         )
         if self._disk.size(new.path(LOG) + CLEANED) != size:
             return False
-        new.rename_files(CLEANED, SWAP)
+        try:
+            new.rename_files(CLEANED, SWAP)
+        except StorageError:
+            new.remove_files(SWAP)  # a full disk is no end: the old segments serve on
+            raise
         self._put([*self.all[:at], new, *self.all[end:]])
-        doomed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
-        new.rename_files(SWAP, "")
+        try:
+            doomed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
+            new.rename_files(SWAP, "")
+        except StorageError as error:
+            # Whatever was lacking, there is no going on between two names; the next start completes it.
+            raise StorageError(f"a cleaned segment could not be put in its place: {error}") from error
         self._remove_later(doomed, config.file_delete_delay_ms)
         return True
 
