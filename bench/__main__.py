@@ -17,6 +17,7 @@ from tests.support.cache import Missing
 from tests.support.server import Server
 
 SCALE = "scale"
+CLEANER_SCHEDULE = "cleaner-schedule"
 HERE = Path(__file__).resolve().parent
 QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
 BENCHES: tuple[Bench, ...] = (
@@ -36,7 +37,10 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "loads", nargs="*", metavar="LOAD", help=f"of {', '.join(bench.name for bench in BENCHES)}; all of them unless named"
     )
-    parser.epilog = f"`python -m bench {SCALE} --help`: how cost grows with connections, partitions and groups."
+    parser.epilog = (
+        f"`python -m bench {SCALE} --help`: how cost grows with connections, partitions and groups. "
+        f"`python -m bench {CLEANER_SCHEDULE} --help`: what the cleaner's schedules cost."
+    )
     parser.add_argument("--quick", action="store_true", help="a short run, to see that all works; its figures are not to be trusted")
     parser.add_argument("--rounds", type=int, help="measurements of each load on each broker")
     parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone; nothing to compare then")
@@ -57,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.scale.main import main as scale
 
         return scale(arguments[1:])
+    if arguments[:1] == [CLEANER_SCHEDULE]:
+        from bench.cleaner_schedule import main as cleaner_schedule
+
+        return cleaner_schedule(arguments[1:])
     options = _arguments(arguments)
     if options.redraw:
         where = options.results or HERE

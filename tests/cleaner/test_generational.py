@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
+from tests.cleaner.workers import RealWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, Broker
 from txbroker.broker.cleaning import Cleaning
-from txbroker.broker.cleaning_pass import Crashed
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.checkpoints import MalformedCheckpoint
@@ -26,43 +25,13 @@ from txbroker.log.cleaner import schedule
 from txbroker.log.cleaner.choosing import Why
 from txbroker.log.cleaner.history import CleanSegment, History, after_pass, begun, raised
 from txbroker.log.cleaner.history_text import FILE_NAME, format_histories, parse_histories
-from txbroker.log.cleaner.job import CleaningJob, Event, GroupCleaned, SegmentSpan, SegmentYield, Strategy
-from txbroker.log.cleaner.pass_ import run_job
+from txbroker.log.cleaner.job import GroupCleaned, SegmentSpan, SegmentYield, Strategy
 from txbroker.log.log import Log
 from txbroker.log.values import Origin
 from txbroker.wire.records import Record, build
 
 BACKOFF_S = 15.0
 Written = tuple[int, bytes, bytes | None]
-
-
-class RealWorkers:
-    """Run jobs as a worker's process does, when the test says so."""
-
-    def __init__(self, disk: Any) -> None:
-        self.jobs: list[CleaningJob] = []
-        self.done = 0
-        self._disk = disk
-        self._waiting: list[tuple[CleaningJob, Callable[[Event | Crashed], None]]] = []
-
-    def run(self, job: CleaningJob, on_event: Callable[[Event | Crashed], None]) -> RealWorkers:
-        self.jobs.append(job)
-        self._waiting.append((job, on_event))
-        return self
-
-    def stop(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self._waiting.clear()
-
-    def work(self) -> bool:
-        """Carry out what waits."""
-        waiting, self._waiting = self._waiting, []
-        for job, on_event in waiting:
-            run_job(job, self._disk, on_event, lambda: False, monotonic=time.monotonic, sleep=time.sleep)
-            self.done += 1
-        return bool(waiting)
 
 
 class Cleaned:

@@ -10,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txbroker.cli.audit.audit import Audit, Selection, Wanted
-from txbroker.cli.audit.chunks import Aborted, Bounds, Chunk, decode
+from txbroker.cli.audit.chunks import Aborted, Bounds, Chunk, Decoded, Decoder
 from txbroker.cli.audit.latest import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
 from txbroker.cli.failures import CommandFailed
 from txbroker.wire.compression import Codec
 from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.records import Record, build
+
+
+def decode(chunk: Chunk, end: int, header: str | None = None) -> Decoded:
+    return Decoder(header).rows(chunk, end, lambda high: np.ones(len(high), np.bool_))
+
 
 MEMORY = 64 * 1024 * 1024
 Answer = tuple[int, int, int | None, bool]  # offset, timestamp, version, deleted
@@ -172,17 +177,17 @@ def test_one_key_that_does_not_fit_is_said() -> None:
 
 def test_keys_of_one_hash_stay_apart_as_long_as_the_other_half_differs() -> None:
     chunk = Chunk(build([Record(i, 0, b"abc"[i % 3 : i % 3 + 1], b"v") for i in range(9)]), 0, [])
-    rows = decode(chunk, 9, None).rows
+    rows = decode(chunk, 9).rows
     rows.high[:] = 77
     table = Latest([4], 0, HASH_END, MEMORY)
-    table.add(rows, np.ones(9, np.bool_))
+    table.add(rows)
     table.finish()
     starts = table.starts()
     assert {table.rows.key(int(i)): int(table.rows.offset[i]) for i in table.last(starts)} == {b"a": 6, b"b": 7, b"c": 8}
     assert sorted(int(table.rows.offset[i]) for i in table.delivered(starts, 4).row) == [1, 2, 3]
     with pytest.raises(MemoryExceeded):
         tight = Latest([], 77, HASH_END, 100)
-        tight.add(rows, np.ones(9, np.bool_))
+        tight.add(rows)
         tight.finish()
 
 
@@ -197,10 +202,10 @@ def test_transactions_as_a_consumer_sees_them() -> None:
         batch(0, b"a", 1), batch(1, b"b", 2), batch(2, b"c", 1, transactional=False), marker(3, 1, False), batch(4, b"d", 1),
         marker(5, 2, True), marker(6, 1, True), batch(7, b"e", 2), marker(8, 2, False),
     ])  # fmt: skip
-    found_rows = decode(Chunk(data, 0, [Aborted(1, 0), Aborted(2, 7)]), 9, None)
+    found_rows = decode(Chunk(data, 0, [Aborted(1, 0), Aborted(2, 7)]), 9)
     assert [found_rows.rows.key(i) for i in range(len(found_rows.rows))] == [b"b", b"c", b"d"]
     assert found_rows.next_offset == 9
-    everything = decode(Chunk(data, 0, []), 9, None)
+    everything = decode(Chunk(data, 0, []), 9)
     assert [everything.rows.key(i) for i in range(len(everything.rows))] == [b"a", b"b", b"c", b"d", b"e"]
 
 
@@ -208,4 +213,4 @@ def test_damage_is_said() -> None:
     data = bytearray(build([Record(0, 0, b"a", b"v")]))
     data[-1] ^= 1
     with pytest.raises(CommandFailed, match="CRC"):
-        decode(Chunk(bytes(data), 0, []), 1, None)
+        decode(Chunk(bytes(data), 0, []), 1)

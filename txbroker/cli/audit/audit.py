@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from txbroker.cli.audit.chunks import Bounds, TopicSource, decode, hashes
-from txbroker.cli.audit.latest import HASH_END, Delivered, Ints, Latest, MemoryExceeded, Rows
+from txbroker.cli.audit.chunks import Bounds, Decoder, TopicSource
+from txbroker.cli.audit.latest import HASH_END, Delivered, Hashes, Ints, Latest, MemoryExceeded, Rows
 from txbroker.cli.failures import CommandFailed
 
 PAGE_KEYS = 32 * 1024
@@ -74,6 +74,7 @@ class Audit:
         self._source = source
         self._wanted = wanted
         self._counted = counted
+        self._decoder = Decoder(wanted.header)
         self._missing = set(wanted.selection.keys)
 
     def pages(self, bounds: Mapping[int, Bounds]) -> Iterator[Page]:
@@ -94,14 +95,24 @@ class Audit:
     def _read(self, partition: int, bound: Bounds, committed: Mapping[str, int], low: int, high: int, number: int) -> Latest:
         borders = [offset for offset in committed.values() if bound.start < offset < bound.end]
         table = Latest(borders, low, high, self._wanted.bytes_max)
-        only = _hashes_of(self._wanted.selection.keys)
+        named = self._wanted.selection.keys
+        only = self._decoder.hashes(named)[0] if named else None
+
+        def chosen(high: Hashes) -> npt.NDArray[np.bool_]:
+            wanted = table.chosen(high)
+            return wanted if only is None else wanted & np.isin(high, only)
+
         offset = bound.start
         self.summary.passes = max(self.summary.passes, number)
         while offset < bound.end:
             chunk = self._source.read(partition, offset, bound.end)
             if chunk is None:
                 break
-            found = decode(chunk, bound.end, self._wanted.header)
+            try:
+                found = self._decoder.rows(chunk, bound.end, chosen)
+                table.add(found.rows)
+            except MemoryExceeded:
+                raise _too_small(self._wanted.bytes_max) from None
             if found.next_offset <= offset:
                 what = f"partition {partition} of {self._source.name} cannot be read at offset {offset}"
                 raise CommandFailed(f"{what}; look at its files with `txbroker dump-log`")
@@ -109,13 +120,6 @@ class Audit:
             self._counted(len(chunk.data), found.records)
             self.summary.records += found.records if low == 0 else 0
             self.summary.keyless += found.keyless if low == 0 else 0
-            chosen = table.chosen(found.rows.high)
-            if only is not None:
-                chosen &= np.isin(found.rows.high, only)
-            try:
-                table.add(found.rows, chosen)
-            except MemoryExceeded:
-                raise _too_small(self._wanted.bytes_max) from None
         try:
             table.finish()
         except MemoryExceeded:
@@ -152,10 +156,6 @@ class Audit:
         if len(waiting):
             oldest = int(waiting.min())
             group.oldest_ms = oldest if group.oldest_ms is None else min(group.oldest_ms, oldest)
-
-
-def _hashes_of(keys: Sequence[bytes]) -> npt.NDArray[np.uint64] | None:
-    return hashes(keys)[0] if keys else None
 
 
 def _too_small(bytes_max: int) -> CommandFailed:

@@ -112,7 +112,6 @@ class Latest:
 
     def __init__(self, committed: Sequence[int], low: int, high: int, bytes_max: int) -> None:
         self.low, self.high = low, high
-        self.count = 0  # records that were taken in
         self._borders = np.array(sorted(set(committed)), np.int64)
         self._bytes_max = bytes_max
         self._rows = empty()
@@ -126,13 +125,10 @@ class Latest:
             found &= high < np.uint64(self.high)
         return found
 
-    def add(self, rows: Rows, chosen: npt.NDArray[np.bool_]) -> None:
-        """Those of more records that are chosen."""
-        indexes = np.flatnonzero(chosen)
-        if not len(indexes):
+    def add(self, taken: Rows) -> None:
+        """More records, all of them chosen."""
+        if not len(taken):
             return
-        self.count += len(indexes)
-        taken = rows.take(indexes)
         self._pending.append(taken)
         self._pending_count += len(taken)
         self._pending_bytes += taken.nbytes

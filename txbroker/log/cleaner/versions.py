@@ -24,23 +24,15 @@ def record_times(section: Section, batches: Batches, records: Records) -> Ints:
     return times
 
 
-class Versions:
-    """Reads the versions of records. `invalid`: how many had the header, but with a value that is no version."""
+class HeaderVersions:
+    """Reads versions in headers of a name. `invalid`: how many records had the header, but with a value that is no version."""
 
-    def __init__(self, settings: CleaningSettings) -> None:
-        self._strategy = settings.strategy
-        self._name = settings.header.encode()
+    def __init__(self, header: str) -> None:
+        self._name = header.encode()
         self.invalid = 0
 
-    @property
-    def compared(self) -> bool:
-        """Whether anything but the offset counts."""
-        return self._strategy is not Strategy.OFFSET
-
     def of(self, section: Section, batches: Batches, records: Records) -> tuple[Ints, Flags]:
-        """Each record's version, and whether it has one: those without lose against all that do."""
-        if self._strategy is Strategy.TIMESTAMP:
-            return record_times(section, batches, records), np.zeros(len(records), dtype=np.bool_)
+        """Each record's version, and whether it has one."""
         versions = np.full(len(records), NO_VERSION, dtype=np.int64)
         has = np.zeros(len(records), dtype=np.bool_)
         positions = headers_at(section, records)
@@ -52,13 +44,6 @@ class Versions:
             if version is not None:
                 versions[number], has[number] = version, True
         return versions, has
-
-    def of_messages(self, timestamps: list[int]) -> tuple[Ints, Flags]:
-        """The same of old messages, which have no headers."""
-        has = np.zeros(len(timestamps), dtype=np.bool_)
-        if self._strategy is Strategy.TIMESTAMP:
-            return np.array(timestamps, dtype=np.int64), has
-        return np.full(len(timestamps), NO_VERSION, dtype=np.int64), has
 
     def _in_headers(self, buffer: bytes, at: int, end: int) -> int | None:
         """The last header of the name counts."""
@@ -83,3 +68,28 @@ class Versions:
             self.invalid += 1
             return None
         return int.from_bytes(buffer[found[0] : found[0] + VERSION_BYTES], "big", signed=True)
+
+class Versions(HeaderVersions):
+    """Reads what a topic's strategy compares."""
+
+    def __init__(self, settings: CleaningSettings) -> None:
+        super().__init__(settings.header)
+        self._strategy = settings.strategy
+
+    @property
+    def compared(self) -> bool:
+        """Whether anything but the offset counts."""
+        return self._strategy is not Strategy.OFFSET
+
+    def of(self, section: Section, batches: Batches, records: Records) -> tuple[Ints, Flags]:
+        """Each record's version, and whether it has one: those without lose against all that do."""
+        if self._strategy is Strategy.TIMESTAMP:
+            return record_times(section, batches, records), np.zeros(len(records), dtype=np.bool_)
+        return super().of(section, batches, records)
+
+    def of_messages(self, timestamps: list[int]) -> tuple[Ints, Flags]:
+        """The same of old messages, which have no headers."""
+        has = np.zeros(len(timestamps), dtype=np.bool_)
+        if self._strategy is Strategy.TIMESTAMP:
+            return np.array(timestamps, dtype=np.int64), has
+        return np.full(len(timestamps), NO_VERSION, dtype=np.int64), has

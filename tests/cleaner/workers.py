@@ -1,0 +1,40 @@
+"""Workers of the cleaner's loop that carry out real passes in this process, when they are told to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from txbroker.broker.cleaning_pass import Crashed
+from txbroker.log.cleaner.job import CleaningJob, Event
+from txbroker.log.cleaner.pass_ import run_job
+
+
+class RealWorkers:
+    """Run jobs as a worker's process does, when the test says so."""
+
+    def __init__(self, disk: Any) -> None:
+        self.jobs: list[CleaningJob] = []
+        self.done = 0
+        self._disk = disk
+        self._waiting: list[tuple[CleaningJob, Callable[[Event | Crashed], None]]] = []
+
+    def run(self, job: CleaningJob, on_event: Callable[[Event | Crashed], None]) -> RealWorkers:
+        self.jobs.append(job)
+        self._waiting.append((job, on_event))
+        return self
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+    def work(self) -> bool:
+        """Carry out what waits."""
+        waiting, self._waiting = self._waiting, []
+        for job, on_event in waiting:
+            run_job(job, self._disk, on_event, lambda: False, monotonic=time.monotonic, sleep=time.sleep)
+            self.done += 1
+        return bool(waiting)
