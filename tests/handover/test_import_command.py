@@ -119,6 +119,9 @@ def test_a_running_broker_is_left_alone(directory: Path) -> None:
     (("--log-dirs", "{d}/nowhere"), 1, "no directory"),
     (("--log-dirs", "{d}/s-txn-0"), 1, "no logs"),
     (("--log-dirs", "{d}", "--topic-config", "typo:retention.ms=-1"), 1, "typo"),
+    (("--log-dirs", "{d}", "--yes", "--topic-config", "*:retention.ms=-1x"), 2, "retention.ms"),
+    (("--log-dirs", "{d}", "--yes", "--topic-config", "*:no.such.key=1"), 2, "no.such.key"),
+    (("--log-dirs", "{d}", "--yes", *KEEP, "--topic-config", "s-none:cleanup.policy=banana"), 2, "cleanup.policy"),
     (("--log-dirs", "{d}", "--zookeeper", "127.0.0.1"), 2, "HOST:PORT"),
     (("--log-dirs", "{d}", "--config", "{d}/missing.properties"), 1, "missing.properties"),
 ])  # fmt: skip

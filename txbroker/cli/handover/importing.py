@@ -7,13 +7,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
-from txbroker.cli.failures import DONE, CommandFailed, warn
+from txbroker.cli.failures import DONE, BadUsage, CommandFailed, warn
 from txbroker.cli.handover.places import ZOOKEEPER_HELP, add_places, log_dirs, metadata_file, read_config
 from txbroker.cli.handover.steps import Steps
 from txbroker.cli.results import Column, results
 
 if TYPE_CHECKING:
     from txbroker.cluster.import_plan import ImportPlan
+    from txbroker.config.resolve import BrokerConfig
     from txbroker.log.disk import Disk
 
 DESCRIPTION = """\
@@ -68,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = read_config(arguments)
     directories, configs = log_dirs(arguments, config), _by_topic(arguments.topic_config)
+    _check(config, configs)
     disk, steps = OsDisk(), Steps()
     try:
         identity_of(disk, directories)  # before a lock file is made in what is no log directory
@@ -113,6 +115,19 @@ def _by_topic(given: list[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
     for topic, key, value in given:
         configs.setdefault(topic, {})[key] = value
     return configs
+
+
+def _check(config: BrokerConfig, configs: dict[str, dict[str, str]]) -> None:
+    """BadUsage for a wrong key or value: with the default in its place, retention could take what was to be kept."""
+    from txbroker.cluster.foreign import EVERY_TOPIC
+    from txbroker.config.topics import validate_topic_configs
+    from txbroker.errors import BrokerError
+
+    for topic, given in configs.items():
+        try:
+            validate_topic_configs(config, {**configs.get(EVERY_TOPIC, {}), **given})
+        except BrokerError as error:
+            raise BadUsage(f"--topic-config {topic}: {error}; nothing is imported") from None
 
 
 def _show(arguments: argparse.Namespace, plan: ImportPlan, place: str, *, clean: bool) -> None:

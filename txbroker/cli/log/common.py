@@ -29,7 +29,7 @@ def add_places(parser: argparse.ArgumentParser, *, files: bool) -> None:
 
 
 def look(disk: Disk, arguments: argparse.Namespace, *, files: bool) -> Survey:
-    """What the paths name. BadUsage for what is no log directory; CommandFailed when nothing is left, or a disk fails."""
+    """What the paths name. BadUsage for what is no log directory, or when nothing is left; CommandFailed when a disk fails."""
     from txbroker.errors import StorageError
     from txbroker.log.offline.places import NoLogDirectory, survey
 
@@ -46,7 +46,7 @@ def look(disk: Disk, arguments: argparse.Namespace, *, files: bool) -> Survey:
         raise BadUsage(f"{found.files[0]} is a file; name a data directory or a partition's directory")
     if not found.partitions and not found.files and arguments.topic is not None:
         wanted = arguments.topic if arguments.partition is None else f"{arguments.topic}-{arguments.partition}"
-        raise CommandFailed(f"there is no partition of {wanted} in {', '.join(arguments.paths)}; see its directories")
+        raise BadUsage(f"there is no partition of {wanted} in {', '.join(arguments.paths)}; see its directories")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import DONE, FAILED, CommandFailed
+from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed
 from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
 from txbroker.cli.results import Column, Row, results
 
@@ -23,7 +23,7 @@ epochs, topic ids, checkpoints, and what a crash may have left. Nothing is chang
 
 For each fault it says what `txbroker log repair` would do. Notes are worth knowing and no faults. The directory of a running broker may
 be checked: what it is just writing is not taken for a fault.
-Exit status: 0 when there is no fault, 1 when there is one, 2 when a path is no log directory.
+Exit status: 0 when there is no fault, 1 when there is one, 2 when what is named is not there, or no log directory.
 """
 
 COLUMNS = (
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     except StorageError as error:
         raise CommandFailed(f"{error}; run this as a user who may read it") from None
     except NoLogDirectory as error:
-        raise CommandFailed(str(error)) from None
+        raise BadUsage(str(error)) from None
     report(arguments, verified)
     return FAILED if verified.findings.faults else DONE
 
