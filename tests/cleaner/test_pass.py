@@ -59,6 +59,15 @@ def test_the_latest_value_of_each_key_stays_where_it_was(tmp_path: Path) -> None
         (0, 10, 0, 10), (10, 10, 0, 10), (20, 10, 5, 5)]
 
 
+def test_the_file_is_as_old_as_the_last_that_it_stands_for(tmp_path: Path) -> None:
+    log = small_log()
+    for made in log.segments:
+        made.modified_ms = NOW - 10_000 + made.base_offset
+    log.write(tmp_path)
+    run(log.job(tmp_path))
+    assert QuickDisk().modified_ms(f"{tmp_path}/{0:020d}.log.cleaned") == NOW - 10_000 + 20
+
+
 def test_the_indexes_lead_to_every_batch(tmp_path: Path) -> None:
     log = LogMaker()
     for group in range(300):
