@@ -76,7 +76,8 @@ class Reference:
         for dirty in (True, False):
             for segment in self.segments:
                 for header, records, _ in segment:
-                    if header.control or (header.transactional and self.is_aborted(header)):
+                    undecided = header.last_offset >= self.job.first_uncleanable_offset
+                    if header.control or (header.transactional and (undecided or self.is_aborted(header))):
                         continue
                     for record in records:
                         if record.key is None or (record.offset >= self.job.first_dirty_offset) is not dirty or record.offset >= self.end:

@@ -96,6 +96,8 @@ class KeyMap:
         reader.check_crcs(chunk, np.flatnonzero(dirty).tolist())
         wanted = dirty & (batches.attributes & CONTROL == 0)
         self._leave_out_aborted(chunk, batches, wanted, transactions)
+        # What is not decided yet beats nothing.
+        wanted &= (batches.attributes & TRANSACTIONAL == 0) | (batches.last_offset < self._job.first_uncleanable_offset)
         self._records += int(batches.count[dirty & ~wanted].sum())
         try:
             for section in sections(chunk.buffer, chunk.words, batches, wanted, unpacked_bytes_max(self._job)):
