@@ -27,9 +27,12 @@ from tests.support.broker import BrokerProcess
 from tests.support.dump import dump_directory
 from tests.support.kafka import KafkaOldProcess
 from tests.support.raw_admin import delete_records
+from tests.support.waiting import until
 from txbroker.cluster.sqlite_tree import FILE_NAME
+from txbroker.log.checkpoints import LOG_START_OFFSETS
 
 pytestmark = pytest.mark.process
+QUICK = {"offsets.topic.num.partitions": "3", "log.flush.start.offset.checkpoint.interval.ms": "200"}
 
 
 @pytest.fixture
@@ -40,18 +43,23 @@ def log_dirs(tmp_path: Path) -> str:
 
 @pytest.fixture
 def kafka(tmp_path: Path, log_dirs: str) -> Iterator[KafkaOldProcess]:
-    overrides = {"log.dirs": log_dirs, "offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
-    server = KafkaOldProcess(tmp_path / "kafka", overrides)
+    server = KafkaOldProcess(tmp_path / "kafka", {"log.dirs": log_dirs, **QUICK, "transaction.state.log.num.partitions": "2"})
     yield server
     server.close()
 
 
 @pytest.fixture
 def ours(tmp_path: Path, log_dirs: str) -> Iterator[BrokerProcess]:
-    server = BrokerProcess(tmp_path / "ours", {"log.dirs": log_dirs, "offsets.topic.num.partitions": "3"})
+    server = BrokerProcess(tmp_path / "ours", {"log.dirs": log_dirs, **QUICK})
     yield server
     server.close()
     assert "Traceback" not in server.log(), server.log_tail()
+
+
+def checkpointed_starts(directories: list[Path]) -> set[str]:
+    """What the files say of where logs begin."""
+    files = [directory / LOG_START_OFFSETS for directory in directories]
+    return {line for file in files if file.exists() for line in file.read_text().splitlines()}
 
 
 def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
@@ -66,8 +74,12 @@ def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
 @pytest.mark.timeout(1200)  # four starts of a JVM, recoveries, and everything read six times
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProcess, log_dirs: str, killed: bool) -> None:
-    def end(server: KafkaOldProcess | BrokerProcess) -> None:
+    directories = [Path(path) for path in log_dirs.split(",")]
+
+    def end(server: KafkaOldProcess | BrokerProcess, *deleted: str) -> None:
+        """`deleted`: lines that say where logs begin, which either broker writes down after an interval."""
         if killed:
+            until(lambda: set(deleted) <= checkpointed_starts(directories), f"{deleted} are written down")
             server.kill()
         else:
             server.stop()
@@ -83,7 +95,7 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     assert "a broker is running" in complaint
     output, complaint = run("import", *places, "--dry-run", status=1)
     assert COMPACTED in output and "is registered" in complaint
-    end(kafka)
+    end(kafka, "codec-zstd 0 40")
 
     output, _ = run("import", *places)
     assert "concern" not in output, output
@@ -97,12 +109,11 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     delete_topic(ours, "codec-gzip")
     middle = content(ours)
     last_id = new_producer_id(ours)
-    end(ours)
+    end(ours, "codec-zstd 0 40", "codec-lz4 0 25")
 
     _, complaint = run("export", *places, status=1)
     assert "--yes" in complaint, "the topic that was deleted here"
     run("export", *places, "--yes")
-    directories = [Path(path) for path in log_dirs.split(",")]
     assert not any((directory / FILE_NAME).exists() for directory in directories)
     kafka.start()
     after = content(kafka, middle.configs)
