@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import run
-from tests.handover.compacting import TOPICS, append_more, fill, now_ms, table, until_clean
+from tests.handover.compacting import TOPICS, append_more, fill, now_ms, segment_bases, table, until_clean
 from tests.handover.comparing import assert_same_logs, compare_varied
 from tests.handover.feeding import Content, content
 from tests.support.broker import BrokerProcess
+from tests.support.dump import dump_directory
 from tests.support.kafka import KafkaOldProcess
 from tests.support.server import Server
+from tests.support.waiting import until
+from txbroker.log.cleaner.history_text import FILE_NAME, parse_histories
+from txbroker.names import TopicPartition
 
 pytestmark = pytest.mark.process
 DAY_MS = 86_400_000
@@ -83,3 +87,46 @@ def test_both_cleaners_keep_the_same(kafka: KafkaOldProcess, ours: BrokerProcess
 @pytest.mark.timeout(900)
 def test_both_cleaners_keep_the_same_of_what_chance_makes(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
     compare_varied(kafka, ours, seed=1, count=6)
+
+
+def until_passed(server: Server) -> None:
+    """Wait until the generational schedule has cleaned, at least once, all that it may; the checkpoint stays where all was cleaned."""
+    wanted = {TopicPartition(topic, 0): segment_bases(server.partition_directory(topic))[-1] for topic in TOPICS}
+    path = server.data / FILE_NAME
+
+    def passed() -> bool:
+        known = parse_histories(path.read_bytes()) if path.exists() else {}
+        return all(topic in known and known[topic].clean_end >= end for topic, end in wanted.items())
+
+    until(passed, f"cleaned up to {wanted}", timeout_s=120.0, every_s=0.2)
+
+
+@pytest.mark.timeout(900)
+def test_kafka_goes_on_where_the_generational_schedule_has_been(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
+    began_ms = now_ms()
+    kafka.overrides["log.cleaner.enable"] = "false"
+    kafka.start()
+    fill(kafka, began_ms, delete_retention_ms=0)
+    append_more(kafka, began_ms)
+    before = content(kafka, TOPICS)
+    kafka.stop()
+
+    ours.data = kafka.data
+    ours.overrides["log.cleaner.schedule"] = "generational"
+    run("import", "--log-dirs", str(ours.data), "--zookeeper", kafka.zookeeper)
+    ours.start()
+    until_passed(ours)
+    append_more(ours, began_ms)
+    until_passed(ours)
+    mine = content(ours, TOPICS)
+    ours.stop()
+    run("export", "--log-dirs", str(ours.data), "--zookeeper", kafka.zookeeper)
+    dump_directory(ours.data)
+
+    kafka.overrides["log.cleaner.enable"] = "true"
+    theirs, _ = cleaned(kafka, began_ms, again=True)
+    for topic in TOPICS:
+        committed = ("read_committed", topic, 0)
+        assert table(mine.records[committed]) == table(before.records[committed])
+        assert table(theirs.records[committed]) == table(before.records[committed])
+        assert len(mine.records[committed]) < len(before.records[committed]) // 2
