@@ -256,6 +256,7 @@ def test_a_corrupt_log_is_put_aside_until_it_changes_or_somebody_asks(cleaner: C
     assert isinstance(error, BrokerError)
     assert (error.code, "it still has" in str(error)) == (ErrorCode.CORRUPT_MESSAGE, True)
     cleaner.wait(100)
+    assert cleaner.status(T0).next_run_ms is None
     assert len(cleaner.jobs) == 2
     log.advance_start(2)
     log.delete_expired(NOW, log.log_end_offset)
@@ -297,6 +298,19 @@ def test_what_may_pass_is_tried_again_in_the_next_round(cleaner: Cleaner, kind: 
     assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.RESTING)
     cleaner.wait()
     assert len(cleaner.jobs) == 2
+
+
+def test_who_asked_is_told_that_the_disk_is_full(cleaner: Cleaner) -> None:
+    log = cleaner.log(T0, 2)
+    done = cleaner.cleaning.clean_now(T0, roll=False)
+    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.RESOURCES, reason="no space left on device"))
+    error = outcome(done)
+    assert isinstance(error, BrokerError)
+    assert (error.code, "no space left on device" in str(error)) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
+    assert cleaner.directories.offline() == [], "what is there can be read"
+    cleaner.wait()
+    cleaner.finish(cleaner.workers.runs[1], log)
+    assert cleaner.why(T0) is Why.NOTHING_DIRTY, "and the next round goes on"
 
 
 def test_a_pass_whose_log_cannot_be_synced_does_not_begin(tmp_path: Path) -> None:
@@ -535,6 +549,7 @@ def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner)
     error = outcome(deleted)
     assert isinstance(error, BrokerError)
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert error.message == "its log is no longer here", "who asked names the partition"
     cleaner.cleaning.stop()
     error = outcome(stopped)
     assert isinstance(error, BrokerError)

@@ -112,6 +112,9 @@ def test_what_is_refused(broker: Server, name: str) -> None:
         (["--dry-run", "--log-dir", "."], "--dry-run needs --log-dir"),
         (["--describe", "--dry-run"], "not allowed with"),
         ([], "is required"),
+        (["--bootstrap-server", "127.0.0.1:1", "--compact-now", ""], "--compact-now is empty; name a topic"),
+        (["--bootstrap-server", "127.0.0.1:1", "--expire", "", "--wait"], "--expire is empty; name a topic"),
+        (["--bootstrap-server", "127.0.0.1:1", "--describe", "--topic", ""], "--topic is empty; name a topic"),
         (["--dry-run", "--topic", "t", "--log-dir", ".", "--partition", "-1"], "wants a whole number"),
     ],
 )
@@ -211,6 +214,7 @@ def test_damage_is_told(broker: Server, name: str, tmp_path: Path) -> None:
     log.write_bytes(content)
     _, complaint = run("log-cleaner", "--dry-run", "--log-dir", str(tmp_path), "--topic", name, "--roll", status=1)
     assert f"{name}-0 cannot be read: " in complaint
+    assert "`txbroker log verify` shows what is damaged" in complaint
 
 
 def test_a_partition_that_is_put_aside_says_why_everywhere(start_broker: Callable[..., Server], name: str) -> None:
@@ -225,11 +229,13 @@ def test_a_partition_that_is_put_aside_says_why_everywhere(start_broker: Callabl
     own.start()
     until_leaders(own, name, 2)
     _, complaint = cleaner(own, "--compact-now", name, "--roll", "--wait", status=1)
-    assert complaint.startswith(f"txbroker log-cleaner: topic {name} was not compacted: {name}-1: ")
+    assert complaint.startswith(f"txbroker log-cleaner: topic {name} was not compacted: {name}-1: cleaning it was given up: ")
+    assert "it is put aside, and `txbroker log verify` shows what is damaged" in complaint
     good, bad = objects(cleaner(own, "--describe", "--topic", name, "--json")[0])
     assert (good["state"], good["why"], good["last"]["records_won"]) == ("idle", "nothing-dirty", 4)
     assert (bad["state"], bad["why"], bad["last"]) == ("put-aside", "put-aside", None)
     assert bad["put_aside"] and bad["put_aside"] in bad["why_not_now"]
+    assert (good["next_run_ms"], bad["next_run_ms"]) == (None, None), "no run comes by itself"
     findings, _ = run("doctor", "--bootstrap-server", own.address, "--topic", name, "--json", status=1)
     assert any(row["outcome"] == "failed" and bad["put_aside"] in row["found"] for row in objects(findings))
     told = Scrape(own)

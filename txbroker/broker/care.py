@@ -31,7 +31,7 @@ class Care:
         self._cleaning.check_askable(topic_partition)
 
     def clean_now(self, topic_partition: TopicPartition, *, roll: bool) -> Deferred[None]:
-        """Done when all is clean that may be; BrokerError."""
+        """Done when all is clean that may be; BrokerError. What is damaged is UNKNOWN_SERVER_ERROR, and its message says so."""
 
         async def clean() -> None:
             try:

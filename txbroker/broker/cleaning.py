@@ -28,6 +28,9 @@ from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.cleaner")
 
+# Time alone changes nothing about these: somebody must write, or alter something.
+NO_RUN_COMES = frozenset({Why.NOT_COMPACTED, Why.DISABLED, Why.PUT_ASIDE, Why.NOTHING_DIRTY})
+
 BACKOFF_MS_MIN = 10  # log.cleaner.backoff.ms may be 0, which would be a loop without end
 
 
@@ -184,8 +187,8 @@ class Cleaning:
         self._requests.won(topic_partition, totals)
         if totals.end_offset <= ended.job.first_dirty_offset:
             self._resting.add(topic_partition)
-            reason = f"{topic_partition}: a pass came no further than where it began: log.cleaner.dedupe.buffer.size holds too few keys"
-            log.warning("%s", reason)
+            reason = "a pass came no further than where it began: log.cleaner.dedupe.buffer.size holds too few keys"
+            log.warning("%s: %s", topic_partition, reason)
             self._requests.refuse(topic_partition, BrokerError(ErrorCode.POLICY_VIOLATION, reason))
         log.info(
             "%s is clean up to offset %d: %d of %d records and %d of %d bytes are left, in %d segments of %d, after %.1f s",
@@ -204,19 +207,22 @@ class Cleaning:
         topic_partition = ended.topic_partition
         self._resting.add(topic_partition)
         log.warning("cleaning %s was given up (%s): %s", topic_partition, ended.failure, ended.reason)
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        code, reason = ErrorCode.UNKNOWN_SERVER_ERROR, ended.reason
         match ended.failure:
             case FailureKind.STALE.value | FailureKind.STOPPED.value:
                 return  # whoever waits waits for the next pass
             case FailureKind.CORRUPT.value:
                 code = ErrorCode.CORRUPT_MESSAGE
+                reason = f"{reason}; it is put aside, and `txbroker log verify` shows what is damaged"
                 self._candidates.put_aside(ended.log, ended.reason)
             case FailureKind.STORAGE.value:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
                 self._directories.fail(ended.log, StorageError(ended.reason))
+            case FailureKind.RESOURCES.value:  # a full disk, above all: the directory stays online, and the next round tries again
+                code = ErrorCode.KAFKA_STORAGE_ERROR
             case _ if ended.failure == CRASHED:
                 self._candidates.crashed(ended.log, ended.reason)
-        self._requests.refuse(topic_partition, BrokerError(code, f"cleaning {topic_partition} was given up: {ended.reason}"))
+        self._requests.refuse(topic_partition, BrokerError(code, f"cleaning it was given up: {reason}"))
 
     # --- what others ask ---
 
@@ -224,8 +230,9 @@ class Cleaning:
         """Clean a partition up to what can be cleaned now, whatever its dirty ratio; fires with what that has won once it is done.
 
         `roll`: its active segment is closed first. min.compaction.lag.ms holds. A pass that is under way counts, if it goes far enough.
-        Fails with BrokerError: UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION (it is not compacted, or the cleaner is off),
-        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR (a worker died), BROKER_NOT_AVAILABLE (the broker stops).
+        Fails with BrokerError: UNKNOWN_TOPIC_OR_PARTITION, POLICY_VIOLATION (it is not
+        compacted, or the cleaner is off), KAFKA_STORAGE_ERROR (also when there is no room or memory for a pass), CORRUPT_MESSAGE,
+        UNKNOWN_SERVER_ERROR (a worker died), BROKER_NOT_AVAILABLE (the broker stops).
         """
         try:
             wanted = self.check_askable(topic_partition)
@@ -275,7 +282,7 @@ class Cleaning:
         wanted = self._directories.get(topic_partition)
         if wanted is None or not wanted.config.compact:
             gone = "its log is no longer here" if wanted is None else "its cleanup.policy has no compact any more"
-            self._requests.refuse(topic_partition, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition}: {gone}"))
+            self._requests.refuse(topic_partition, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, gone))
             return
         try:
             cleanable = self._candidates.judge(wanted, whole=True)
@@ -299,6 +306,7 @@ class Cleaning:
         running = self._running.get(topic_partition)
         aside = self._candidates.why_aside(shown)
         last_ms, last = self._last.get(topic_partition, (None, None))
+        why_not_now = None if running else self._why_not_now(shown, cleanable)
         rate = self.counts.bytes_per_second
         to_read = cleanable.clean_bytes + 2 * cleanable.cleanable_bytes  # what is dirty is read for the map, and again to be rewritten
         return CleaningStatus(
@@ -312,8 +320,8 @@ class Cleaning:
             progress=running.progress if running else None,
             last_ms=last_ms,
             last=last,
-            next_run_ms=None if self._workers is None or running else self._timer_ms,
-            why_not_now=None if running else self._why_not_now(shown, cleanable),
+            next_run_ms=None if running or (why_not_now is not None and why_not_now.why in NO_RUN_COMES) else self._timer_ms,
+            why_not_now=why_not_now,
             expected_s=to_read / rate if rate else None,
             put_aside=aside,
         )

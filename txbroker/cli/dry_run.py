@@ -241,12 +241,15 @@ class _DryRun:
             case job.Mapped():
                 self.clean_up_to, self.missed_keys, self.invalid_headers = event.end_offset, event.missed_keys, event.invalid_headers
             case job.Failed():
-                raise self._failed(event.reason)
+                raise self._failed(event.reason, damaged=event.kind is job.FailureKind.CORRUPT)
             case _:
                 pass
 
-    def _failed(self, reason: str) -> CommandFailed:
-        return CommandFailed(f"{self.topic_partition} cannot be read: {reason}; a broker may have changed it meanwhile: try again")
+    def _failed(self, reason: str, *, damaged: bool = False) -> CommandFailed:
+        hint = "a broker may have changed it meanwhile: try again"
+        if damaged:
+            hint = f"`txbroker log verify` shows what is damaged, unless {hint}"
+        return CommandFailed(f"{self.topic_partition} cannot be read: {reason}; {hint}")
 
     def _removable(self, found: Removable) -> None:
         self.records[found.reason] += 1

@@ -65,7 +65,7 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the one action; BadUsage, CommandFailed."""
-    (action,) = [name for name in ACTIONS if getattr(arguments, name)]
+    (action,) = [name for name in ACTIONS if getattr(arguments, name) not in (None, False)]
     check(arguments, action)
     if action == "dry_run":
         from txbroker.cli import dry_run
@@ -87,7 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace, action: str) -> None:
-    """BadUsage when flags do not go together."""
+    """BadUsage when flags do not go together, or a topic has no name."""
+    for flag in ("compact_now", "expire", "topic"):
+        if getattr(arguments, flag) == "":  # as of a shell's variable that is not set
+            raise BadUsage(f"{_flag(flag)} is empty; name a topic, as `txbroker topics --list` shows them")
     for flag, actions in ONLY.items():
         given = getattr(arguments, flag)
         if given is not None and given is not False and given != {} and action not in actions:

@@ -61,7 +61,8 @@ class CleaningStatus:
 
     `dirty_ratio`: the cleanable part of what a pass would read. `progress`: bytes that the pass under way has read, and all that it
     will, (0, 0) before it knows; None when there is no pass. `last_ms`, `last`: when the last pass since the start of the broker ended,
-    and what it won. `next_run_ms`: when it is looked at again. `why_not_now`: None when a pass is under way or about to begin.
+    and what it won. `next_run_ms`: when it is looked at again; None when that would find nothing to do.
+    `why_not_now`: None when a pass is under way or about to begin.
     `expected_s`: how long a pass would take, judged by the last ones; None before any. `put_aside`: why it is cleaned no more.
     """
 
