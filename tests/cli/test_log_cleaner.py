@@ -55,7 +55,8 @@ def test_compacting_now_and_what_is_told_then(broker: Server, name: str) -> None
     assert [(row["topic"], row["partition"], row["why"], row["last"]) for row in before] == [
         (name, 0, "active-segment", None), (name, 1, "active-segment", None),
     ]  # fmt: skip
-    assert cleaner(broker, "--compact-now", name, "--roll", "--wait") == (f"Topic {name} is compacted.\n", "")
+    compacted = f"Topic {name} is compacted: 4 of the 20 records that were read are left.\n"
+    assert cleaner(broker, "--compact-now", name, "--roll", "--wait") == (compacted, "")
     after = objects(cleaner(broker, "--describe", "--topic", name, "--json")[0])
     assert [(row["why"], row["last"]["records_won"], row["first_dirty_offset"]) for row in after] == [("nothing-dirty", 8, 10)] * 2
     heading, first, second = cleaner(broker, "--describe", "--topic", name)[0].splitlines()
@@ -63,8 +64,30 @@ def test_compacting_now_and_what_is_told_then(broker: Server, name: str) -> None
     assert first.startswith(f"{name}-0 ") and second.startswith(f"{name}-1 ")
     assert " 8 records, " in first
     (done,) = objects(cleaner(broker, "--compact-now", name, "--json")[0])
+    partitions = done.pop("partitions")
     assert done == {"topic": name, "operation": "txbroker.compact", "value": "now", "done": True}
+    assert [(row["partition"], row["compacted"], row["records_before"], row["why"]) for row in partitions] == [
+        (0, False, None, "nothing-dirty"), (1, False, None, "nothing-dirty"),
+    ]  # fmt: skip
     assert f"{name}-1" in cleaner(broker, "--describe")[0], "all compacted topics"
+
+
+def test_who_asks_in_vain_is_told_why(broker: Server, name: str) -> None:
+    create_topic(broker, name, 1, {**COMPACTED, "min.compaction.lag.ms": "3600000"})
+    with KafkaProducer(bootstrap_servers=broker.address) as producer:
+        for value in (b"1", b"2", None):
+            producer.send(name, value, key=b"k")
+        producer.flush()
+    young = "what follows offset 0 is younger than min.compaction.lag.ms (3600000): that must pass first"
+    output, _ = cleaner(broker, "--compact-now", name, "--roll", "--wait")
+    assert output == f"Nothing of topic {name} was to be compacted.\n{name}-0: {young}.\n"
+    settings = ("--add-config", "min.compaction.lag.ms=0,delete.retention.ms=0")
+    run("configs", "--bootstrap-server", broker.address, "--alter", "--topic", name, *settings)
+    output, _ = cleaner(broker, "--compact-now", name, "--wait")
+    assert output == f"Topic {name} is compacted: 1 of the 3 records that were read are left.\n", "the tombstone gets its horizon"
+    output, _ = cleaner(broker, "--compact-now", name, "--roll", "--wait")
+    assert output.startswith(f"Nothing of topic {name} was to be compacted.\n{name}-0: everything up to its end at offset 3 has been ")
+    assert "tombstones that have outlived delete.retention.ms go with the next pass, once more has been written" in output
 
 
 def test_a_long_pass_is_waited_for_however_often_a_request_times_out(
@@ -77,7 +100,8 @@ def test_a_long_pass_is_waited_for_however_often_a_request_times_out(
     monkeypatch.setattr(cleaner_requests, "BEGIN_MS", 300)
     begun, _ = cleaner(slow, "--compact-now", name, "--roll")
     assert begun == f"Topic {name} is being compacted; see `txbroker log-cleaner --describe --topic {name}`.\n"
-    assert cleaner(slow, "--compact-now", name, "--wait") == (f"Topic {name} is compacted.\n", "")
+    compacted = f"Topic {name} is compacted: 3 of the 900 records that were read are left.\n"
+    assert cleaner(slow, "--compact-now", name, "--wait") == (compacted, "")
     (row,) = objects(cleaner(slow, "--describe", "--topic", name, "--json")[0])
     assert (row["last"]["passes"], row["last"]["records_won"], row["last"]["records_after"]) == (1, 897, 3), "one pass, which was joined"
 
@@ -174,7 +198,10 @@ def test_a_dry_run_on_files_without_a_broker(broker: Server, name: str, tmp_path
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     place = ("log-cleaner", "--dry-run", "--log-dir", str(tmp_path), "--topic", name)
     output, complaint = run(*place, "--roll", "--partition", "1")
-    assert output.splitlines()[-1] == f"{name}-1: 4 records of 36 B would go (4 obsolete); offsets 0 to 6 are dirty and would be clean."
+    assert output.splitlines()[-2:] == [
+        f"{name}-1: 4 records of 36 B would go (4 obsolete); offsets 0 to 6 are dirty and would be clean.",
+        "The topic's settings are not known: this assumes compaction.strategy=offset (--bootstrap-server, --topic-config).",
+    ]
     assert "has no txbroker-metadata.sqlite: the settings are assumed" in complaint
     assert run("log", "compact", str(tmp_path), *place[4:], "--dry-run", "--roll", "--partition", "1")[0] == output
     assert "KEPT-OFFSET" in on_terminal(*place, "--roll", columns=120)
@@ -195,11 +222,13 @@ def test_a_dry_run_knows_the_settings_that_a_broker_left(start_broker: Callable[
             producer.send(name, b"v", key=b"k", timestamp_ms=1_700_000_000_000 + timestamp)
         producer.flush()
     place = ("log-cleaner", "--dry-run", "--log-dir", str(own.data), "--topic", name, "--roll", "--json")
-    _, complaint = run(*place)
+    output, complaint = run(*place)
     assert "a broker runs on" in complaint
+    assert (objects(output)[-1]["assumed"], objects(output)[-1]["strategy"]) == (True, "offset")
     assert own.stop() == own.stopped_status
     output, complaint = run(*place)
     assert complaint == ""
+    assert (objects(output)[-1]["assumed"], objects(output)[-1]["strategy"]) == (False, "timestamp")
     assert [(row["offset"], row["kept_offset"]) for row in objects(output)[:-1]] == [(1, 0)], "the last record always stays"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
+from txbroker.cli.cleaner_outcome import outcome, sentences
 from txbroker.cli.doctor.texts import duration, moment
 from txbroker.cli.failures import CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.partitions import Partition, partitions_of, with_leaders
@@ -58,8 +59,12 @@ def status(admin: Any, topic: str) -> list[Row]:
     if any(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for found in described):
         raise no_topic(topic)
     leaders = partitions_of(described)
+    return _states(admin, topic, leaders, with_leaders(leaders))
+
+
+def _states(admin: Any, topic: str, leaders: Mapping[Partition, int], led: Sequence[Partition]) -> list[Row]:
     by_leader: dict[int, list[Partition]] = defaultdict(list)
-    for partition in with_leaders(leaders):
+    for partition in led:
         by_leader[leaders[partition]].append(partition)
     found = {key: text for leader, partitions in by_leader.items() for key, text in _told(admin, topic, leader, partitions)}
     if by_leader and not found:
@@ -120,10 +125,13 @@ def perform(arguments: argparse.Namespace, shown: Results, wanted: Wanted, *, wa
         if any(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for found in described):
             raise no_topic(wanted.topic)
         leaders = partitions_of(described)
-        nodes = sorted({leaders[partition] for partition in with_leaders(leaders)})
+        led = with_leaders(leaders)
+        nodes = sorted({leaders[partition] for partition in led})
         for node in nodes:
             _alter(admin, wanted, node, validate_only=True)
-    what = "compacted" if wanted.key == "txbroker.compact" else "expired"
+        compacting = wanted.key == "txbroker.compact"
+        before = {row["partition"]: row for row in _states(admin, wanted.topic, leaders, led)} if compacting else {}
+    what = "compacted" if compacting else "expired"
     for node in nodes:
         while True:
             try:
@@ -136,8 +144,13 @@ def perform(arguments: argparse.Namespace, shown: Results, wanted: Wanted, *, wa
                     return
                 _tell_progress(arguments, wanted.topic)
                 wanted = wanted._replace(value="now")  # it was rolled
-    done = f"Topic {wanted.topic} is compacted." if what == "compacted" else f"What has expired of topic {wanted.topic} is gone."
-    shown.done(done, topic=wanted.topic, operation=wanted.key, value=wanted.value, done=True)
+    row = {"topic": wanted.topic, "operation": wanted.key, "value": wanted.value, "done": True}
+    if not compacting:
+        shown.done(f"What has expired of topic {wanted.topic} is gone.", **row)
+        return
+    with clients.administering(arguments) as admin:
+        partitions = outcome(before, _states(admin, wanted.topic, leaders, led))
+    shown.either({**row, "partitions": partitions}, lambda: sentences(wanted.topic, partitions))
 
 
 def _ask(arguments: argparse.Namespace, wanted: Wanted, node: int, timeout_ms: int) -> None:

@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.log.disk import OsDisk
 
     places = _places(arguments.log_dir, arguments.topic, arguments.partition)
-    overrides = {**_stored_settings(arguments), **arguments.topic_config}
+    stored = _stored_settings(arguments)
+    overrides = {**stored, **arguments.topic_config}
     config = _log_config(overrides)
     if not config.compact:
         warn(f"cleanup.policy of {arguments.topic} has no compact, so that no pass will begin; this is what one would do")
@@ -59,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoints = Checkpoints.read(OsDisk(), arguments.log_dir)
     shown = results(arguments)
     for topic_partition in places:
-        _DryRun(shown, topic_partition, config).go(OsDisk(), arguments.log_dir, settings, checkpoints, roll=arguments.roll)
+        dry_run = _DryRun(shown, topic_partition, config, assumed=stored is ASSUMED)
+        dry_run.go(OsDisk(), arguments.log_dir, settings, checkpoints, roll=arguments.roll)
     return DONE
 
 
@@ -179,11 +181,12 @@ class Checkpoints:
 
 @dataclass(slots=True)
 class _DryRun:
-    """One partition's."""
+    """One partition's. `assumed`: nothing has told the topic's settings."""
 
     shown: Results
     topic_partition: TopicPartition
     config: LogConfig
+    assumed: bool
     rows: list[Row] = field(default_factory=list)
     left_out: int = 0
     records: Counter[str] = field(default_factory=Counter)
@@ -285,8 +288,15 @@ class _DryRun:
         odd = {"missed_keys": self.missed_keys, "invalid_headers": self.invalid_headers}
         place = {"topic": self.topic_partition.topic, "partition": self.topic_partition.partition}
         not_now = _not_now(planned, self.config)
-        row = {**place, **counted, **dirty, **clean, **odd, "why_not_now": not_now}
-        self.shown.either(row, lambda: self._sentences(planned, roll, not_now))
+        by = {"strategy": self.config.compaction_strategy.value, "assumed": self.assumed}
+        row = {**place, **counted, **dirty, **clean, **odd, "why_not_now": not_now, **by}
+        self.shown.either(row, lambda: [*self._sentences(planned, roll, not_now), *self._assumption()])
+
+    def _assumption(self) -> list[str]:
+        if not self.assumed:
+            return []
+        strategy = self.config.compaction_strategy.value
+        return [f"The topic's settings are not known: this assumes compaction.strategy={strategy} (--bootstrap-server, --topic-config)."]
 
     def _sentences(self, planned: Planned, roll: bool, not_now: str | None) -> list[str]:
         from txbroker.log.cleaner.choosing import Limit

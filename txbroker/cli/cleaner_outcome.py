@@ -1,0 +1,48 @@
+"""What a compaction that was asked for has done: told from how the cleaning of each partition stood before it and stands after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from txbroker.cli.results import Row
+from txbroker.log.cleaner.choosing import Why
+
+NAMED_MAX = 5
+# What is said of a partition over which a pass ran: there is more, and asking again wins nothing.
+_KEPT_FROM_REST = (Why.LAG.value, Why.UNSTABLE.value)
+_EXPIRED_LATER = "; tombstones that have outlived delete.retention.ms go with the next pass, once more has been written"
+
+
+def outcome(before: Mapping[int, Row], after: Sequence[Row]) -> list[Row]:
+    """An object for each partition. `compacted`: a pass over it ended meanwhile, which read and left so many records.
+
+    `before`: by partition, as `cleaner_requests` has them, and `after`, in their order. `why_not_now`: why no more is compacted.
+    """
+    rows: list[Row] = []
+    for row in after:
+        ran = row["last"] is not None and row["last_ms"] != before.get(row["partition"], {}).get("last_ms")
+        counts = {name: row["last"][name] if ran else None for name in ("records_before", "records_after")}
+        rows.append({"partition": row["partition"], "compacted": ran, **counts, "why": row["why"], "why_not_now": row["why_not_now"]})
+    return rows
+
+
+def sentences(topic: str, rows: Sequence[Row]) -> list[str]:
+    """The same for people: what was won, and where nothing was to be done, why."""
+    ran = [row for row in rows if row["compacted"]]
+    lines = [f"Nothing of topic {topic} was to be compacted."]
+    if ran:
+        read, left = (sum(row[name] for row in ran) for name in ("records_before", "records_after"))
+        lines = [f"Topic {topic} is compacted: {left} of the {read} records that were read are left."]
+    told = [row for row in rows if row["why_not_now"] and (not row["compacted"] or row["why"] in _KEPT_FROM_REST)]
+    for reason, found in groupby(sorted(told, key=_reason), _reason):
+        numbers = [row["partition"] for row in found]
+        named = ", ".join(f"{topic}-{number}" for number in numbers[:NAMED_MAX])
+        more = f" and {len(numbers) - NAMED_MAX} more" if len(numbers) > NAMED_MAX else ""
+        lines.append(f"{named}{more}: {reason}.")
+    return lines
+
+
+def _reason(row: Row) -> str:
+    expired = _EXPIRED_LATER if row["why"] == Why.NOTHING_DIRTY.value else ""
+    return f"{row['why_not_now']}{expired}"
