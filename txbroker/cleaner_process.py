@@ -102,10 +102,11 @@ class _Process(ProcessProtocol):
         self._last_words = b""
         self._timer: Any = None
         self._closing = False
+        self._failed = False
 
     @property
     def idle(self) -> bool:
-        return self._run is None and not self._closing
+        return self._run is None and not (self._closing or self._failed)
 
     def take(self, job: CleaningJob, on_event: Callable[[Event | Crashed], None]) -> JobRun:
         """Carry out a job; the process must be idle."""
@@ -153,7 +154,7 @@ class _Process(ProcessProtocol):
 
     def _line(self, line: bytes) -> None:
         run = self._run
-        if run is None:
+        if run is None or self._failed:
             return
         try:
             event = event_from_json(line.decode())
@@ -167,10 +168,12 @@ class _Process(ProcessProtocol):
             run.on_event(event)
         except Exception:
             log.exception("an event of a cleaner's worker could not be taken")
+            self._run = run
             self._fail("its events could not be taken")
 
     def _fail(self, why: str) -> None:
-        """It cannot be gone on with: as if it had died."""
+        """It cannot be gone on with: as if it had died. What it has still sent is not taken: its last word must be that it crashed."""
+        self._failed = True
         self._last_words = why.encode()
         if self.transport.pid is not None:
             self.transport.signalProcess("KILL")

@@ -386,3 +386,20 @@ def test_logs_of_kafka_are_cleaned_as_the_reference_says(tmp_path: Path, name: s
     originals = {raw for content in contents for _, _, raw in parse(content)}
     wanted = [one for segment in reference.left() for one in segment]
     assert [one for group in result.groups for one in told(result.contents[group.new_base_offset], originals)] == wanted
+
+
+@pytest.mark.parametrize("strategy", [Strategy.TIMESTAMP, Strategy.HEADER])
+def test_what_is_below_the_start_of_the_log_beats_nothing(tmp_path: Path, strategy: Strategy) -> None:
+    """Nobody can read it any more: a live record must not go for it."""
+    log = LogMaker()
+    log.data([(b"k", b"below the start", NOW - 100)], headers=(("version", number(9)),))
+    log.data([(b"x", b"x", NOW - 100)])
+    log.data([(b"k", b"older, and live", NOW - 5000)], headers=(("version", number(1)),))
+    for key in (b"z", b"zz"):
+        log.roll()
+        log.data([(key, b"z", NOW)])
+    log.write(tmp_path)
+    result = run(log.job(tmp_path, strategy=strategy, header="version", log_start_offset=1, first_dirty_offset=1))
+    assert isinstance(result.end, Done)
+    left = [record.offset for content in result.contents.values() for _, records, _ in parse(content) for record in records]
+    assert 2 in left

@@ -12,6 +12,7 @@ import pytest
 
 from tests.log.support import NOW, FailingDisk, Worker, append, batch, entries, headers, marker, names, open_log, rows, values
 from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log.cleaner.job import Strategy
 from txbroker.log.log import Log
 from txbroker.log.values import Origin, RejectedRecords
 from txbroker.wire import legacy
@@ -359,3 +360,32 @@ def test_storage_errors_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "gone").rmdir()
     with pytest.raises(StorageError, match="gone"):
         log.roll(NOW)
+
+
+def _varint(value: int) -> bytes:
+    value = value << 1 ^ value >> 63
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _of_one_record(body: bytes) -> memoryview:
+    records = bytearray(batch(b"v"))[:61] + _varint(len(body)) + body
+    struct.pack_into(">i", records, 8, len(records) - 12)
+    return changed(memoryview(records), 0, b"")
+
+
+@pytest.mark.parametrize(("body", "strategy"), [
+    (b"\0" + _varint(0) + _varint(0) + _varint(1000) + b"kkkk" + _varint(1) + b"v" + _varint(0), Strategy.OFFSET),
+    (b"\0" + _varint(0) + _varint(5) + _varint(1) + b"k" + _varint(1) + b"v" + _varint(0), Strategy.OFFSET),
+    (b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1) + b"v" + _varint(100), Strategy.HEADER),
+    (b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1000) + b"v" + _varint(0), Strategy.HEADER),
+], ids=["key", "delta", "headers", "value"])  # fmt: skip
+def test_a_compacted_log_takes_no_record_that_its_cleaner_could_not_read(tmp_path: Path, body: bytes, strategy: Strategy) -> None:
+    log = open_log(tmp_path, cleanup_policy=frozenset({"compact"}), compaction_strategy=strategy, compaction_strategy_header="v")
+    refused(log, _of_one_record(body), ErrorCode.CORRUPT_MESSAGE)
+    well = b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1) + b"v" + _varint(0)
+    log.append(_of_one_record(well), leader_epoch=7, now_ms=NOW)
+    assert log.log_end_offset == 1

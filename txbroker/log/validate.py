@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.cleaner.job import Strategy
 from txbroker.log.config import FOREVER_MS, LogConfig
 from txbroker.log.values import Origin, RecordError, RejectedRecords
 from txbroker.wire.batch import CONTROL, LOG_APPEND_TIME, MAGIC_POSITION, BatchHeader, check_crc, read_header, stamp_append_time
@@ -124,7 +125,9 @@ def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfi
 
 
 def _check_keys(records: memoryview, header: BatchHeader, config: LogConfig) -> None:
-    if keys_present(records, 0, header, unpacked_bytes_max(config)):
+    """INVALID_RECORD for records without a key, CORRUPT_MESSAGE for what the cleaner could not read: it would be put aside for that."""
+    every_key = keys_present(records, 0, header, unpacked_bytes_max(config))
+    if every_key and config.compaction_strategy is not Strategy.HEADER:
         return
 
     def problem(record: Record) -> str | None:

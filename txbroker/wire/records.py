@@ -223,25 +223,29 @@ def _decode_headers(data: bytes, position: int, count_max: int) -> tuple[tuple[t
 
 
 def keys_present(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bool:
-    """Whether every record of the batch has a key (a compacted topic demands it). Errors as `read_records`, as far as it looks."""
+    """Whether every record of the batch has a key (a compacted topic demands it). Errors as `read_records`, as far as it looks.
+
+    Offset deltas must count from 0, as a producer's do: the cleaner could make nothing of others.
+    """
     _check_count(header)
     data = _payload(buffer, position, header, bytes_max)
     end = 0
     try:
-        for _ in range(header.count):
+        for index in range(header.count):
             length, at = read_varint(data, end)
             end = at + length
             at += 1  # attributes
             while data[at] > 127:  # timestamp delta
                 at += 1
             at += 1
-            while data[at] > 127:  # offset delta
-                at += 1
-            at += 1
+            delta, at = read_varint(data, at)
+            if delta != index:
+                raise CorruptRecords(f"record {index} of the batch at offset {header.base_offset} has the offset delta {delta}")
             if data[at] & 1:  # the key's length: zigzag has the sign in its lowest bit
                 return False
-            if at >= end:
-                raise CorruptRecords(f"a record of the batch at offset {header.base_offset} has no room for a key")
+            key_size, at = read_varint(data, at)
+            if at + key_size > end:
+                raise CorruptRecords(f"a record of the batch at offset {header.base_offset} has no room for its key")
     except IndexError:
         end = -1
     if end != len(data):

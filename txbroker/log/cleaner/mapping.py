@@ -166,7 +166,9 @@ class KeyMap:
         return self._hash(words_of(joined), data, np.cumsum(size) - size, size)
 
     def _read_clean(self, span: SegmentSpan, transactions: Transactions) -> None:
-        """Let records of the clean part beat those of the dirty part."""
+        """Let records of the clean part beat those of the dirty part; not those below the log's start, which nobody can read any more."""
+        if span.next_offset <= self._job.log_start_offset:
+            return
         reader = SegmentReader(self._job, span, self._disk, self._took)
         for chunk in reader.chunks():
             self._bytes += chunk.bytes
@@ -176,7 +178,7 @@ class KeyMap:
                     message
                     for entry in read_messages(reader, chunk, unpacked_bytes_max(self._job))
                     for message in entry.messages
-                    if message.key is not None and message.offset < self._job.first_dirty_offset
+                    if message.key is not None and self._job.log_start_offset <= message.offset < self._job.first_dirty_offset
                 ]
                 if keyed:
                     offset = np.array([message.offset for message in keyed], dtype=np.int64)
@@ -188,7 +190,8 @@ class KeyMap:
             try:
                 for section in sections(chunk.buffer, chunk.words, batches, wanted, unpacked_bytes_max(self._job)):
                     records = read_records(section, batches, wanted)
-                    chosen = np.flatnonzero((records.key_size >= 0) & (records.offset < self._job.first_dirty_offset))
+                    readable = (records.offset >= self._job.log_start_offset) & (records.offset < self._job.first_dirty_offset)
+                    chosen = np.flatnonzero((records.key_size >= 0) & readable)
                     first, second = self._hash(section.words, section.data, records.key_at[chosen], records.key_size[chosen])
                     versions, has = self.versions.of(section, batches, records)
                     self._map.improve(first, second, records.offset[chosen], versions[chosen], has[chosen])
