@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.cleaner.workers import RealWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, Broker
 from txbroker.broker.cleaning import Cleaning
+from txbroker.broker.cleaning_schedule import Schedule
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.checkpoints import MalformedCheckpoint
@@ -25,7 +27,7 @@ from txbroker.log.cleaner import schedule
 from txbroker.log.cleaner.choosing import Why
 from txbroker.log.cleaner.history import CleanSegment, History, after_pass, begun, raised
 from txbroker.log.cleaner.history_text import FILE_NAME, format_histories, parse_histories
-from txbroker.log.cleaner.job import GroupCleaned, SegmentSpan, SegmentYield, Strategy
+from txbroker.log.cleaner.job import GroupCleaned, Mapped, SegmentSpan, SegmentYield, Strategy
 from txbroker.log.log import Log
 from txbroker.log.values import Origin
 from txbroker.wire.records import Record, build
@@ -372,10 +374,31 @@ def test_what_a_pass_left_alone_is_known() -> None:
     assert (full.clean_end, full.lowest_end) == (200, 150), "a map that was full before it reached what is dirty"
 
 
+def test_a_strategy_that_changes_during_a_pass_does_not_make_what_was_left_alone_clean() -> None:
+    config = load_broker_config(parse_overrides(["log.cleaner.schedule=generational"], {}))
+    known = History(1000, 1000, 0, (CleanSegment(0, 500, 100, 250, 500), CleanSegment(500, 1000, 1000, 750, 500)))
+    directories: Any = SimpleNamespace(cleaning_history=lambda _: known, cleaner_checkpoint=lambda _: 100, kept=[])
+    directories.keep_cleaning_history = lambda _, history: directories.kept.append(history)
+    spans = (SegmentSpan(0, 500, 1, 0, 100), SegmentSpan(500, 1000, 1, 0, 1000), SegmentSpan(1000, 2000, 1, 0, 0))
+    job: Any = SimpleNamespace(segments=spans, rewrite=(500,))
+    groups = [
+        GroupCleaned(old_base_offsets=(base,), new_base_offset=base, size=1, max_timestamp=0, max_timestamp_offset=0, yields=(
+            SegmentYield(base_offset=base, records_before=500, records_after=500, bytes_before=1, bytes_after=1, obsolete=0, deleted=0,
+                         aborted=0, invalid=0),))
+        for base in (500, 1000)
+    ]  # fmt: skip
+    mapped = Mapped(end_offset=2000, keys=1, missed_keys=0, records=1, bytes_read=1, invalid_headers=0)
+    for strategy, kept in ((Strategy.OFFSET, True), (Strategy.TIMESTAMP, False)):
+        log: Any = SimpleNamespace(topic_partition=("t", 0), config=SimpleNamespace(compaction_strategy=strategy), log_start_offset=0,
+                                   log_end_offset=3000, generation=0)
+        assert Schedule(config, directories).ended(log, job, mapped, groups, 2000) == 100
+        assert (directories.kept[-1] is not None) is kept
+
+
 def test_segments_that_changed_since_count_as_little_clean() -> None:
     known = History(300, 300, 0, (CleanSegment(0, 100, 250, 50, 80), CleanSegment(100, 200, 300, 150, 90)), {})
-    assert known.of(SegmentSpan(0, 200, 1, 0)).clean_end == 250
-    assert known.of(SegmentSpan(0, 200, 1, 0)).records == 170
-    assert known.of(SegmentSpan(150, 260, 1, 0)).clean_end == 250
-    assert raised(known, 260).of(SegmentSpan(0, 100, 1, 0)).clean_end == 260
+    assert known.of_all([SegmentSpan(0, 200, 1, 0)])[0].clean_end == 250
+    assert known.of_all([SegmentSpan(0, 200, 1, 0)])[0].records == 170
+    assert known.of_all([SegmentSpan(150, 260, 1, 0)])[0].clean_end == 250
+    assert raised(known, 260).of_all([SegmentSpan(0, 100, 1, 0)])[0].clean_end == 260
     assert raised(known, 400).clean_end == 400

@@ -131,7 +131,10 @@ class Pass:
             return "it was truncated"
         if self._directories.is_moving(self.topic_partition):
             return "it is being moved"
-        return "" if self.log.config.compact else "its cleanup.policy has no compact any more"
+        config, settings = self.log.config, self.job.settings
+        if (config.compaction_strategy, config.compaction_strategy_header) != (settings.strategy, settings.header):
+            return "its compaction.strategy was altered"
+        return "" if config.compact else "its cleanup.policy has no compact any more"
 
     def _on_event(self, event: Event | Crashed) -> None:
         stale = self.why_stale()

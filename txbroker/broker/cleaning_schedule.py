@@ -70,20 +70,23 @@ class Schedule:
     def applied(self, job: CleaningJob, candidate: Log, chosen: Plan) -> CleaningJob:
         """A job that does as it was planned."""
         known = self._known(candidate)
-        spans = tuple(span._replace(clean_end=known.of(span).clean_end) for span in job.segments)
+        each = zip(job.segments, known.of_all(job.segments), strict=True)
+        spans = tuple(span._replace(clean_end=one.clean_end) for span, one in each)
         return replace(job, segments=spans, first_dirty_offset=chosen.first_dirty_offset, rewrite=chosen.rewrite)
 
     def ended(self, cleaned: Log, job: CleaningJob, mapped: Mapped | None, groups: Sequence[GroupCleaned], end_offset: int) -> int:
         """A pass reached its end: remember what it has shown. What is to be the checkpoint."""
         topic_partition = cleaned.topic_partition
-        if not self.covers(cleaned) or mapped is None:
+        covered = self.covers(cleaned)
+        if mapped is None or not (covered or job.rewrite is not None):
             self._directories.keep_cleaning_history(topic_partition, None)
             return end_offset
         known = self._known(cleaned)
         after = after_pass(
             known, job.segments, groups, end_offset=end_offset, keys=mapped.keys, missed_keys=mapped.missed_keys
         )
-        self._directories.keep_cleaning_history(topic_partition, after)
+        # Of what was left alone the checkpoint must tell, whatever the topic's configuration has become meanwhile.
+        self._directories.keep_cleaning_history(topic_partition, after if covered else None)
         log.debug(
             "%s: %d of %d closed segments were rewritten, at most %d records of the others are obsolete",
             topic_partition,

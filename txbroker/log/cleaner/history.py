@@ -12,6 +12,7 @@ rewritten segments is no longer hidden: hidden' <= hidden + keys of the new part
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -56,11 +57,16 @@ class History:
         """Up to where every segment has been cleaned: what the cleaner checkpoint says, to Kafka too."""
         return min((segment.clean_end for segment in self.segments), default=self.clean_end)
 
-    def of(self, span: SegmentSpan) -> CleanSegment:
-        """What is known of a segment as it is now. What was not seen before, or was interrupted while it was replaced, counts as little."""
-        parts = [one for one in self.segments if one.base_offset < span.next_offset and span.base_offset < one.next_offset]
+    def of_all(self, spans: Iterable[SegmentSpan]) -> list[CleanSegment]:
+        """What is known of segments as they are now. What was not seen before, or was interrupted while it was replaced, counts as little."""
+        lowest_end = self.lowest_end
+        return [self._of(span, lowest_end) for span in spans]
+
+    def _of(self, span: SegmentSpan, lowest_end: int) -> CleanSegment:
+        first = bisect_right(self.segments, span.base_offset, key=lambda one: one.next_offset)
+        parts = self.segments[first : bisect_left(self.segments, span.next_offset, key=lambda one: one.base_offset)]
         covered = bool(parts) and parts[0].base_offset <= span.base_offset and parts[-1].next_offset >= span.next_offset
-        end = min([one.clean_end for one in parts] + ([] if covered else [self.lowest_end]))
+        end = min([one.clean_end for one in parts] + ([] if covered else [lowest_end]))
         records = sum(one.records for one in parts) if covered else span.next_offset - span.base_offset
         born = sum(one.born * one.records for one in parts) // max(records, 1) if covered else 0
         return CleanSegment(span.base_offset, span.next_offset, end, born or (span.base_offset + span.next_offset) // 2, max(records, 0))
@@ -111,7 +117,7 @@ def after_pass(
 
     Segments that lost keys in the map (`missed_keys`) stay as little clean as they were: a later pass finds those.
     """
-    before = {span.base_offset: history.of(span) for span in spans}
+    before = {known.base_offset: known for known in history.of_all(spans)}
     yields = {one.base_offset: one for group in groups for one in group.yields}
     clean_end = max(history.clean_end, end_offset)
     made = [_made(group, before, yields, end_offset, missed_keys > 0) for group in groups]

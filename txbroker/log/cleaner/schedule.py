@@ -67,7 +67,7 @@ def whole(history: History) -> Plan:
 
 def plan(history: History, spans: Sequence[SegmentSpan], end: int, ratio: float, segment_bytes: int) -> Plan | None:
     """The next pass over a log that can be cleaned up to `end`; None: none is due yet. `ratio`: min.cleanable.dirty.ratio."""
-    known = [history.of(span) for span in spans]
+    known = history.of_all(spans)
     clean = [(span, one) for span, one in zip(spans, known, strict=True) if span.next_offset <= history.clean_end]
     dirty = [span for span in spans if span.next_offset > history.clean_end and span.base_offset < end]
     if not dirty:
