@@ -58,7 +58,7 @@ class History:
         return min((segment.clean_end for segment in self.segments), default=self.clean_end)
 
     def of_all(self, spans: Iterable[SegmentSpan]) -> list[CleanSegment]:
-        """What is known of segments as they are now. What was not seen before, or was interrupted while it was replaced, counts as little."""
+        """What is known of segments as they are now. What was not seen before, or was interrupted in a swap, counts as little."""
         lowest_end = self.lowest_end
         return [self._of(span, lowest_end) for span in spans]
 
