@@ -28,7 +28,7 @@ log = logging.getLogger("txbroker.cleaner")
 
 def worker_command() -> list[str]:
     """How a worker of this Python is started."""
-    return [sys.executable, "-m", "txbroker.log.cleaner.worker"]
+    return [sys.executable, "-P", "-m", "txbroker.log.cleaner.worker"]  # -P: not from what lies in the working directory
 
 
 def _environment() -> dict[str, str]:

@@ -225,13 +225,13 @@ def _decode_headers(data: bytes, position: int, count_max: int) -> tuple[tuple[t
 def keys_present(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bool:
     """Whether every record of the batch has a key (a compacted topic demands it). Errors as `read_records`, as far as it looks.
 
-    Offset deltas must count from 0, as a producer's do: the cleaner could make nothing of others.
+    Offset deltas must ascend within the batch: the cleaner could make nothing of others.
     """
     _check_count(header)
     data = _payload(buffer, position, header, bytes_max)
-    end = 0
+    end, previous = 0, -1
     try:
-        for index in range(header.count):
+        for _ in range(header.count):
             length, at = read_varint(data, end)
             end = at + length
             at += 1  # attributes
@@ -239,8 +239,9 @@ def keys_present(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
                 at += 1
             at += 1
             delta, at = read_varint(data, at)
-            if delta != index:
-                raise CorruptRecords(f"record {index} of the batch at offset {header.base_offset} has the offset delta {delta}")
+            if not previous < delta <= header.last_offset_delta:
+                raise CorruptRecords(f"a record of the batch at offset {header.base_offset} has the offset delta {delta}")
+            previous = delta
             if data[at] & 1:  # the key's length: zigzag has the sign in its lowest bit
                 return False
             key_size, at = read_varint(data, at)
