@@ -1,4 +1,4 @@
-"""Names and identifiers: topics, partitions, topic ids, internal topics, and the checks that they must pass."""
+"""Names and identifiers: topics, partitions, topic ids, internal topics, the checks that they must pass, and nouns in their number."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ RESERVED_TOPIC_IDS = frozenset({NULL_TOPIC_ID, bytes(15) + b"\x01"})
 TOPIC_NAME_LENGTH_MAX = 249  # org.apache.kafka.common.internals.Topic: a directory name of 255 with room for "-partition"
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
+
+
+def amount(count: int, what: str) -> str:
+    """`1 topic`, `2 topics`."""
+    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{count:,} {what if count == 1 else plural}"
 
 
 class TopicPartition(NamedTuple):

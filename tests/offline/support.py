@@ -30,14 +30,14 @@ def kafka(tmp_path: Path) -> Path:
     return Path(shutil.copytree(KAFKA, tmp_path / "kafka"))
 
 
-def ours(tmp_path: Path, *, batches: int = 60, transactions: bool = True) -> Path:
+def ours(tmp_path: Path, *, batches: int = 60, transactions: bool = True, segment_bytes: int = 4000) -> Path:
     """A data directory with one partition, orders-3: several segments, idempotent producers, transactions, two epochs."""
     data = tmp_path / "ours"
     path = data / "orders-3"
     path.mkdir(parents=True)
     (data / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=x\n")
     (data / ".kafka_cleanshutdown").write_text("")
-    log = open_log(path, segment_bytes=4000, index_interval_bytes=200)
+    log = open_log(path, segment_bytes=segment_bytes, index_interval_bytes=200)
     for number in range(batches):
         timestamp, epoch = NOW + number, number // 30
         if transactions and number % 10 == 9:

@@ -37,13 +37,13 @@ def log(capsysbinary: pytest.CaptureFixture[bytes]) -> Any:
 
 def test_verify_reports_as_table_and_json(data: Path, log: Any) -> None:
     size = sum(path.stat().st_size for path in segments(data))
-    assert log("verify", data)[:2] == (0, [f"1 partitions, 4 segments, 192 records in 72 batches, {size:,} bytes: no fault"])
+    assert log("verify", data)[:2] == (0, [f"1 partition, 4 segments, 192 records in 72 batches, {size:,} bytes: no fault"])
     segments(data)[0].with_suffix(".index").unlink()
     status, lines, _ = log("verify", data)
     assert status == 1
     assert lines[0].split() == ["KIND", "FILE", "POSITION", "PROBLEM", "REPAIR"]
     assert "fault orders-3/00000000000000000000.index - " in " ".join(lines[1].split())
-    assert lines[-1].endswith(": 1 faults")
+    assert lines[-1].endswith(": 1 fault")
     status, lines, _ = log("verify", data, "--json")
     rows = [json.loads(line) for line in lines]
     assert rows[0]["problem"] == "the file is missing"

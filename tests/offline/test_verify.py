@@ -143,6 +143,19 @@ def test_an_index_file_that_is_not_whole_is_found(data: Path, suffix: str, harm:
     assert (name, remedy) == (path.name, Remedy.REBUILD_INDEXES)
 
 
+@pytest.mark.parametrize(("entries", "words"), [(0, "it has no entry"), (2, "bytes before the last batch")])
+def test_an_offset_index_that_has_lost_its_end_is_noted_and_made_anew_once_it_is_gone(tmp_path: Path, entries: int, words: str) -> None:
+    data = ours(tmp_path, batches=1800, transactions=False, segment_bytes=100_000)
+    path = segments(data)[0].with_suffix(".index")
+    whole = path.read_bytes()
+    assert look(data).findings.kept == []
+    path.write_bytes(whole[: 8 * entries])
+    (note,) = look(data).findings.kept
+    assert (note.severity, note.path, words in note.problem) == (Severity.NOTE, str(path), True)
+    path.unlink()
+    assert only_fault(data)[:2] == (path.name, Remedy.REBUILD_INDEXES)
+
+
 def test_a_killed_brokers_preallocated_index_is_only_noted(data: Path) -> None:
     (data / ".kafka_cleanshutdown").unlink()
     path = segments(data)[-1].with_suffix(".index")

@@ -26,8 +26,8 @@ _SWITCHES = {
     "--skip-record-metadata": "of each record print key and value only",
 }
 _DECODERS = {
-    "--offsets-decoder": "print keys and values as those of __consumer_offsets",
-    "--transaction-log-decoder": "print keys and values as those of __transaction_state",
+    "--offsets-decoder": "print keys and values as those of __consumer_offsets, in the form of Apache Kafka 3.9's tool",
+    "--transaction-log-decoder": "print keys and values as those of __transaction_state, in the form of Apache Kafka 3.9's tool",
     "--cluster-metadata-decoder": "print values as those of KRaft's __cluster_metadata",
     "--share-group-state-decoder": "print keys and values as those of __share_group_state",
     "--remote-log-metadata-decoder": "not supported here",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.cluster.producer_ids import BLOCK_SIZE
 from txbroker.log.meta_properties import Identity
-from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, amount
 
 EVERY_TOPIC = "*"
 # Ids of producers that were silent for long are in no snapshot any more, nor are those of a block that a crash has left half used.
@@ -148,5 +148,4 @@ def named(names: Sequence[str]) -> str:
 
 def counted(names: Sequence[str], what: str) -> str:
     """`2 topics (a, b)`."""
-    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
-    return f"{len(names)} {what if len(names) == 1 else plural}{f' ({named(names)})' if names else ''}"
+    return f"{amount(len(names), what)}{f' ({named(names)})' if names else ''}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from txbroker.cluster.foreign import EVERY_TOPIC, ForeignCluster, ForeignPartition, ForeignTopic, FoundLog, FoundLogs, counted
 from txbroker.cluster.import_plan import ImportPlan, PlannedTopic
 from txbroker.errors import BrokerError
-from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, TopicPartition, check_topic_name, id_to_text
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, TopicPartition, amount, check_topic_name, id_to_text
 
 Configs = Mapping[str, str]
 
@@ -89,7 +89,8 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
         )
     opened = sum(log.open_transactions for log in found.logs.values())
     if opened:
-        yield f"{opened} transactions are open: consumers that read committed records wait for their end"
+        are = "is" if opened == 1 else "are"
+        yield f"{amount(opened, 'transaction')} {are} open: consumers that read committed records wait for their end"
 
 
 def _planned(

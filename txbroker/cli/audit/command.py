@@ -38,6 +38,8 @@ A sample is made by the hash of the keys: it has the same keys each time. Withou
 A value that is null is one too: the key was deleted. The topic is read up to where it ends at the start (high watermark, or with
 --isolation-level read_committed, the default, last stable offset). With --unseen only what some group has not seen yet is read, and so
 what was delivered before that is not told. The broker does nothing for this but answer fetches.
+Where a topic is compacted, an older value that was delivered may be gone: without a delivered value (NONE-DELIVERED in the summary) is a
+key of which nothing that the log still has was delivered, which is not to say that nothing ever was.
 
 A topic with more keys than --memory holds is read several times, a part of the keys each time.
 """
@@ -53,7 +55,7 @@ _COLUMNS = (
     Column("delivered_timestamp", "DELIVERED-TIMESTAMP"), Column("delivered_version", "DELIVERED-VERSION"), Column("unseen", "UNSEEN"),
 )  # fmt: skip
 _SUMMARY = (
-    Column("group", "GROUP"), Column("keys", "KEYS"), Column("unseen", "UNSEEN"), Column("never_delivered", "NEVER-DELIVERED"),
+    Column("group", "GROUP"), Column("keys", "KEYS"), Column("unseen", "UNSEEN"), Column("never_delivered", "NONE-DELIVERED"),
     Column("oldest_unseen_ms", "OLDEST-UNSEEN-MS"),
 )  # fmt: skip
 

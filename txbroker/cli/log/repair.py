@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from txbroker.cli.failures import DONE, FAILED, CommandFailed, warn
 from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
 from txbroker.cli.results import Column, Results, results
+from txbroker.names import amount
 
 if TYPE_CHECKING:
     from txbroker.log.disk import Disk
@@ -90,7 +91,8 @@ def _show(printed: Results, arguments: argparse.Namespace, plan: Plan) -> int:
         printed.rows(COLUMNS, [row(step) for step in plan.steps])
     _warn_of_rest(plan)
     count = len(plan.steps)
-    printed.done(f"{count:,} steps; --yes takes them" if count else "there is nothing to repair", steps=count)
+    steps = f"{amount(count, 'step')}; --yes takes {'it' if count == 1 else 'them'}"
+    printed.done(steps if count else "there is nothing to repair", steps=count)
     return FAILED if count or plan.refused or plan.unmendable else DONE
 
 
@@ -104,8 +106,9 @@ def _warn_of_rest(plan: Plan) -> None:
 def _finish(printed: Results, plan: Plan, again: Verified) -> int:
     _warn_of_rest(plan)
     faults = again.findings.faults
+    left = f"{amount(faults, 'fault')} {'is' if faults == 1 else 'are'} left; see `txbroker log verify`"
     printed.done(
-        f"{faults:,} faults are left; see `txbroker log verify`" if faults else f"{len(plan.steps):,} steps taken; no fault is left",
+        left if faults else f"{amount(len(plan.steps), 'step')} taken; no fault is left",
         steps=len(plan.steps),
         faults=faults,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed
 from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
 from txbroker.cli.results import Column, Row, results
+from txbroker.names import amount
 
 if TYPE_CHECKING:
     from txbroker.log.offline.findings import Finding
@@ -98,7 +99,10 @@ def _summary(verified: Verified) -> dict[str, Any]:
 
 
 def _sentence(summary: dict[str, Any]) -> str:
-    counts = "{partitions:,} partitions, {segments:,} segments, {records:,} records in {batches:,} batches, {bytes:,} bytes"
-    looked = counts.format(**summary)
-    left_out = f" ({summary['left_out']:,} findings are not shown)" if summary["left_out"] else ""
-    return f"{looked}: {summary['faults']:,} faults{left_out}" if summary["faults"] else f"{looked}: no fault"
+    def said(key: str, what: str) -> str:
+        return amount(summary[key], what)
+
+    inside = f"{said('records', 'record')} in {said('batches', 'batch')}, {said('bytes', 'byte')}"
+    looked = f"{said('partitions', 'partition')}, {said('segments', 'segment')}, {inside}"
+    left_out = f" ({said('left_out', 'finding')} not shown)" if summary["left_out"] else ""
+    return f"{looked}: {said('faults', 'fault')}{left_out}" if summary["faults"] else f"{looked}: no fault"

@@ -15,6 +15,8 @@ from txbroker.log.disk import Disk, File
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
 
 _CHUNK_ENTRIES = 8192
+INTERVAL_BYTES = 4096  # index.interval.bytes, as it is unless somebody says otherwise
+BARE_INTERVALS = 16
 
 
 class IndexEntries:
@@ -81,6 +83,8 @@ class OffsetIndexCheck(_Check):
         super().__init__(IndexEntries(disk, path, offset_index.ENTRY), base_offset)
         self._last_entry = (-1, -1)
         self._previous_offset = base_offset - 1
+        self._widest = INTERVAL_BYTES
+        self._last_position = 0
 
     def batch(self, position: int, last_offset: int) -> None:
         """A batch begins at `position` and ends with `last_offset`."""
@@ -94,9 +98,16 @@ class OffsetIndexCheck(_Check):
             elif offset <= self._previous_offset:
                 self._wrong(f"its entry for offset {offset} points to position {at}, where offset {self._previous_offset + 1} begins")
             else:
+                self._widest = max(self._widest, at - max(self._last_entry[1], 0))
                 self._last_entry = self._next
                 self._advance()
-        self._previous_offset = last_offset
+        self._previous_offset, self._last_position = last_offset, position
+
+    @property
+    def bare(self) -> int:
+        """How many bytes of batches follow on the last entry, where that is far more than between any two entries; else 0."""
+        rest = self._last_position - max(self._last_entry[1], 0)
+        return rest if rest > BARE_INTERVALS * self._widest else 0
 
     def finish(self, end_offset: int) -> None:
         """The log ends before `end_offset`."""

@@ -99,6 +99,7 @@ class SegmentCheck:
         times.finish(facts.next_offset, closed=self._closed)
         if not facts.damages:  # else they are made anew anyway
             self._report_index(findings, self._index_path, offsets.found, offsets.problem, facts)
+            self._note_bare(findings, offsets, facts)
             self._report_index(findings, self._time_path, times.found, times.problem, facts)
         return facts
 
@@ -128,6 +129,15 @@ class SegmentCheck:
             findings.note(self._path, f"{self._unread} batches hold more than is opened: their records were not looked at")
         if self._odd_times:
             findings.note(self._path, f"{self._odd_times} batches have another largest timestamp in their header than in their records")
+
+    def _note_bare(self, findings: Findings, offsets: OffsetIndexCheck, facts: SegmentFacts) -> None:
+        """Nothing that is found by such an index is wrong, it takes longer: no fault, and right where index.interval.bytes is large."""
+        found = offsets.found
+        if not self._closed or not offsets.bare or offsets.problem or found.missing or found.torn or found.zeros:
+            return
+        what = f"it ends {offsets.bare} bytes before the last batch of a log of {facts.size}" if found.count else "it has no entry"
+        remedy = "unless index.interval.bytes is that large, set it aside while no broker runs, and `txbroker log repair` makes it anew"
+        findings.note(self._index_path, f"{what}: look-ups beyond it read up to {offsets.bare} bytes of the log; {remedy}")
 
     def _report_index(self, findings: Findings, path: str, found: IndexEntries, problem: str, facts: SegmentFacts) -> None:
         if self._growing and facts.size and not problem and (found.missing or found.torn or found.zeros):
