@@ -55,7 +55,9 @@ class ScriptedWorkers:
 class Cleaner:
     """A broker's directories with a cleaner on them, and a hand that moves the clock."""
 
-    def __init__(self, root: Path, *overrides: str, directories: int = 1, **config: object) -> None:
+    def __init__(
+        self, root: Path, *overrides: str, directories: int = 1, expire: Callable[[TopicPartition], None] = lambda _: None, **config: object
+    ) -> None:
         config = {"cleanup_policy": frozenset({"compact"}), "file_delete_delay_ms": 0, **config}
         self.broker = Broker(root, directories, **config)
         self.directories = self.broker.start()
@@ -65,7 +67,7 @@ class Cleaner:
         self.aside = root / "aside"
         seeds = count(1)
         self.cleaning = Cleaning(self.clock, self.config, self.directories, self.high_watermark, lambda: NOW, lambda: next(seeds),
-                                 self.workers)  # fmt: skip
+                                 self.workers, expire)  # fmt: skip
         self.cleaning.start()
 
     def high_watermark(self, topic_partition: TopicPartition) -> int:
@@ -557,3 +559,19 @@ def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner)
     assert isinstance(outcome(cleaner.cleaning.clean_now(T1, roll=False)), BrokerError)
     cleaner.clock.advance(1000)
     assert len(cleaner.jobs) == 2, "nothing begins any more"
+
+
+def test_retention_that_had_to_wait_for_a_pass_comes_after_it(tmp_path: Path) -> None:
+    told: list[TopicPartition] = []
+    cleaner = Cleaner(tmp_path, expire=told.append)
+    log = cleaner.log(T0, 3, 3)
+    cleaner.wait()
+    (run,) = cleaner.workers.runs
+    over: list[None] = []
+    cleaner.cleaning.over(T0).addCallback(over.append)
+    assert (told, over) == ([], [])
+    cleaner.finish(run, log)
+    assert (told, over) == ([T0], [None])
+    cleaner.cleaning.over(T0).addCallback(over.append)
+    assert len(over) == 2
+    cleaner.broker.worker.run()

@@ -424,3 +424,19 @@ def test_a_log_that_cannot_be_copied_stays_where_it_is(tmp_path: Path, caplog: p
     assert directories.offline() == []
     broker.worker.wait(60_000)
     assert broker.partitions("b") == []
+
+
+def test_what_the_target_knew_of_cleaning_an_older_log_is_forgotten(tmp_path: Path) -> None:
+    """A kill after a deletion leaves such a line; records that were never cleaned must not count as clean for it."""
+    broker = Broker(tmp_path, 2)
+    broker.start()
+    broker.stop()
+    (tmp_path / "b" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 15\n")
+    broker = Broker(tmp_path, 2)
+    directories = broker.start()
+    assert filled(broker).directory == f"{broker.paths[0]}/t-0"
+    directories.move(T0, broker.paths[1], NOW)
+    finish(broker)
+    assert directories.cleaner_checkpoint(T0) is None
+    broker.worker.wait(60_000)
+    assert "t 0" not in (tmp_path / "b" / "cleaner-offset-checkpoint").read_text()

@@ -42,7 +42,10 @@ class Care:
         return Deferred.fromCoroutine(clean())
 
     def expire_now(self, topic_partition: TopicPartition) -> Deferred[None]:
-        """Done when all that has expired is gone; KAFKA_STORAGE_ERROR."""
+        """Done when all that has expired is gone, after a pass of the cleaner that is under way; KAFKA_STORAGE_ERROR."""
+        return self._cleaning.over(topic_partition).addCallback(lambda _: self._expire(topic_partition))
+
+    def _expire(self, topic_partition: TopicPartition) -> Deferred[None]:
         done: Deferred[None] = Deferred()
 
         def expired(outcome: Expired | None) -> None:

@@ -46,8 +46,12 @@ class Cleaning:
         now_ms: Callable[[], int],
         seed: Callable[[], int],
         workers: Workers | None,
+        expire: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
-        """`seed`: 64 random bits, others at each call. Without `workers` nothing is cleaned."""
+        """`seed`: 64 random bits, others at each call. Without `workers` nothing is cleaned.
+
+        `expire` is called after each pass, as retention waits meanwhile (Kafka's cleaner threads delete old segments themselves).
+        """
         self._clock = clock
         self._config = config
         self._directories = directories
@@ -64,6 +68,8 @@ class Cleaning:
         self._timer: IDelayedCall | None = None
         self._timer_ms = 0
         self._stopped = False
+        self._expire = expire
+        self._until_over: dict[TopicPartition, list[Deferred[None]]] = {}
         self.counts = CleaningCounts()
 
     # --- the life of it ---
@@ -87,6 +93,21 @@ class Cleaning:
         self._running.clear()
         for topic_partition in self._requests.partitions():
             self._requests.refuse(topic_partition, BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "the broker stops"))
+        for topic_partition in list(self._until_over):
+            self._tell_over(topic_partition)
+
+    def over(self, topic_partition: TopicPartition) -> Deferred[None]:
+        """Done once no pass goes over the partition, which may be at once."""
+        done: Deferred[None] = Deferred()
+        if topic_partition in self._running:
+            self._until_over.setdefault(topic_partition, []).append(done)
+        else:
+            done.callback(None)
+        return done
+
+    def _tell_over(self, topic_partition: TopicPartition) -> None:
+        for waiting in self._until_over.pop(topic_partition, ()):
+            waiting.callback(None)
 
     def _wait(self) -> None:
         backoff_ms = max(self._config.int("log.cleaner.backoff.ms"), BACKOFF_MS_MIN)
@@ -172,6 +193,8 @@ class Cleaning:
             if self._directories.get(ended.topic_partition) is ended.log:
                 self._sweeping.add(ended.log)
                 self._directories.remove_unfinished(ended.job.directory, lambda: self._swept(ended.log))
+        self._expire(ended.topic_partition)
+        self._tell_over(ended.topic_partition)
         self._clock.callLater(0, self._look)  # type: ignore[arg-type]
 
     def _swept(self, swept: Log) -> None:

@@ -80,6 +80,7 @@ class Rooms:
         admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
+        self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
         self.cleaning = Cleaning(
             world.reactor,
             config,
@@ -88,8 +89,8 @@ class Rooms:
             world.now_ms,
             lambda: world.random.getrandbits(64),
             world.cleaners,
+            lambda topic_partition: self._retention.expire(topic_partition, lambda _: None),
         )
-        self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
         self._periodic = Periodic(world.reactor, config, directories, self.replicas, self._retention, world.now_ms)
         self.registry: Registry = build_registry(
             Parts(

@@ -208,11 +208,14 @@ class LogDirectory:
         self.log_start_offsets.request()
 
     def inherit(self, topic_partition: TopicPartition, other: LogDirectory) -> None:
-        """A log came here from another directory: write down what is known of it."""
+        """A log came here from another directory: write down what is known of it, in the place of what is left of an older one."""
+        self.kept_cleaner_offsets.pop(topic_partition, None)
+        if self.kept_cleaning_histories.pop(topic_partition, None) is not None:
+            self.cleaning_histories.request()
         cleaned = other.kept_cleaner_offsets.get(topic_partition)
         if cleaned is not None:
             self.kept_cleaner_offsets[topic_partition] = cleaned
-            self.cleaner_offsets.request()
+        self.cleaner_offsets.request()
         self.recovery_points.request()
         self.log_start_offsets.request()
 
