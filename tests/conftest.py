@@ -31,6 +31,7 @@ settings.load_profile("no deadline")
 
 # A run in the background may have been told to ignore Ctrl-C, and so would every process that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as nohup leaves it, brokers would rightly ignore it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
