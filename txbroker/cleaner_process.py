@@ -26,6 +26,10 @@ STOP = b"stop\n"
 log = logging.getLogger("txbroker.cleaner")
 
 
+# A pass makes and drops arrays of some megabytes all the time: memory that goes back to the system between them costs a tenth of its time.
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
+
+
 def worker_command() -> list[str]:
     """How a worker of this Python is started."""
     return [sys.executable, "-P", "-m", "txbroker.log.cleaner.worker"]  # -P: not from what lies in the working directory
@@ -35,7 +39,7 @@ def _environment() -> dict[str, str]:
     """This package, wherever it was imported from and whatever the working directory is now; no more threads than one."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **_MALLOC}
 
 
 class CleanerProcesses:
