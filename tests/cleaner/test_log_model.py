@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.cleaner.logs import SETTINGS
 from tests.log.support import NOW, ForgetfulDisk, Row, end_transaction, open_log, rows
 from txbroker.log.cleaner.choosing import assess
-from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned
+from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
 from txbroker.log.cleaner.pass_ import run_job
 from txbroker.log.log import Log
 from txbroker.wire.compression import Codec
@@ -47,6 +47,7 @@ class CompactedLog(RuleBasedStateMachine):
     """`written`: every record that the log may hold, by offset; `clean_to`: where passes came to; `aborted`: offsets nobody may see."""
 
     log: Log
+    strategy = Strategy.OFFSET
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +68,8 @@ class CompactedLog(RuleBasedStateMachine):
     def begin(self, segment_bytes: int, interval: int, map_bytes: int) -> None:
         self.options = {
             "segment_bytes": segment_bytes, "index_interval_bytes": interval, "retention_ms": -1, "file_delete_delay_ms": 0,
-            "cleanup_policy": frozenset({"compact"}), "delete_retention_ms": RETENTION_MS}
+            "cleanup_policy": frozenset({"compact"}), "delete_retention_ms": RETENTION_MS,
+            "compaction_strategy": self.strategy}
         self.map_bytes = map_bytes
         self.log = open_log(self.directory / "log", disk=self.disk, **self.options)
 
@@ -78,11 +80,24 @@ class CompactedLog(RuleBasedStateMachine):
 
     def write(self, content: list[tuple[bytes, bytes | None]], **options: object) -> int:
         self.now += 1
-        records = [Record(index, self.now, key, value) for index, (key, value) in enumerate(content)]
+        stamp = self.stamp()
+        records = [Record(index, stamp, key, value) for index, (key, value) in enumerate(content)]
         made = memoryview(bytearray(build(records, **options)))  # type: ignore[arg-type]
         base = self.log.append(made, leader_epoch=0, now_ms=self.now).first_offset
-        self.written.update((base + index, (base + index, self.now, key, value)) for index, (key, value) in enumerate(content))
+        self.written.update((base + index, (base + index, stamp, key, value)) for index, (key, value) in enumerate(content))
         return base
+
+    def stamp(self) -> int:
+        """Where timestamps decide they come out of order, and again."""
+        return self.now if self.strategy is Strategy.OFFSET else NOW - random.Random(self.now).randrange(9)
+
+    def rank(self, row: Row) -> tuple[int, int]:
+        """Of two records of a key that with the higher rank stays."""
+        return (0 if self.strategy is Strategy.OFFSET else row[1], row[0])
+
+    def latest(self) -> dict[bytes | None, Row]:
+        """The record of each key that stays."""
+        return {row[2]: row for row in sorted(self.written.values(), key=self.rank)}
 
     @rule(content=st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.binary(max_size=40))), min_size=1, max_size=5),
           codec=st.sampled_from(list(Codec)))
@@ -134,8 +149,9 @@ class CompactedLog(RuleBasedStateMachine):
             first_uncleanable_offset=found.first_uncleanable_offset, producers=tuple(log.last_records()), now_ms=self.now,
             seed=next(_seeds), settings=SETTINGS.__class__(**{
                 **{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__}, "map_bytes": self.map_bytes,
-                "segment_bytes": log.config.segment_bytes, "delete_retention_ms": RETENTION_MS}))
+                "segment_bytes": log.config.segment_bytes, "delete_retention_ms": RETENTION_MS, "strategy": self.strategy}))
         self.disk.renames_left = renames
+        before = rows(log)
         outcome: list[Event] = []
 
         def report(event: Event) -> None:
@@ -147,16 +163,24 @@ class CompactedLog(RuleBasedStateMachine):
             run_job(job, self.disk, report, lambda: False, monotonic=lambda: 0.0, sleep=lambda seconds: None)
         except Killed:
             self.reopen(clean=False, recovery_point=random.Random(self.now).choice([0, log.recovery_point]))
+            self.check_gone(before)
             return
         self.disk.renames_left = None
+        self.check_gone(before)
         done = outcome[-1]
         assert isinstance(done, Done), outcome
         assert done.end_offset > found.first_dirty_offset or self.map_bytes < 1000
         self.clean_to = done.end_offset
         # What is clean has one record a key, and deletions that are waiting for their time.
-        latest = {row[2]: row[0] for row in sorted(self.written.values()) if row[0] < self.clean_to}
-        for offset, _, key, _ in rows(log):
-            assert offset >= self.clean_to or latest[key] == offset, f"{key!r} at {offset} is obsolete"
+        clean = [key for offset, _, key, _ in rows(log) if offset < self.clean_to]
+        assert len(clean) == len(set(clean)), "a key is there twice"
+
+    def check_gone(self, before: list[Row]) -> None:
+        """Each record that went was a deletion, or there was one of its key that stays instead and could be read."""
+        there = {row[0] for row in rows(self.log)}
+        best = {row[2]: row for row in sorted(before, key=self.rank)}
+        for row in before:
+            assert row[0] in there or row[3] is None or best[row[2]] != row, f"{row[2]!r} at {row[0]} is gone"
 
     @rule(kind=st.sampled_from([FailureKind.STOPPED]))
     def give_up(self, kind: FailureKind) -> None:
@@ -226,15 +250,24 @@ class CompactedLog(RuleBasedStateMachine):
         assert sorted(found) == found
         assert self.log.log_start_offset == self.start
         there = {row[0] for row in found}
-        latest = {row[2]: row for row in sorted(self.written.values())}
+        latest = self.latest()
         for offset, _, key, value in latest.values():
             assert offset in there or offset < self.start or value is None, f"{key!r} at {offset} is gone"
         for offset in sorted(self.written):
             if offset >= self.clean_to and offset >= self.start:
                 # A pass that was cut short may have removed what a later record makes obsolete.
                 key = self.written[offset][2]
-                assert offset in there or latest[key][0] > offset or latest[key][3] is None
+                assert offset in there or latest[key][0] != offset or latest[key][3] is None
+
+
+class CompactedByTimestamp(CompactedLog):
+    """The same where the largest timestamp stays (KIP-280)."""
+
+    strategy = Strategy.TIMESTAMP
 
 
 TestCompactedLog = CompactedLog.TestCase
-TestCompactedLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestCompactedByTimestamp = CompactedByTimestamp.TestCase
+TestCompactedLog.settings = TestCompactedByTimestamp.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
