@@ -88,10 +88,7 @@ class Decoder:
 
     def hashes(self, keys: Sequence[bytes]) -> tuple[Hashes, Hashes]:
         """128 bits of each key, the same ones whenever they are asked for: a sample of keys is made by them."""
-        joined = b"".join((*keys, bytes(PADDING + 8)))
-        size = np.fromiter(map(len, keys), np.int64, len(keys))
-        start = np.cumsum(size, dtype=np.int64) - size
-        return self._hash(words_of(joined), np.frombuffer(joined, np.uint8), start, size)
+        return self._hash.of_keys(keys)
 
     def rows(self, chunk: Chunk, end: int, chosen: Chosen) -> Decoded:
         """The records of a chunk before `end`, without markers and what was aborted. CommandFailed for what cannot be read."""

@@ -42,12 +42,12 @@ class Filter:
     """Goes through the segments of a job in order. `out` None: a dry run, which reports what would go."""
 
     def __init__(self, job: CleaningJob, keys: KeyMap, transactions: Transactions, report: Callable[[Event], None]) -> None:
-        self._job = job
-        self._keys = keys
-        self._transactions = transactions
-        self._report = report
-        self._end = keys.end_offset
-        self._horizon = job.now_ms + job.settings.delete_retention_ms
+        self.job = job
+        self.keys = keys
+        self.transactions = transactions
+        self.report = report
+        self.end = keys.end_offset
+        self.horizon = job.now_ms + job.settings.delete_retention_ms
         ordered = sorted(job.producers)
         self._producer_ids = np.array([last.producer_id for last in ordered], dtype=np.int64)
         self._producer_epochs = np.array([last.producer_epoch for last in ordered], dtype=np.int64)
@@ -77,7 +77,7 @@ class Filter:
         deletes_stay = span.modified_ms > self._old_deletes_before_ms
         parts: list[Buffer] = []
         rows: list[tuple[int, int, int]] = []
-        entries = list(read_messages(reader, chunk, unpacked_bytes_max(self._job)))
+        entries = list(read_messages(reader, chunk, unpacked_bytes_max(self.job)))
         whys = iter(self._judge_messages([message for entry in entries for message in entry.messages], deletes_stay, deletes_end))
         for entry in entries:
             tally.records_before += len(entry.messages)
@@ -95,13 +95,13 @@ class Filter:
         found = [(Why.STAYS, -1)] * len(messages)
         keyed: list[int] = []
         for number, message in enumerate(messages):
-            if message.offset < self._end:
+            if message.offset < self.end:
                 if message.key is None:
                     found[number] = (Why.INVALID, -1)
                 else:
                     keyed.append(number)
         if keyed:
-            beaten, kept = self._keys.messages_beaten([messages[number] for number in keyed])
+            beaten, kept = self.keys.messages_beaten([messages[number] for number in keyed])
             for number, loses, offset in zip(keyed, beaten.tolist(), kept.tolist(), strict=True):
                 message = messages[number]
                 if loses:
@@ -116,16 +116,16 @@ class Filter:
         """What is left of an entry: its bytes, last offset and largest timestamp."""
         kept = [message for message, (why, _) in judged if why is Why.STAYS]
         header, size = entry.header, entry.header.size
-        untouched = header.last_offset >= self._job.first_uncleanable_offset
+        untouched = header.last_offset >= self.job.first_uncleanable_offset
         # The old formats have no empty batches: the last entry of the range stays whole instead.
-        last_of_range = header.last_offset + 1 == self._job.first_uncleanable_offset
+        last_of_range = header.last_offset + 1 == self.job.first_uncleanable_offset
         if untouched or len(kept) == len(judged) or (not kept and last_of_range):
             return memoryview(chunk.buffer)[entry.at : entry.at + size], header.last_offset, header.max_timestamp
         for message, (why, kept_offset) in judged:
             tally.lost(why, 1)
-            if self._job.dry and why is not Why.STAYS:
+            if self.job.dry and why is not Why.STAYS:
                 bytes_of = len(message.key or b"") + len(message.value or b"")
-                self._report(Removable(offset=message.offset, timestamp=message.timestamp, key=message.key, size=bytes_of,
+                self.report(Removable(offset=message.offset, timestamp=message.timestamp, key=message.key, size=bytes_of,
                                        reason=why.name.lower(), kept_offset=kept_offset))  # fmt: skip
         if not kept:
             return None
@@ -160,7 +160,7 @@ class _BatchFilter:
         deletes_end: int,
     ) -> None:
         self._owner = owner
-        self._job = owner._job
+        self._job = owner.job
         self._reader = reader
         self._chunk = chunk
         self._batches = batches
@@ -182,7 +182,7 @@ class _BatchFilter:
         may_go = np.zeros(len(self._batches), dtype=np.bool_)
         for number in np.flatnonzero(self._batches.attributes & (CONTROL | TRANSACTIONAL)).tolist():
             may_go[number] = judge_transaction(
-                self._chunk, self._batches, number, self._owner._transactions, self._job.first_uncleanable_offset
+                self._chunk, self._batches, number, self._owner.transactions, self._job.first_uncleanable_offset
             )
         return may_go
 
@@ -191,7 +191,7 @@ class _BatchFilter:
         batches, owner = self._batches, self._owner
         self._tally.records_before += int(batches.count.sum())
         looked_at = ~self._untouched & (~self._control | self._wants_horizon) & ~self._goes
-        looked_at &= (batches.base_offset < owner._end) | self._control
+        looked_at &= (batches.base_offset < owner.end) | self._control
         looked_at &= batches.count > 0
         fates = np.full(len(batches), _Fate.COPIED, dtype=np.int64)
         empty = self._goes | ((batches.count == 0) & ~self._untouched)
@@ -215,7 +215,7 @@ class _BatchFilter:
         if self._job.dry:
             return
         for number in np.flatnonzero(looked_at & ~self._control & (batches.attributes & CODEC_MASK != 0)).tolist():
-            if not self._owner._keys.any_live(int(batches.base_offset[number]), int(batches.last_offset[number])):
+            if not self._owner.keys.any_live(int(batches.base_offset[number]), int(batches.last_offset[number])):
                 looked_at[number] = False
                 fates[number] = _Fate.EMPTIED if self._stays_empty[number] else _Fate.GOES
                 self._tally.lost(Why.OBSOLETE, int(batches.count[number]))
@@ -223,7 +223,7 @@ class _BatchFilter:
     def _check(self, fates: Ints) -> None:
         """The CRCs of what stays: those of the dirty part were looked at when the map was made."""
         job, batches = self._job, self._batches
-        known = (batches.last_offset >= job.first_dirty_offset) & (batches.base_offset < self._owner._end)
+        known = (batches.last_offset >= job.first_dirty_offset) & (batches.base_offset < self._owner.end)
         self._reader.check_crcs(self._chunk, np.flatnonzero((fates != _Fate.GOES) & ~known).tolist())
 
     def _judge_records(self, section: Section, looked_at: Flags, fates: Ints) -> Rewriter:
@@ -236,9 +236,9 @@ class _BatchFilter:
         keep = why == Why.STAYS
         width = section.high - section.low
         kept = np.bincount(records.batch[keep], minlength=width)
-        tombstones = np.bincount(records.batch[keep & records.null & (records.offset < owner._end)], minlength=width) > 0
+        tombstones = np.bincount(records.batch[keep & records.null & (records.offset < owner.end)], minlength=width) > 0
         # Where the map ends within the batch, the tombstones behind it have deleted nothing yet: the next pass sets the horizon.
-        horizons = ~self._has_horizon[of] & ((tombstones & (batches.last_offset[of] < owner._end)) | self._wants_horizon[of])
+        horizons = ~self._has_horizon[of] & ((tombstones & (batches.last_offset[of] < owner.end)) | self._wants_horizon[of])
         horizons &= kept > 0
         judged = wanted & ~self._goes[of]
         changed = (kept < batches.count[of]) | horizons
@@ -252,12 +252,12 @@ class _BatchFilter:
         if self._job.dry:
             self._explain(section, records, why)
         return Rewriter(
-            self._chunk.buffer, batches, section, records, keep, fates[of] == _Fate.MADE_ANEW, horizons, owner._horizon
+            self._chunk.buffer, batches, section, records, keep, fates[of] == _Fate.MADE_ANEW, horizons, owner.horizon
         )
 
     def _reasons(self, section: Section, records: Records) -> Ints:
         """For each record whether it stays, or why it goes (`Why`)."""
-        batches, keys, end = self._batches, self._owner._keys, self._owner._end
+        batches, keys, end = self._batches, self._owner.keys, self._owner.end
         of = records.batch + section.low
         control = self._control[of]
         why = np.full(len(records), Why.STAYS, dtype=np.int64)
@@ -282,12 +282,12 @@ class _BatchFilter:
         keyed = going[records.key_size[going] >= 0]
         kept = np.full(len(records), -1, dtype=np.int64)
         if len(keyed):
-            kept[keyed] = self._owner._keys.kept_offsets(section, records, keyed)
+            kept[keyed] = self._owner.keys.kept_offsets(section, records, keyed)
         kept[why != Why.OBSOLETE] = -1
         times = record_times(section, self._batches, records)
         for number in going.tolist():
             at, size = int(records.key_at[number]), int(records.key_size[number])
-            self._owner._report(
+            self._owner.report(
                 Removable(
                     offset=int(records.offset[number]),
                     timestamp=int(times[number]),

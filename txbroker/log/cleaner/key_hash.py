@@ -9,10 +9,11 @@ similar keys over the table. The multipliers are drawn anew for each pass: two k
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
-from txbroker.log.cleaner.words import Bytes, Ints, Words, gather
+from txbroker.log.cleaner.words import PADDING, Bytes, Ints, Words, gather, words_of
 
 LONG_KEY = 512  # bytes: longer keys are hashed one by one, rather than that multipliers be kept for a megabyte
 
@@ -56,6 +57,12 @@ class KeyHash:
             self._hash_long(data, starts, lengths, first, second)
         second |= np.uint64(1)
         return first, second
+
+    def of_keys(self, keys: Sequence[bytes]) -> tuple[Words, Words]:
+        """The same of keys that are objects of their own."""
+        joined = b"".join((*keys, bytes(PADDING + 8)))
+        lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+        return self(words_of(joined), np.frombuffer(joined, np.uint8), np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
 
     def _add(self, sums: list[Words], step: int, words: Words, at: Ints, left: Ints | None) -> None:
         word = gather(words, at)

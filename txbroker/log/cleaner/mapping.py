@@ -14,7 +14,7 @@ from txbroker.log.cleaner.key_hash import KeyHash
 from txbroker.log.cleaner.messages import Message, read_messages
 from txbroker.log.cleaner.transactions import Transactions
 from txbroker.log.cleaner.versions import Versions
-from txbroker.log.cleaner.words import PADDING, Flags, Ints, Words, words_of
+from txbroker.log.cleaner.words import Flags, Ints, Words
 from txbroker.log.disk import Disk
 from txbroker.log.markers import read_marker
 from txbroker.log.offset_map import OffsetMap
@@ -159,11 +159,7 @@ class KeyMap:
         return self.versions.of_messages([message.timestamp for message in messages])
 
     def _hash_messages(self, messages: list[Message]) -> tuple[Words, Words]:
-        keys = [message.key or b"" for message in messages]
-        joined = b"".join((*keys, bytes(PADDING + 8)))
-        size = np.array([len(key) for key in keys], dtype=np.int64)
-        data = np.frombuffer(joined, dtype=np.uint8)
-        return self._hash(words_of(joined), data, np.cumsum(size) - size, size)
+        return self._hash.of_keys([message.key or b"" for message in messages])
 
     def _read_clean(self, span: SegmentSpan, transactions: Transactions) -> None:
         """Let records of the clean part beat those of the dirty part; not those below the log's start, which nobody can read any more."""

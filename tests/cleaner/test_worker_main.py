@@ -1,0 +1,37 @@
+"""The worker's own process, fed by hand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.cleaner.logs import NOW, LogMaker
+from txbroker.cleaner_process import worker_command
+from txbroker.log.cleaner.job import Done, Mapped, event_from_json, to_json
+
+
+def test_a_bug_ends_the_process_and_is_no_damage_of_the_log(tmp_path: Path) -> None:
+    """A job that cannot be is ours to mend: the broker must hear of a crash, and not put the log aside as corrupt."""
+    log = LogMaker()
+    log.data([(b"a", b"a", NOW)])
+    log.write(tmp_path)
+    line = to_json(log.job(tmp_path))
+    spoilt = re.sub(r'"map_bytes": \d+', '"map_bytes": "many"', line)
+    assert spoilt != line
+    worker = subprocess.Popen(worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    with worker.stdin, worker.stdout, worker.stderr:
+        worker.stdin.write(f"{line}\n")
+        worker.stdin.flush()
+        kinds = []
+        while Done not in kinds:
+            kinds.append(type(event_from_json(worker.stdout.readline())))
+        assert Mapped in kinds
+        worker.stdin.write(f"{spoilt}\n")
+        worker.stdin.flush()
+        assert worker.stdout.read() == ""
+        assert worker.wait(60) == 1
+        assert "TypeError" in worker.stderr.read()
