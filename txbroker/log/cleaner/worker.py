@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import IO
 
-from txbroker.log.cleaner.job import CleaningJob, Event, Failed, FailureKind, job_from_json, to_json
+from txbroker.log.cleaner.job import Event, Failed, FailureKind, job_from_json, to_json
 from txbroker.log.disk import OsDisk
 
 NICENESS = 5  # clients are served first
@@ -25,7 +25,7 @@ class _Orders:
     """What standard input says, read in a thread of its own."""
 
     def __init__(self, source: IO[bytes]) -> None:
-        self.jobs: queue.SimpleQueue[CleaningJob] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.stopped = threading.Event()
         self._source = source
 
@@ -36,11 +36,11 @@ class _Orders:
             else:
                 # Whoever sends a job has heard the end of the one before: a late `stop` was for that.
                 self.stopped.clear()
-                self.jobs.put(job_from_json(line.decode()))
+                self.jobs.put(line.decode())
         os._exit(0)
 
 
-def _run(job: CleaningJob, orders: _Orders, report: IO[bytes]) -> None:
+def _run(line: str, orders: _Orders, report: IO[bytes]) -> None:
     from txbroker.log.cleaner.pass_ import run_job
 
     def tell(event: Event) -> None:
@@ -48,7 +48,7 @@ def _run(job: CleaningJob, orders: _Orders, report: IO[bytes]) -> None:
         report.flush()
 
     try:
-        run_job(job, OsDisk(), tell, orders.stopped.is_set, monotonic=time.monotonic, sleep=time.sleep)
+        run_job(job_from_json(line), OsDisk(), tell, orders.stopped.is_set, monotonic=time.monotonic, sleep=time.sleep)
     except MemoryError:
         tell(Failed(kind=FailureKind.RESOURCES, reason="there is not enough memory for the map of keys"))
     except BrokenPipeError:
