@@ -27,10 +27,10 @@ from twisted.internet.task import Clock
 from bench import plots
 from tests.cleaner.workers import RealWorkers
 from tests.log_directories.support import NOW, T0, Broker
-from txbroker.broker.cleaning import Cleaning
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
-from txbroker.log.values import Origin
+from txbroker.log.log_results import Origin
+from txbroker.maintenance.cleaning import Cleaning
 from txbroker.wire.records import Record, build
 
 HERE = Path(__file__).resolve().parent

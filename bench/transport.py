@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bench.rawload import Load, Result, rss_mb, run
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.log.region import Region
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import request_prefix

@@ -20,17 +20,17 @@ RANKS = {
     "errors": 0, "names": 0, "config": 0, "purgatory": 0,
     "wire": 1,
     "log": 2,
-    "cluster": 3,
+    "cluster": 3, "logtools": 3,
     "groups": 4,
     "api": 5,
-    "transport": 6, "connection": 6, "peer": 6, "broker": 6, "metrics": 6,
+    "transport": 6, "connection": 6, "peer": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7,
-    "cli": 8, "__main__": 8,
+    "cli": 8, "client": 8, "__main__": 8,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "log", "errors", "names", "config")
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
-OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "__main__.py", "cli/", "transport/",
-           "log/disk.py", "log/cleaner/worker.py", "cluster/sqlite_tree.py", "cluster/tree_files.py")  # fmt: skip
+OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "__main__.py", "cli/", "client/", "transport/",
+           "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py")  # fmt: skip
 # What leads there: nobody else imports it.
 WAYS_OUT = {
     "asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "secrets", "select", "shutil",
@@ -39,7 +39,7 @@ WAYS_OUT = {
 NO_WAY_OUT = {"threading.Lock"}
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, and the metadata tree of tests and simulations.
-ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.memory_tree"}
+ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.tree.memory"}
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")

@@ -15,8 +15,8 @@ from typing import Any
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from txbroker.broker.cleaning_pass import Crashed
-from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, event_from_json, to_json
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, event_from_json, to_json
+from txbroker.maintenance.cleaning_pass import Crashed
 
 IDLE_S = 60.0
 LINE_BYTES_MAX = 256 << 20

@@ -18,9 +18,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from txbroker.api.context import RequestContext, Session
-from txbroker.api.kept import KeptAnswer, MadeAnswer
+from txbroker.api.encoded.encoded_response import KeptAnswer, MadeAnswer
 from txbroker.api.registry import Registry, Route, UnsupportedVersion
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes, size_of

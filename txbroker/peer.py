@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from txbroker.cluster.configs import ConfigWatcher
-from txbroker.cluster.controller_requests import ControllerRequest
+from txbroker.cluster.config_store import ConfigWatcher
+from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode

@@ -312,7 +312,7 @@ _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn"
 def _world(reactor: Any, config: BrokerConfig) -> Any:
     from txbroker.broker.world import CountedWorkers, Instruments, World
     from txbroker.cleaner_process import CleanerProcesses
-    from txbroker.cluster.sqlite_tree import open_sqlite_tree
+    from txbroker.cluster.tree.sqlite import open_sqlite_tree
     from txbroker.log.disk import OsDisk, SyncTimes
 
     # What waits for the disk for long must not hold up answers: neither reads nor the metadata wait for syncs and deletes.

@@ -9,10 +9,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.cluster.brokers import FakeCluster
-from txbroker.api.context import RequestContext, Session
 from txbroker.api.delete_topics import DeleteTopicsHandler
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.topics import NewTopic
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.purgatory import Purgatory
@@ -75,9 +75,9 @@ def test_a_deletion_that_is_over_before_it_could_be_watched_is_over() -> None:
     house.cluster.kill(1)
     admin = house.cluster.admin
     asked: Deferred[None] = admin.delete("t")
-    while house.cluster.result(house.cluster.observer.exists(paths.deletion("t"))) is None:
+    while house.cluster.result(house.cluster.observer.exists(node_paths.deletion("t"))) is None:
         house.cluster.turns.step()
-    house.cluster.observer.delete(paths.deletion("t"))
+    house.cluster.observer.delete(node_paths.deletion("t"))
     house.cluster.result(asked)
     assert not admin.is_deleting("t")
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from txbroker.api.context import RequestContext, Session
+from txbroker.api.encoded.encoded_response import MadeAnswer
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
-from txbroker.api.kept import MadeAnswer
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Isolation
 from txbroker.errors import BrokerError, ErrorCode

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from txbroker.api.context import RequestContext, Session
+from txbroker.api.encoded.encoded_response import MadeAnswer
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
-from txbroker.api.kept import MadeAnswer
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import Region

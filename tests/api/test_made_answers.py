@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.api.fetch_answers import FetchAnswers
+from txbroker.api.encoded.fetch_response import FetchAnswers
+from txbroker.api.encoded.produce_response import ProduceAnswers, success
 from txbroker.api.fetch_sessions import FetchItem
-from txbroker.api.produce_answers import ProduceAnswers, success
-from txbroker.log.values import Appended
+from txbroker.log.log_results import Appended
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.messages.fetch import (
     AbortedTransaction,

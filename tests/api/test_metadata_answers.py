@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from txbroker.api.context import RequestContext, Session
+from txbroker.api.encoded.encoded_response import KeptAnswer, KeptAnswers
 from txbroker.api.endpoints import Endpoints
-from txbroker.api.kept import KeptAnswer, KeptAnswers
 from txbroker.api.metadata import MetadataHandler
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.wire.codec import decode, encoder
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

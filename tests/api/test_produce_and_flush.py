@@ -10,19 +10,19 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
-from txbroker.api.context import RequestContext, Session
+from txbroker.api.encoded.encoded_response import MadeAnswer
 from txbroker.api.fetch_sessions import FetchSessions
-from txbroker.api.kept import MadeAnswer
 from txbroker.api.produce import ProduceHandler
-from txbroker.broker.joints import Joints
+from txbroker.api.request_context import RequestContext, Session
+from txbroker.broker.event_wiring import Joints
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Isolation
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories, one_by_one
 from txbroker.log.disk import File, OsFile
+from txbroker.log.log_config import LogConfig
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode

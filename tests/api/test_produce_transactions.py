@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from txbroker.api.context import RequestContext, Session
 from txbroker.api.produce import ProduceHandler
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.values import Appended
+from txbroker.log.log_results import Appended
 from txbroker.purgatory import Purgatory
 from txbroker.wire import legacy
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from txbroker.api.topic_operations import CLEANER, COMPACT, EXPIRE, TopicOperations, Wanted, wanted_operation
-from txbroker.cluster.paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.config.alter import Change, Operation
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition

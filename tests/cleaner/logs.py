@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.log.support import QuickDisk
-from txbroker.log.cleaner.job import (
+from txbroker.log.cleaner.cleaning_job import (
     CleaningJob,
     CleaningSettings,
     Done,
@@ -20,11 +20,11 @@ from txbroker.log.cleaner.job import (
     Progress,
     SegmentSpan,
 )
-from txbroker.log.cleaner.pass_ import run_job
+from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.log.disk import OsDisk
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.segment import Segment
 from txbroker.log.txn_index import ENTRY
-from txbroker.log.values import AbortedTransaction
 from txbroker.wire import legacy
 from txbroker.wire.batch import stamp
 from txbroker.wire.control import Marker, build_marker

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from txbroker.log.cleaner.job import CleaningJob, Strategy
-from txbroker.log.values import AbortedTransaction
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Strategy
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire import control
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan, read_records

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from txbroker.log.cleaner.choosing import Cleanable, Limit, Why, assess, why_not
-from txbroker.log.cleaner.job import Strategy
-from txbroker.log.config import LogConfig
+from txbroker.log.cleaner.cleanable import Cleanable, Limit, Why, assess, why_not
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.log_config import LogConfig
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000

@@ -18,18 +18,18 @@ from twisted.internet.task import Clock
 from tests.cleaner.workers import RealWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, Broker
-from txbroker.broker.cleaning import Cleaning
-from txbroker.broker.cleaning_schedule import Schedule
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.checkpoints import MalformedCheckpoint
-from txbroker.log.cleaner import schedule
-from txbroker.log.cleaner.choosing import Why
-from txbroker.log.cleaner.history import CleanSegment, History, after_pass, begun, raised
-from txbroker.log.cleaner.history_text import FILE_NAME, format_histories, parse_histories
-from txbroker.log.cleaner.job import GroupCleaned, Mapped, SegmentSpan, SegmentYield, Strategy
+from txbroker.log.cleaner import generational_schedule
+from txbroker.log.cleaner.cleanable import Why
+from txbroker.log.cleaner.cleaning_history import CleanSegment, History, after_pass, begun, raised
+from txbroker.log.cleaner.cleaning_history_file import FILE_NAME, format_histories, parse_histories
+from txbroker.log.cleaner.cleaning_job import GroupCleaned, Mapped, SegmentSpan, SegmentYield, Strategy
 from txbroker.log.log import Log
-from txbroker.log.values import Origin
+from txbroker.log.log_results import Origin
+from txbroker.maintenance.cleaning import Cleaning
+from txbroker.maintenance.cleaning_schedule import Schedule
 from txbroker.wire.records import Record, build
 
 BACKOFF_S = 15.0
@@ -191,7 +191,7 @@ def test_the_bound_holds_whatever_is_written(tmp_path: Path, ratio: float, shape
         cleaned.look()
         closed = [one for one in cleaned.kept() if one[0] < cleaned.log.segments[-1].base_offset]
         obsolete = cleaned.obsolete(cleaned.log.segments[-1].base_offset)
-        assert obsolete <= max(schedule.STALE_MAX, ratio) * len(closed) + 1, step
+        assert obsolete <= max(generational_schedule.STALE_MAX, ratio) * len(closed) + 1, step
     assert cleaned.workers.done > 2
     cleaned.clean_all()
     assert cleaned.obsolete(cleaned.log.log_end_offset) == 0

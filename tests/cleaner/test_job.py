@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txbroker.log.cleaner.job import (
+from txbroker.log.cleaner.cleaning_job import (
     CleaningJob,
     CleaningSettings,
     Done,

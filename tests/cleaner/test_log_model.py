@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.cleaner.logs import SETTINGS
 from tests.log.support import NOW, ForgetfulDisk, Row, end_transaction, open_log, rows
-from txbroker.log.cleaner.choosing import assess
-from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
-from txbroker.log.cleaner.pass_ import run_job
+from txbroker.log.cleaner.cleanable import assess
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
+from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.log.log import Log
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build

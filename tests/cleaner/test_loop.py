@@ -12,15 +12,15 @@ from twisted.internet.task import Clock
 
 from tests.log.cleaned import write_cleaned
 from tests.log_directories.support import NOW, T0, T1, U0, Broker, append, content
-from txbroker.broker.cleaning import Cleaning
-from txbroker.broker.cleaning_pass import Crashed
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.errors import BrokerError, ErrorCode, NoSpace
-from txbroker.log.cleaner.choosing import Why
-from txbroker.log.cleaner.job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, SegmentYield
-from txbroker.log.cleaner.status import CleaningStatus, State, Totals
+from txbroker.log.cleaner.cleanable import Why
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, SegmentYield
+from txbroker.log.cleaner.cleaning_status import CleaningStatus, State, Totals
 from txbroker.log.log import Log
+from txbroker.maintenance.cleaning import Cleaning
+from txbroker.maintenance.cleaning_pass import Crashed
 from txbroker.names import TopicPartition
 
 BACKOFF_S = 15.0

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txbroker.log.cleaner.key_hash import LONG_KEY, KeyHash
-from txbroker.log.cleaner.words import PADDING, Words, words_of
-from txbroker.log.offset_map import NO_VERSION, OffsetMap
+from txbroker.log.cleaner.offset_map import NO_VERSION, OffsetMap
+from txbroker.log.cleaner.unaligned_reads import PADDING, Words, words_of
 
 
 def hashed(keys: list[bytes], seed: int = 5, shift: int = 0) -> tuple[Words, Words]:

@@ -14,12 +14,12 @@ from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
 from tests.cleaner.reference import Reference, parse, told
 from tests.log.support import QuickDisk
 from txbroker.errors import OutOfResources, StorageError
-from txbroker.log.cleaner.job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
+from txbroker.log.cleaner.cleaning_job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
 from txbroker.log.disk import File
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import ENTRY
-from txbroker.log.values import AbortedTransaction
 from txbroker.wire.compression import Codec
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
 from tests.cleaner.reference import Reference, parse, told
-from txbroker.log.cleaner.job import CleaningJob, Done, SegmentSpan, Strategy
-from txbroker.log.offset_map import OffsetMap
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, SegmentSpan, Strategy
+from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.txn_index import ENTRY
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record

@@ -11,7 +11,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, Result, run, swap
 from tests.support.dump import dump_directory
-from txbroker.log.cleaner.job import Done, SegmentSpan, Strategy
+from txbroker.log.cleaner.cleaning_job import Done, SegmentSpan, Strategy
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.compression import Codec
 from txbroker.wire.entries import Scan, read_records

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cleaner.logs import NOW, LogMaker
 from txbroker.cleaner_process import worker_command
-from txbroker.log.cleaner.job import Done, Mapped, event_from_json, to_json
+from txbroker.log.cleaner.cleaning_job import Done, Mapped, event_from_json, to_json
 
 
 def test_a_bug_ends_the_process_and_is_no_damage_of_the_log(tmp_path: Path) -> None:

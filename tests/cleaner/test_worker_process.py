@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from tests.cleaner.logs import NOW, LogMaker
 from txbroker.cleaner_process import _Process
-from txbroker.log.cleaner.job import Done, GroupCleaned, to_json
+from txbroker.log.cleaner.cleaning_job import Done, GroupCleaned, to_json
 
 GROUP = GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=0, max_timestamp=-1, max_timestamp_offset=0, yields=())
 DONE = Done(end_offset=1, bytes_read=1, bytes_written=1, seconds=1.0)

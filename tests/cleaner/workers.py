@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from txbroker.broker.cleaning_pass import Crashed
-from txbroker.log.cleaner.job import CleaningJob, Event
-from txbroker.log.cleaner.pass_ import run_job
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Event
+from txbroker.log.cleaner.compaction_pass import run_job
+from txbroker.maintenance.cleaning_pass import Crashed
 
 
 class RealWorkers:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from txbroker.cli import files
+from txbroker.cli import input_files
 from txbroker.cli.configs import pairs
 from txbroker.cli.delete_records import read_offsets
 from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.group_reset import clamp, datetime_ms, duration_ms, read_plan, topic_partitions
-from txbroker.cli.partitions import Partition, rules
+from txbroker.cli.partition_flags import Partition, rules
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ def test_a_bad_file_of_offsets(content: object, complaint: str, tmp_path: Path) 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandFailed, match="nowhere cannot be read: No such file or directory; correct the path"):
-        files.read_json(str(tmp_path / "nowhere"))
+        input_files.read_json(str(tmp_path / "nowhere"))
     (tmp_path / "latin").write_bytes("{ä".encode("latin-1"))
     with pytest.raises(CommandFailed, match="latin is not UTF-8 at byte 1"):
-        files.read_json(str(tmp_path / "latin"))
-    monkeypatch.setattr(files, "BYTES_MAX", 10)
+        input_files.read_json(str(tmp_path / "latin"))
+    monkeypatch.setattr(input_files, "BYTES_MAX", 10)
     with pytest.raises(CommandFailed, match=r"offsets\.json is larger than 10 bytes"):
-        files.read_text(written(tmp_path, "x" * 11))
-    assert files.read_text(written(tmp_path, "x" * 10)) == "x" * 10
+        input_files.read_text(written(tmp_path, "x" * 11))
+    assert input_files.read_text(written(tmp_path, "x" * 10)) == "x" * 10

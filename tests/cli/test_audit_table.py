@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txbroker.cli.audit.audit import Audit, Selection, Wanted
-from txbroker.cli.audit.chunks import Aborted, Bounds, Chunk, Decoded, Decoder
-from txbroker.cli.audit.latest import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
+from txbroker.cli.audit.latest_versions import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
+from txbroker.cli.audit.record_rows import Aborted, Bounds, Chunk, Decoded, Decoder
 from txbroker.cli.failures import CommandFailed
 from txbroker.wire.compression import Codec
 from txbroker.wire.control import Marker, build_marker

@@ -12,7 +12,7 @@ import pytest
 
 from txbroker.cli import clients, produce
 from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
-from txbroker.cli.lines import Line
+from txbroker.cli.line_reader import Line
 from txbroker.cli.main import main
 
 

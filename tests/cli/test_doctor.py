@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 from tests.cli.commands import run
 from tests.support.kafka import ZooKeeperProcess
 from tests.support.server import HOST, Server, free_port
-from txbroker.cli.doctor import network
+from txbroker.cli.doctor import network_checks
 
 pytestmark = pytest.mark.process
 DAY_MS = 24 * 3600 * 1000
@@ -116,8 +116,8 @@ def test_an_http_server() -> None:
 
 
 def test_a_port_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "ANSWER_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(network, "PROBE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(network_checks, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(network_checks, "PROBE_TIMEOUT_S", 0.3)
     with socket.create_server((HOST, 0)) as deaf:
         (finding,) = doctor(f"{HOST}:{deaf.getsockname()[1]}", status=1)
     assert "takes connections and says nothing" in finding["found"]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from txbroker.cli.doctor import compaction, expiry, files
+from txbroker.cli.doctor import compaction_checks, expiry_checks, segment_files
 from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts, SegmentFacts
 from txbroker.cli.doctor.findings import Finding, named
 from txbroker.cli.doctor.texts import duration, moment
 from txbroker.log.checkpoints import CLEANER_OFFSETS
-from txbroker.log.cleaner.choosing import Why
+from txbroker.log.cleaner.cleanable import Why
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -19,7 +19,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 def explain(topic: dict[str, str], *partitions: PartitionFacts) -> list[Finding]:
-    return list(expiry.explain(Configs(topic, {}), partitions, NOW_MS))
+    return list(expiry_checks.explain(Configs(topic, {}), partitions, NOW_MS))
 
 
 def partition(oldest_ms: int | None, newest_ms: int | None, size: int = 1000, *segments: SegmentFacts) -> PartitionFacts:
@@ -118,14 +118,14 @@ def test_compaction() -> None:
     closed = [segment(0, NOW_MS, NOW_MS, active=False, size=700), segment(5, NOW_MS, NOW_MS, active=False, size=300)]
     part = partition(NOW_MS, NOW_MS, 1500, *closed, active)
     part.first_dirty_offset = 5
-    (finding,) = compaction.explain(configs, [part])
+    (finding,) = compaction_checks.explain(configs, [part])
     assert (finding.outcome, finding.found.partition(": a dirty")[2]) == ("ok", " ratio of 0.30, below min.cleanable.dirty.ratio=0.5")
     part.first_dirty_offset = None
-    (finding,) = compaction.explain(configs, [part])
+    (finding,) = compaction_checks.explain(configs, [part])
     assert (finding.outcome, "it is due" in finding.found) == ("warning", True)
-    (finding,) = compaction.explain(configs, [partition(NOW_MS, NOW_MS, 500, active)])
+    (finding,) = compaction_checks.explain(configs, [partition(NOW_MS, NOW_MS, 500, active)])
     assert finding.found.startswith("partition 0 has the active segment only")
-    (finding,) = compaction.explain(Configs({"cleanup.policy": "compact"}, {"log.cleaner.enable": "false"}), [part])
+    (finding,) = compaction_checks.explain(Configs({"cleanup.policy": "compact"}, {"log.cleaner.enable": "false"}), [part])
     assert "log.cleaner.enable is false" in finding.found
 
 
@@ -136,18 +136,19 @@ def test_a_broker_that_gives_its_reasons_is_believed() -> None:
         return PartitionFacts(index, cleaning=CleaningFacts("idle", 0.25, why, sentence))
 
     ratio = [told(0, "dirty-ratio", "0.25 of it is dirty"), told(2, "dirty-ratio", "0.30 of it is dirty")]
-    first, second, third = compaction.explain(configs, [*ratio, told(1, "put-aside", "it was put aside: a bad batch"), told(3, "", "")])
+    facts = [*ratio, told(1, "put-aside", "it was put aside: a bad batch"), told(3, "", "")]
+    first, second, third = compaction_checks.explain(configs, facts)
     assert (first.outcome, first.found) == ("ok", "partition 0: 0.25 of it is dirty; the same holds for partition 2")
     assert (second.outcome, second.found) == ("failed", "partition 1: it was put aside: a bad batch")
     assert (third.outcome, third.found) == ("ok", "partition 3: 0.25 of it is dirty, and it is about to be cleaned")
     assert all(finding.advice for finding in (first, second))
-    (off,) = compaction.explain(Configs({"cleanup.policy": "delete"}, {}), ratio)
+    (off,) = compaction_checks.explain(Configs({"cleanup.policy": "delete"}, {}), ratio)
     assert "has no compact" in off.found
 
 
 def test_every_reason_of_the_broker_has_its_advice_or_needs_none() -> None:
     fine = {"nothing-dirty", "min-compaction-lag", "others-first", "cleaning", "resting", "moving", "not-compacted"}
-    assert compaction.ADVICE.keys() | fine == {why.value for why in Why}
+    assert compaction_checks.ADVICE.keys() | fine == {why.value for why in Why}
 
 
 def test_time_indexes_with_reserved_room_and_logs_that_end_early(tmp_path: Path) -> None:
@@ -158,15 +159,15 @@ def test_time_indexes_with_reserved_room_and_logs_that_end_early(tmp_path: Path)
     (directory / f"{0:020}.timeindex").write_bytes((5).to_bytes(8, "big") + bytes(4) + (7).to_bytes(8, "big") + bytes(4) + bytes(1200))
     (directory / f"{9:020}.log").write_bytes(b"")
     (directory / f"{9:020}.log.deleted").write_bytes(b"x")
-    (part,) = files.look(tmp_path, "t", [PartitionFacts(0), PartitionFacts(1)])
+    (part,) = segment_files.look(tmp_path, "t", [PartitionFacts(0), PartitionFacts(1)])
     assert [(found.base_offset, found.first_ms, found.largest_ms, found.active) for found in part.segments] == [
         (0, None, 7, False),
         (9, None, None, True),
     ]
     (tmp_path / CLEANER_OFFSETS).write_bytes(b"nonsense")
-    assert files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset is None
+    assert segment_files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset is None
     (tmp_path / CLEANER_OFFSETS).write_bytes(b"0\n1\nt 0 9\n")
-    assert files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset == 9
+    assert segment_files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset == 9
 
 
 def test_texts() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.cli.lines import Line, LineFormat, line_format
+from txbroker.cli.line_reader import Line, LineFormat, line_format
 from txbroker.cli.produce import parse
 
 KEYED = {"parse.key": "true"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from txbroker.cli.link import Closed, NotKafka
-from txbroker.cli.perf.channel import Channel
+from txbroker.client.blocking import Closed, NotKafka
+from txbroker.client.pipelined import Channel
 from txbroker.wire.codec import decode, encode
 from txbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

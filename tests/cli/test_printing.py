@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.cli.printing import json_line, record_format
 from txbroker.cli.progress import Progress, size_text
+from txbroker.cli.record_formatter import json_line, record_format
 from txbroker.cli.results import Column, Results
 from txbroker.cli.tables import table
 from txbroker.cli.topic_describe import description, plain_description, terminal_description

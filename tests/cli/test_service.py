@@ -283,7 +283,7 @@ def write(server: Server, topic: str, count: int) -> None:
 def test_a_broker_imports_no_more_than_it_needs() -> None:
     """Start-up time is imports: codecs wait for the first batch that needs them, the commands' client library for a command."""
     script = (
-        "import sys, txbroker.cli.main, txbroker.tap, txbroker.broker.service, txbroker.cluster.sqlite_tree, txbroker.log.disk\n"
+        "import sys, txbroker.cli.main, txbroker.tap, txbroker.broker.service, txbroker.cluster.tree.sqlite, txbroker.log.disk\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.split()

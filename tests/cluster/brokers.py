@@ -9,16 +9,16 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 
 from tests.cluster.turns import Turns
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure, register
-from txbroker.cluster.controller import Controller
-from txbroker.cluster.controller_requests import ControllerRequest
-from txbroker.cluster.controller_term import ControllerTerm
+from txbroker.cluster.controller.controller import Controller
+from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.controller.term import ControllerTerm
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.memory_tree import MemoryTrees
 from txbroker.cluster.node_data import BrokerRegistration, PartitionState, RegisteredEndpoint, decode_state
 from txbroker.cluster.topics import NewTopic, TopicAdmin
-from txbroker.cluster.tree import Tree
+from txbroker.cluster.tree.interface import Tree
+from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import (
@@ -192,11 +192,11 @@ class FakeCluster:
         return dict(sorted(lines.items()))
 
     def state(self, topic: str, partition: int = 0) -> PartitionState:
-        data, stat = self.result(self.observer.get(paths.state(TopicPartition(topic, partition))))
+        data, stat = self.result(self.observer.get(node_paths.state(TopicPartition(topic, partition))))
         return decode_state(data, stat.version)
 
     def put_state(self, topic: str, state: PartitionState) -> None:
-        self.result(self.observer.set(paths.state(TopicPartition(topic, 0)), state.encode()))
+        self.result(self.observer.set(node_paths.state(TopicPartition(topic, 0)), state.encode()))
 
 
 def described(request: ControllerRequest) -> list[str]:

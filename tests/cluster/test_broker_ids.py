@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.turns import Turns
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import cluster_id, create_structure, register, report_log_dir_failure
-from txbroker.cluster.memory_tree import MemoryTrees
 from txbroker.cluster.node_data import BrokerRegistration, RegisteredEndpoint, decode_broker
+from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import StartError
 
 REGISTRATION = BrokerRegistration((RegisteredEndpoint("PLAINTEXT", "h", 9092),))
@@ -20,7 +20,7 @@ def test_the_structure_is_made_once_by_several_brokers_at_once() -> None:
     turns.result(first)
     turns.result(second)
     turns.result(create_structure(one))
-    for path in paths.STRUCTURE:
+    for path in node_paths.STRUCTURE:
         assert turns.result(two.get(path))[0] is None
     assert turns.result(one.children("/config")) == ["brokers", "changes", "clients", "ips", "topics", "users"]
 

@@ -7,12 +7,12 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 
 from tests.cluster.turns import Turns
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.configs import CHANGE_KEPT_MS, ConfigAdmin, ConfigObserver, ConfigWatcher
-from txbroker.cluster.memory_tree import MemoryTrees
-from txbroker.cluster.paths import ALL_BROKERS, Entity, broker_entity, topic_entity
-from txbroker.cluster.tree import ConnectionLost, Tree
+from txbroker.cluster.config_store import CHANGE_KEPT_MS, ConfigAdmin, ConfigObserver, ConfigWatcher
+from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.cluster.tree.interface import ConnectionLost, Tree
+from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import BrokerError, ErrorCode
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class World:
         self.result(self.admin.change(entity, lambda before: {**before, **properties}))
 
     def changes(self) -> list[str]:
-        return self.result(self.tree.children(paths.CONFIG_CHANGES))
+        return self.result(self.tree.children(node_paths.CONFIG_CHANGES))
 
 
 @pytest.fixture
@@ -152,9 +152,9 @@ def test_nonsense_among_the_changes_is_passed_over(world: World, caplog: pytest.
     watcher = world.watcher()
     world.result(watcher.start())
     world.told.clear()
-    world.result(world.tree.create(paths.CONFIG_CHANGE_PREFIX, b"?", sequential=True))
+    world.result(world.tree.create(node_paths.CONFIG_CHANGE_PREFIX, b"?", sequential=True))
     world.result(world.tree.create(ALL_BROKERS.path, b"?"))
-    world.result(world.tree.create(paths.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"brokers/<default>"}', sequential=True))
+    world.result(world.tree.create(node_paths.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"brokers/<default>"}', sequential=True))
     world.set(broker_entity(1), a="1")
     assert world.told == [(ALL_BROKERS, {}), (broker_entity(1), {"a": "1"})]
     assert "is passed over" in caplog.text
@@ -166,7 +166,7 @@ def test_a_session_that_ends_while_changes_are_read_is_no_error(world: World, ca
     watcher = world.watcher_on(session, 1, lambda *_: None)
     world.result(watcher.start())
     world.admin.change(ALL_BROKERS, lambda _: {"a": "1"})
-    while not world.turns.result(world.tree.children(paths.CONFIG_CHANGES)):
+    while not world.turns.result(world.tree.children(node_paths.CONFIG_CHANGES)):
         world.turns.step()
     world.trees.expire(session)
     world.turns.run()

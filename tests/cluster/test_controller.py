@@ -7,9 +7,9 @@ import json
 import pytest
 
 from tests.cluster.brokers import LISTENER, FakeCluster
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import report_log_dir_failure
-from txbroker.cluster.leader_elections import ElectionType
+from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.node_data import PartitionState
 from txbroker.cluster.topics import NewTopic
 from txbroker.errors import BrokerError, ErrorCode
@@ -29,12 +29,12 @@ def test_the_first_broker_is_elected() -> None:
     cluster = FakeCluster()
     cluster.start(1)
     assert cluster.controller.epoch == 1
-    assert cluster.result(cluster.observer.get(paths.CONTROLLER))[0] == (
+    assert cluster.result(cluster.observer.get(node_paths.CONTROLLER))[0] == (
         b'{"version":2,"brokerid":1,"timestamp":"1234","kraftControllerEpoch":-1}'
     )
-    data, stat = cluster.result(cluster.observer.get(paths.CONTROLLER_EPOCH))
+    data, stat = cluster.result(cluster.observer.get(node_paths.CONTROLLER_EPOCH))
     assert (data, stat.version) == (b"1", 1)
-    assert cluster.result(cluster.observer.get(paths.FEATURE))[0] == b'{"features":{},"version":2,"status":1}'
+    assert cluster.result(cluster.observer.get(node_paths.FEATURE))[0] == b'{"features":{},"version":2,"status":1}'
     assert cluster.taken() == {
         1: [
             "UM brokers 1",
@@ -89,7 +89,7 @@ def test_a_new_topic() -> None:
 def test_what_a_request_says_of_brokers_and_epochs() -> None:
     cluster = cluster_of(1, 2)
     cluster.result(cluster.admin.create(new_topic("t", (2, 1))))
-    stat = cluster.result(cluster.observer.exists(paths.broker(2)))
+    stat = cluster.result(cluster.observer.exists(node_paths.broker(2)))
     assert stat is not None
     roles = next(r for b, r in cluster.sent if b == 2 and isinstance(r, LeaderAndIsrRequest))
     assert (roles.controller_id, roles.controller_epoch, roles.broker_epoch, roles.type) == (1, 1, stat.czxid, 0)
@@ -153,7 +153,7 @@ def test_deleting_a_topic() -> None:
             "SR t-0 epoch -2 delete",
         ],
     }
-    for parent in (paths.TOPICS, "/config/topics", paths.DELETE_TOPICS):
+    for parent in (node_paths.TOPICS, "/config/topics", node_paths.DELETE_TOPICS):
         assert cluster.result(cluster.observer.children(parent)) == []
     assert cluster.brokers[2].image.topics == {}
 
@@ -184,23 +184,23 @@ def test_deletion_asked_for_while_the_topic_is_being_created() -> None:
     """The watch on deletions may be served before the one on topics: the request must not be lost."""
     cluster = cluster_of(1)
     creation = cluster.admin.create(new_topic("t", (1,)))
-    cluster.observer.create(paths.deletion("early"))  # of no topic: dropped
-    while cluster.result(cluster.observer.exists(paths.topic("t"))) is None:
+    cluster.observer.create(node_paths.deletion("early"))  # of no topic: dropped
+    while cluster.result(cluster.observer.exists(node_paths.topic("t"))) is None:
         cluster.turns.step()
-    cluster.result(cluster.observer.create(paths.deletion("t")))
+    cluster.result(cluster.observer.create(node_paths.deletion("t")))
     cluster.result(creation)
-    for parent in (paths.TOPICS, paths.DELETE_TOPICS):
+    for parent in (node_paths.TOPICS, node_paths.DELETE_TOPICS):
         assert cluster.result(cluster.observer.children(parent)) == []
     assert "t" not in cluster.brokers[1].image.topics
 
 
 def test_topic_and_its_deletion_appear_together() -> None:
     cluster = cluster_of(1)
-    create = cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
-    cluster.observer.create(paths.deletion("t"))
+    create = cluster.observer.create(node_paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
+    cluster.observer.create(node_paths.deletion("t"))
     cluster.result(create)
-    assert cluster.result(cluster.observer.children(paths.TOPICS)) == []
-    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
 
 
 @pytest.mark.parametrize("turns", range(0, 40, 3))
@@ -210,26 +210,26 @@ def test_a_deletion_that_is_read_before_its_topic(turns: int) -> None:
     creation = cluster.admin.create(new_topic("big", *[(1,)] * 20))
     for _ in range(turns):
         cluster.turns.step()
-    cluster.observer.create(paths.deletion("unknown"))
-    cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
-    cluster.observer.create(paths.deletion("t"))
+    cluster.observer.create(node_paths.deletion("unknown"))
+    cluster.observer.create(node_paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
+    cluster.observer.create(node_paths.deletion("t"))
     cluster.result(creation)
-    assert cluster.result(cluster.observer.children(paths.TOPICS)) == ["big"]
-    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == ["big"]
+    assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
 
 
 @pytest.mark.parametrize("turns", range(60))
 def test_a_deletion_that_is_asked_for_while_a_controller_takes_over(turns: int) -> None:
     cluster = cluster_of(1)
     cluster.create_topic("old", (1,), (1,))
-    cluster.observer.delete(paths.CONTROLLER)
+    cluster.observer.delete(node_paths.CONTROLLER)
     for _ in range(turns):
         cluster.turns.step()
-    cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
-    cluster.observer.create(paths.deletion("t"))
+    cluster.observer.create(node_paths.topic("t"), b'{"partitions":{"0":[1]},"topic_id":"fbPM-RkOQOqWgBiwlRhyzw","version":3}')
+    cluster.observer.create(node_paths.deletion("t"))
     cluster.turns.run()
-    assert cluster.result(cluster.observer.children(paths.TOPICS)) == ["old"]
-    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == ["old"]
+    assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
 
 
 def test_deletion_waits_for_a_broker_that_is_down() -> None:
@@ -245,11 +245,11 @@ def test_deletion_waits_for_a_broker_that_is_down() -> None:
             "SR t-0 epoch -2 delete",
         ],
     }
-    assert cluster.result(cluster.observer.exists(paths.deletion("t"))) is not None
+    assert cluster.result(cluster.observer.exists(node_paths.deletion("t"))) is not None
     cluster.start(2)
     assert cluster.taken()[2][-2:] == ["SR t-0 epoch -2", "SR t-0 epoch -2 delete"]
-    assert cluster.result(cluster.observer.exists(paths.deletion("t"))) is None
-    assert cluster.result(cluster.observer.exists(paths.topic("t"))) is None
+    assert cluster.result(cluster.observer.exists(node_paths.deletion("t"))) is None
+    assert cluster.result(cluster.observer.exists(node_paths.topic("t"))) is None
 
 
 def test_a_new_controller_goes_on_with_a_deletion() -> None:
@@ -260,8 +260,8 @@ def test_a_new_controller_goes_on_with_a_deletion() -> None:
     cluster.brokers[2].stop_error = lambda _: 0
     cluster.kill(1)
     assert cluster.controller.epoch == 2
-    assert cluster.result(cluster.observer.children(paths.TOPICS)) == []
-    assert cluster.result(cluster.observer.children(paths.DELETE_TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
 
 
 def test_the_single_broker_starts_again() -> None:
@@ -287,9 +287,9 @@ def test_the_single_broker_starts_again() -> None:
 def test_a_topic_that_was_written_while_no_controller_was_there() -> None:
     cluster = cluster_of(1)
     cluster.kill(1)
-    cluster.result(cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[1],"1":[1]},"version":3}'))
-    cluster.result(cluster.observer.create(paths.partitions("t")))
-    cluster.result(cluster.observer.create(paths.partition(TopicPartition("t", 1))))  # and half of its nodes
+    cluster.result(cluster.observer.create(node_paths.topic("t"), b'{"partitions":{"0":[1],"1":[1]},"version":3}'))
+    cluster.result(cluster.observer.create(node_paths.partitions("t")))
+    cluster.result(cluster.observer.create(node_paths.partition(TopicPartition("t", 1))))  # and half of its nodes
     cluster.start(1)
     assert "LAI t-0 leader 1 epoch 0 isr 1 new" in cluster.taken()[1]
     assert cluster.state("t", 1).leader == 1
@@ -395,7 +395,7 @@ def test_unclean_elections_are_a_matter_of_configuration(default: bool, topic: s
 
 def test_the_controller_node_is_deleted_by_hand() -> None:
     cluster = cluster_of(1)
-    cluster.result(cluster.observer.delete(paths.CONTROLLER))
+    cluster.result(cluster.observer.delete(node_paths.CONTROLLER))
     assert cluster.controller.epoch == 2
 
 
@@ -403,9 +403,9 @@ def test_another_controller_has_been_elected_meanwhile() -> None:
     """A term whose fence does not hold any longer writes nothing, and this broker stands again."""
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,))
-    cluster.result(cluster.observer.set(paths.CONTROLLER_EPOCH, b"7"))
+    cluster.result(cluster.observer.set(node_paths.CONTROLLER_EPOCH, b"7"))
     cluster.result(cluster.admin.create(new_topic("u", (1,))))
-    assert cluster.result(cluster.observer.exists(paths.partitions("u"))) is None
+    assert cluster.result(cluster.observer.exists(node_paths.partitions("u"))) is None
     assert not cluster.brokers[1].controller.active
     (_, again), cluster.later = cluster.later[0], []
     again()
@@ -418,7 +418,7 @@ def test_a_session_that_expires_ends_the_term() -> None:
     cluster = cluster_of(1, 2)
     controller = cluster.brokers[1].controller
     cluster.trees.expire(cluster.brokers[1].tree)
-    cluster.result(cluster.observer.create(paths.topic("t"), b'{"partitions":{"0":[2]},"version":3}'))
+    cluster.result(cluster.observer.create(node_paths.topic("t"), b'{"partitions":{"0":[2]},"version":3}'))
     with pytest.raises(BrokerError) as caught:
         cluster.result(controller.elect_leaders(ElectionType.PREFERRED, None))
     assert caught.value.code == ErrorCode.NOT_CONTROLLER
@@ -450,7 +450,7 @@ def test_a_failed_log_directory_moves_leaders() -> None:
     cluster.result(report_log_dir_failure(cluster.brokers[1].tree, 1))
     assert (cluster.state("t", 0).leader, cluster.state("t", 0).isr) == (2, (2,))
     assert cluster.state("t", 1).leader == 1
-    assert cluster.result(cluster.observer.children(paths.LOG_DIR_EVENTS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.LOG_DIR_EVENTS)) == []
     assert cluster.taken() == {
         1: [
             "LAI t-0 leader 1 epoch 0 isr 1,2",
@@ -483,8 +483,8 @@ def test_the_only_replica_is_on_a_failed_directory() -> None:
 
 def test_damaged_nodes_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1)
-    cluster.result(cluster.observer.create(paths.topic("bad"), b"?"))
-    cluster.result(cluster.observer.create(paths.broker(9), b"{}", ephemeral=True))
+    cluster.result(cluster.observer.create(node_paths.topic("bad"), b"?"))
+    cluster.result(cluster.observer.create(node_paths.broker(9), b"{}", ephemeral=True))
     cluster.result(cluster.admin.create(new_topic("good", (1,))))
     assert cluster.state("good").leader == 1
     assert list(cluster.brokers[1].image.brokers) == [1]
@@ -503,7 +503,7 @@ def test_a_request_that_does_not_arrive_does_not_stop_the_next(caplog: pytest.Lo
 def test_json_of_the_nodes_is_kafkas() -> None:
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,), retention_ms="5")
-    topic = json.loads(cluster.result(cluster.observer.get(paths.topic("t")))[0] or b"")
+    topic = json.loads(cluster.result(cluster.observer.get(node_paths.topic("t")))[0] or b"")
     assert list(topic) == ["partitions", "topic_id", "adding_replicas", "removing_replicas", "version"]
     config = cluster.result(cluster.observer.get("/config/topics/t"))[0]
     assert config == b'{"version":1,"config":{"retention.ms":"5"}}'

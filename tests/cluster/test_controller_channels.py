@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import Deferred
 
-from txbroker.cluster.controller_channels import Channels
-from txbroker.cluster.controller_requests import ControllerRequest
+from txbroker.cluster.controller.broker_channels import Channels
+from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response

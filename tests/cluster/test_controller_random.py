@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.brokers import FakeBroker, FakeCluster, registration
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import register
 from txbroker.cluster.node_data import PartitionState, decode_state, decode_topic
 from txbroker.cluster.topics import NewTopic
@@ -47,7 +47,7 @@ class Simulation:
         elif kind == "delete":
             self.ignoring(self.cluster.admin.delete(str(what)))
         elif kind == "depose":
-            self.ignoring(self.cluster.observer.delete(paths.CONTROLLER))
+            self.ignoring(self.cluster.observer.delete(node_paths.CONTROLLER))
 
     def start(self, broker_id: int) -> None:
         tree = self.cluster.trees.session()
@@ -82,12 +82,12 @@ class Simulation:
     def check_epochs(self) -> None:
         """Within one topic id: a leader epoch never goes back, and has one leader."""
         nodes = self.cluster.trees._nodes
-        for name in nodes.names_under(paths.TOPICS):
-            topic = nodes.get(paths.topic(name))
+        for name in nodes.names_under(node_paths.TOPICS):
+            topic = nodes.get(node_paths.topic(name))
             assert topic is not None
             assignment = decode_topic(topic.data)
             for partition in assignment.partitions:
-                node = nodes.get(paths.state(TopicPartition(name, partition)))
+                node = nodes.get(node_paths.state(TopicPartition(name, partition)))
                 if node is None:
                     continue
                 state = decode_state(node.data, node.version)
@@ -104,8 +104,8 @@ class Simulation:
         """Every broker knows exactly what the tree says, every replica its role, and all that can be led is led."""
         cluster = self.cluster
         live = cluster.brokers.keys()
-        deleted = cluster.result(cluster.observer.children(paths.DELETE_TOPICS))  # these wait for brokers that are down
-        topics = cluster.result(cluster.observer.children(paths.TOPICS))
+        deleted = cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS))  # these wait for brokers that are down
+        topics = cluster.result(cluster.observer.children(node_paths.TOPICS))
         names = [name for name in topics if name not in deleted]
         for broker in cluster.brokers.values():
             assert broker.image.controller_epoch == cluster.controller.epoch
@@ -116,10 +116,10 @@ class Simulation:
     def check_topic(self, broker: FakeBroker, name: str) -> None:
         cluster = self.cluster
         live = cluster.brokers.keys()
-        assignment = decode_topic(cluster.result(cluster.observer.get(paths.topic(name)))[0])
+        assignment = decode_topic(cluster.result(cluster.observer.get(node_paths.topic(name)))[0])
         for partition, replicas in assignment.partitions.items():
             known = broker.image.partition(name, partition)
-            if cluster.result(cluster.observer.exists(paths.state(TopicPartition(name, partition)))) is None:
+            if cluster.result(cluster.observer.exists(node_paths.state(TopicPartition(name, partition)))) is None:
                 assert known is None and not live & set(replicas.replicas)
                 continue
             state = cluster.state(name, partition)
@@ -155,4 +155,4 @@ def test_everything_converges(seed: int) -> None:
     simulation.settle()
     simulation.check_epochs()
     simulation.check_settled()
-    assert simulation.cluster.result(simulation.cluster.observer.children(paths.DELETE_TOPICS)) == []
+    assert simulation.cluster.result(simulation.cluster.observer.children(node_paths.DELETE_TOPICS)) == []

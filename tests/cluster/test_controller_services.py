@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.brokers import FakeCluster
-from txbroker.cluster import paths
-from txbroker.cluster.leader_elections import ElectionType
+from txbroker.cluster import node_paths
+from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.node_data import PartitionState
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
@@ -146,7 +146,7 @@ def test_a_broker_that_is_not_the_controller_refuses(cluster: FakeCluster) -> No
 
 def test_a_controller_that_was_replaced_finds_out_when_it_writes(cluster: FakeCluster) -> None:
     controller = cluster.controller
-    cluster.result(cluster.observer.set(paths.CONTROLLER_EPOCH, b"9"))
+    cluster.result(cluster.observer.set(node_paths.CONTROLLER_EPOCH, b"9"))
     with pytest.raises(BrokerError) as caught:
         alter(cluster, [1])
     assert caught.value.code == ErrorCode.NOT_CONTROLLER

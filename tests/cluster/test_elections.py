@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txbroker.cluster.elections import elect_for_shutdown, elect_offline, elect_preferred, first_state, without_replicas
+from txbroker.cluster.controller.election_rules import elect_for_shutdown, elect_offline, elect_preferred, first_state, without_replicas
 from txbroker.cluster.node_data import PartitionState
 
 

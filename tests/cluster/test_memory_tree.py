@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.turns import Turns
-from txbroker.cluster.memory_tree import MemoryTrees
-from txbroker.cluster.tree import EventType, SessionExpired, WatchEvent
+from txbroker.cluster.tree.interface import EventType, SessionExpired, WatchEvent
+from txbroker.cluster.tree.memory import MemoryTrees
 
 
 def test_an_expired_session_loses_its_nodes_and_the_others_hear_of_it() -> None:

@@ -20,7 +20,7 @@ from txbroker.cluster.node_data import (
     ReplicaAssignment,
     TopicAssignment,
 )
-from txbroker.cluster.paths import Entity
+from txbroker.cluster.node_paths import Entity
 from txbroker.names import NULL_TOPIC_ID, id_from_text
 
 BROKER = (

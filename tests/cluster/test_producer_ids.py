@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from tests.cluster.turns import Turns
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.memory_tree import MemoryTrees
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.cluster.producer_ids import PRODUCER_ID_MAX, ProducerIds, allocate_block
-from txbroker.cluster.sqlite_tree import open_sqlite_tree
+from txbroker.cluster.tree.memory import MemoryTrees
+from txbroker.cluster.tree.sqlite import open_sqlite_tree
 from txbroker.errors import BrokerError, ErrorCode
 
 
@@ -22,7 +22,7 @@ def test_blocks_follow_each_other() -> None:
     tree = MemoryTrees(turns.call_soon).session()
     turns.result(create_structure(tree))
     assert turns.result(allocate_block(tree, 2)) == ProducerIdBlock(2, 0, 999)
-    assert turns.result(tree.get(paths.PRODUCER_ID_BLOCK))[0] == b'{"version":1,"broker":2,"block_start":"0","block_end":"999"}'
+    assert turns.result(tree.get(node_paths.PRODUCER_ID_BLOCK))[0] == b'{"version":1,"broker":2,"block_start":"0","block_end":"999"}'
     one, two = allocate_block(tree, 1), allocate_block(tree, 3)
     assert {turns.result(one).start, turns.result(two).start} == {1000, 2000}
 
@@ -31,7 +31,7 @@ def test_the_ids_can_run_out() -> None:
     turns = Turns()
     tree = MemoryTrees(turns.call_soon).session()
     turns.result(create_structure(tree))
-    turns.result(tree.set(paths.PRODUCER_ID_BLOCK, ProducerIdBlock(1, 0, PRODUCER_ID_MAX - 500).encode()))
+    turns.result(tree.set(node_paths.PRODUCER_ID_BLOCK, ProducerIdBlock(1, 0, PRODUCER_ID_MAX - 500).encode()))
     with pytest.raises(BrokerError, match="All producer ids"):
         turns.result(allocate_block(tree, 1))
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cluster.brokers import FakeCluster
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.session import Session
-from txbroker.cluster.sqlite_tree import FILE_NAME, open_sqlite_tree
 from txbroker.cluster.topics import NewTopic
+from txbroker.cluster.tree.local_session import Session
+from txbroker.cluster.tree.sqlite import FILE_NAME, open_sqlite_tree
 
 
 class SingleBroker(FakeCluster):

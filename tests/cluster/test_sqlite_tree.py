@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.turns import Turns
-from txbroker.cluster.sqlite_tree import FILE_NAME, open_sqlite_tree
-from txbroker.cluster.tree import ConnectionLost, Tree
+from txbroker.cluster.tree.interface import ConnectionLost, Tree
+from txbroker.cluster.tree.sqlite import FILE_NAME, open_sqlite_tree
 from txbroker.errors import StartError
 from txbroker.names import parse_partition_directory
 

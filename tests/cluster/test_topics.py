@@ -8,11 +8,11 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.turns import Turns
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.memory_tree import MemoryTrees
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_config, decode_topic
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
+from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, id_to_text
 
@@ -51,10 +51,10 @@ class World:
         return self.result(self.admin.create(NewTopic(name=name, **what), validate_only=validate_only))  # type: ignore[arg-type]
 
     def stored(self, name: str) -> TopicAssignment:
-        return decode_topic(self.result(self.tree.get(paths.topic(name)))[0])
+        return decode_topic(self.result(self.tree.get(node_paths.topic(name)))[0])
 
     def names(self) -> list[str]:
-        return self.result(self.tree.children(paths.TOPICS))
+        return self.result(self.tree.children(node_paths.TOPICS))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_deletion_is_asked_for_once(world: World) -> None:
     world.create("t")
     world.result(world.admin.delete("t"))
     world.result(world.admin.delete("t"))
-    assert world.result(world.tree.children(paths.DELETE_TOPICS)) == ["t"]
+    assert world.result(world.tree.children(node_paths.DELETE_TOPICS)) == ["t"]
     assert refused(world, world.admin.delete("u")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert refused(world, world.admin.create(NewTopic(name="t"))) == ErrorCode.TOPIC_ALREADY_EXISTS
     assert refused(world, world.admin.create_partitions("t", 9)) == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -197,7 +197,7 @@ def test_partitions_that_are_refused(world: World, count: int, assignments: list
 def test_partitions_of_no_topic_of_a_moving_one_and_without_brokers(world: World) -> None:
     assert refused(world, world.admin.create_partitions("t", 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     moving = TopicAssignment(bytes(16), {0: ReplicaAssignment((1, 2), adding=(2,))})
-    world.result(world.tree.create(paths.topic("m"), moving.encode()))
+    world.result(world.tree.create(node_paths.topic("m"), moving.encode()))
     assert refused(world, world.admin.create_partitions("m", 3)) == ErrorCode.REASSIGNMENT_IN_PROGRESS
     world.create("t")
     world.brokers = {1: None}

@@ -10,9 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.turns import Turns
-from txbroker.cluster.memory_tree import MemoryTrees
-from txbroker.cluster.sqlite_tree import open_sqlite_tree
-from txbroker.cluster.tree import (
+from txbroker.cluster.tree.interface import (
     DATA_SIZE_MAX,
     BadVersion,
     Check,
@@ -31,6 +29,8 @@ from txbroker.cluster.tree import (
     TreeError,
     WatchEvent,
 )
+from txbroker.cluster.tree.memory import MemoryTrees
+from txbroker.cluster.tree.sqlite import open_sqlite_tree
 
 
 class World:

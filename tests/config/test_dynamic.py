@@ -8,7 +8,7 @@ from typing import Any
 from tests.config.configs import broker_config
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.listening import Listening
-from txbroker.cluster.paths import ALL_BROKERS, broker_entity, topic_entity
+from txbroker.cluster.node_paths import ALL_BROKERS, broker_entity, topic_entity
 from txbroker.config.listeners import parse_listeners
 
 

@@ -10,7 +10,7 @@ from txbroker.broker.settings import log_config
 from txbroker.config.topic_keys import TOPIC_KEYS
 from txbroker.config.topics import NEEDS_HEADER, TopicSettings, field_name, topic_settings, validate_topic_configs
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.cleaner.job import Strategy
+from txbroker.log.cleaner.cleaning_job import Strategy
 
 
 def test_there_is_a_field_for_each_key() -> None:

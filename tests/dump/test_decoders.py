@@ -8,7 +8,7 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from txbroker.log.dump_decoders import (
+from txbroker.logtools.dump.decoders import (
     OFFSETS_RECORDS,
     SHARE_STATE_RECORDS,
     Kinds,
@@ -17,8 +17,8 @@ from txbroker.log.dump_decoders import (
     show_text,
     show_transactions,
 )
-from txbroker.log.dump_metadata import TYPES, show_control, show_metadata
-from txbroker.log.dump_run import Form
+from txbroker.logtools.dump.dump_run import Form
+from txbroker.logtools.dump.kraft_metadata import TYPES, show_control, show_metadata
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from txbroker.wire.messages.group_metadata_key import GroupMetadataKey

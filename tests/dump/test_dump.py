@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.offline.support import mutate, ours
 from txbroker.log.disk import OsDisk
-from txbroker.log.dump import Decoder, DumpOptions, dump
+from txbroker.logtools.dump.dump import Decoder, DumpOptions, dump
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1"
 

@@ -17,10 +17,10 @@ from tests.fuzz.frames import Pick, mutated, one_of
 from tests.fuzz.frames import batches as samples
 from tests.wire.record_samples import batches
 from txbroker.errors import BrokerError
-from txbroker.log.config import LogConfig
 from txbroker.log.disk import File, OsDisk, OsFile
 from txbroker.log.log import Log
-from txbroker.log.values import Origin
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import Origin
 from txbroker.names import TopicPartition
 from txbroker.wire import batch, control, conversion, entries, legacy, records
 from txbroker.wire.compression import Codec, compress, decompress

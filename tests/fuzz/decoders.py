@@ -13,11 +13,11 @@ from tests.wire.test_schemas import DECLARED
 from txbroker.cluster import node_data
 from txbroker.config.properties import parse_properties
 from txbroker.errors import BrokerError, ConfigError, CorruptRecords, ProtocolError, StartError
-from txbroker.groups import records as group_records
+from txbroker.groups import group_records as group_records
 from txbroker.groups import subscription
-from txbroker.log import checkpoints, directory_names, files, meta_properties, metadata, producer_snapshots
+from txbroker.log import checkpoints, directory_names, file_names, meta_properties, partition_metadata, producer_snapshots
 from txbroker.log.checkpoints import MalformedCheckpoint
-from txbroker.log.dump_decoders import show_offsets, show_text, show_transactions
+from txbroker.logtools.dump.decoders import show_offsets, show_text, show_transactions
 from txbroker.wire.codec import decode, encode
 from txbroker.wire.headers import read_client_id
 from txbroker.wire.records import Record
@@ -75,10 +75,10 @@ OTHERS: Mapping[str, tuple[Callable[[bytes], Any], tuple[type[Exception], ...]]]
     "checkpoint": (checkpoints.parse_offsets, (MalformedCheckpoint,)),
     "epoch checkpoint": (lambda data: checkpoints.parse_lines(data, 2), (MalformedCheckpoint,)),
     "meta.properties": (lambda data: meta_properties.parse(data, "file"), (StartError,)),
-    "partition.metadata": (lambda data: metadata.parse_metadata(data, "file"), (BrokerError,)),
+    "partition.metadata": (lambda data: partition_metadata.parse_metadata(data, "file"), (BrokerError,)),
     "snapshot": (producer_snapshots.parse_snapshot, (CorruptRecords,)),
     "directory name": (lambda data: directory_names.parse(_text(data)), ()),
-    "file name": (lambda data: files.parse_name(_text(data)), ()),
+    "file name": (lambda data: file_names.parse_name(_text(data)), ()),
     "cluster id": (node_data.decode_cluster_id, (node_data.MalformedNode,)),
     "broker": (node_data.decode_broker, (node_data.MalformedNode,)),
     "controller epoch": (node_data.decode_controller_epoch, (node_data.MalformedNode,)),

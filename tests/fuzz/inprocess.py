@@ -22,10 +22,10 @@ from twisted.python.failure import Failure
 
 from tests.fuzz import frames
 from tests.fuzz.frames import Served
-from txbroker.api.context import Session
+from txbroker.api.request_context import Session
 from txbroker.broker.service import Broker
 from txbroker.broker.world import World
-from txbroker.cluster.memory_tree import MemoryTrees
+from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.connection import Connection

@@ -16,9 +16,9 @@ from tests.fuzz.frames import pick_from
 from tests.fuzz.memory import peak_growth
 from tests.log.support import open_log
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.config import LogConfig
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import Origin
 from txbroker.log.validate import validate
-from txbroker.log.values import Origin
 from txbroker.wire import batch, conversion, entries, legacy, records
 from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.records import Record, build

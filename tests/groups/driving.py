@@ -6,10 +6,10 @@ import itertools
 from typing import Any
 
 from txbroker.errors import ErrorCode
-from txbroker.groups.config import GroupConfig
-from txbroker.groups.effects import AnswerJoin, AnswerSync, Persist, WakeAt
 from txbroker.groups.group import Group
-from txbroker.groups.values import JoinAnswer, JoinGroup, MemberIdentity, Protocol, SyncAnswer, SyncGroup
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_effects import AnswerJoin, AnswerSync, Persist, WakeAt
+from txbroker.groups.group_results import JoinAnswer, JoinGroup, MemberIdentity, Protocol, SyncAnswer, SyncGroup
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000

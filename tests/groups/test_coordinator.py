@@ -14,12 +14,12 @@ from tests.groups.driving import protocols
 from tests.groups.memory_store import MemoryStore
 from tests.groups.test_records import golden_log
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.groups.config import GroupConfig
 from txbroker.groups.coordinator import TOMBSTONES_A_BATCH, GroupCoordinator
-from txbroker.groups.expiry import expired
 from txbroker.groups.group import Group
-from txbroker.groups.records import GroupEntry, OffsetEntry, read
-from txbroker.groups.values import FetchedOffset, JoinAnswer, JoinGroup, MemberIdentity, OffsetCommit, SyncAnswer, SyncGroup
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_records import GroupEntry, OffsetEntry, read
+from txbroker.groups.group_results import FetchedOffset, JoinAnswer, JoinGroup, MemberIdentity, OffsetCommit, SyncAnswer, SyncGroup
+from txbroker.groups.offsets_expiry import expired
 from txbroker.names import TopicPartition
 
 E = ErrorCode
@@ -297,8 +297,8 @@ def test_loading_gives_others_their_turn():
 
 
 def test_aborted_transactions_and_foreign_records_are_passed_over(caplog):
-    from txbroker.groups.records import offset_key, offset_value
-    from txbroker.groups.values import CommittedOffset
+    from txbroker.groups.group_records import offset_key, offset_value
+    from txbroker.groups.group_results import CommittedOffset
 
     def pair(group_id: str, offset: int) -> tuple[bytes, bytes]:
         return offset_key(group_id, A0), offset_value(CommittedOffset(offset=offset, commit_ms=1))

@@ -8,10 +8,10 @@ import pytest
 
 from tests.groups.driving import AT_ONCE, REBALANCE_MS, SESSION_MS, Driver, protocols
 from txbroker.errors import ErrorCode
-from txbroker.groups.config import GroupConfig
-from txbroker.groups.effects import GroupRecord, MemberRecord, WakeAt
 from txbroker.groups.group import Group
-from txbroker.groups.states import TRANSITIONS, GroupState
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_effects import GroupRecord, MemberRecord, WakeAt
+from txbroker.groups.group_states import TRANSITIONS, GroupState
 
 E = ErrorCode
 

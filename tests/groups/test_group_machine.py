@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.groups.driving import Driver, protocols
 from txbroker.errors import ErrorCode
-from txbroker.groups.config import GroupConfig
 from txbroker.groups.group import Group
-from txbroker.groups.states import GroupState
-from txbroker.groups.values import JoinAnswer, SyncAnswer
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_results import JoinAnswer, SyncAnswer
+from txbroker.groups.group_states import GroupState
 
 INSTANCES = st.sampled_from([None, None, None, "i", "j"])
 PROTOCOLS = st.sampled_from([("range",), ("range", "rr"), ("rr", "range"), ("rr",)])

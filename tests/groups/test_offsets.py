@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.groups.offsets import GroupOffsets
-from txbroker.groups.values import CommittedOffset
+from txbroker.groups.group_offsets import GroupOffsets
+from txbroker.groups.group_results import CommittedOffset
 from txbroker.names import TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.wire.record_samples import batches
 from txbroker.errors import ProtocolError
-from txbroker.groups.effects import GroupRecord, MemberRecord
+from txbroker.groups.group_effects import GroupRecord, MemberRecord
+from txbroker.groups.group_records import GroupEntry, OffsetEntry, fits, group_key, group_value, offset_key, offset_value, read
+from txbroker.groups.group_results import CommittedOffset
 from txbroker.groups.loader import LoadedPartition
-from txbroker.groups.records import GroupEntry, OffsetEntry, fits, group_key, group_value, offset_key, offset_value, read
-from txbroker.groups.values import CommittedOffset
 from txbroker.names import TopicPartition
 from txbroker.wire.records import Record, read_records
 

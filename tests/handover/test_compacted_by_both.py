@@ -17,7 +17,7 @@ from tests.support.dump import dump_directory
 from tests.support.kafka import KafkaOldProcess
 from tests.support.server import Server
 from tests.support.waiting import until
-from txbroker.log.cleaner.history_text import FILE_NAME, parse_histories
+from txbroker.log.cleaner.cleaning_history_file import FILE_NAME, parse_histories
 from txbroker.names import TopicPartition
 
 pytestmark = pytest.mark.process

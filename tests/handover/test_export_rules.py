@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.handover.test_import_rules import ALONE, CLUSTER, MADE, ORDERS, cluster, logs, plan, topic
-from txbroker.cluster.export_rules import ExportPlan, Nodes, plan_export
-from txbroker.cluster.foreign import ForeignCluster, ForeignPartition, FoundLogs
 from txbroker.cluster.node_data import ProducerIdBlock, decode_config, decode_producer_id_block, decode_state, decode_topic, encode_config
+from txbroker.cluster.zookeeper_migration.export_rules import ExportPlan, Nodes, plan_export
+from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, FoundLogs
 from txbroker.log.meta_properties import Identity
 
 EMPTY = ForeignCluster(place="the ZooKeeper", cluster_id=None, topics={})

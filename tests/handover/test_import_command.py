@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import command, run
-from txbroker.cluster.sqlite_tree import FILE_NAME
-from txbroker.cluster.tree import Create
-from txbroker.cluster.tree_files import data_of, read_tree, write_tree
+from txbroker.cluster.tree.interface import Create
+from txbroker.cluster.tree.sqlite import FILE_NAME
+from txbroker.cluster.tree.sqlite_file import data_of, read_tree, write_tree
 from txbroker.log.directory import LOCK_FILE
 from txbroker.log.disk import OsDisk
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from txbroker.cluster.foreign import ForeignCluster, ForeignPartition, ForeignTopic, FoundLog, FoundLogs, cluster_from_logs
-from txbroker.cluster.import_plan import ImportPlan
-from txbroker.cluster.import_rules import Configs, Judges, plan_import
 from txbroker.cluster.node_data import (
     ProducerIdBlock,
     decode_cluster_id,
@@ -17,6 +14,16 @@ from txbroker.cluster.node_data import (
     decode_producer_id_block,
     decode_state,
     decode_topic,
+)
+from txbroker.cluster.zookeeper_migration.import_plan import ImportPlan
+from txbroker.cluster.zookeeper_migration.import_rules import Configs, Judges, plan_import
+from txbroker.cluster.zookeeper_migration.kafka_metadata import (
+    ForeignCluster,
+    ForeignPartition,
+    ForeignTopic,
+    FoundLog,
+    FoundLogs,
+    cluster_from_logs,
 )
 from txbroker.log.meta_properties import Identity
 from txbroker.names import NULL_TOPIC_ID, TopicPartition

@@ -28,7 +28,7 @@ from tests.support.dump import dump_directory
 from tests.support.kafka import KafkaOldProcess
 from tests.support.raw_admin import delete_records
 from tests.support.waiting import until
-from txbroker.cluster.sqlite_tree import FILE_NAME
+from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.log.checkpoints import LOG_START_OFFSETS
 
 pytestmark = pytest.mark.process

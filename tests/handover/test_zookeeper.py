@@ -14,8 +14,8 @@ from kazoo.client import KazooClient
 from tests.cli.commands import run
 from tests.support.kafka import ZooKeeperProcess
 from txbroker.cluster.node_data import decode_state
-from txbroker.cluster.sqlite_tree import FILE_NAME
-from txbroker.cluster.tree_files import read_tree
+from txbroker.cluster.tree.sqlite import FILE_NAME
+from txbroker.cluster.tree.sqlite_file import read_tree
 
 pytestmark = pytest.mark.process
 SAMPLES = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from txbroker.errors import StorageError
-from txbroker.log.config import LogConfig
 from txbroker.log.disk import Buffer, File, OsDisk, OsFile
 from txbroker.log.log import Log
-from txbroker.log.values import Appended, Origin
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import Appended, Origin
 from txbroker.names import TopicPartition
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan, read_records

@@ -12,9 +12,9 @@ import pytest
 
 from tests.log.support import NOW, FailingDisk, Worker, append, batch, entries, headers, marker, names, open_log, rows, values
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.cleaner.job import Strategy
+from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.log import Log
-from txbroker.log.values import Origin, RejectedRecords
+from txbroker.log.log_results import Origin, RejectedRecords
 from txbroker.wire import legacy
 from txbroker.wire.batch import LOG_APPEND_TIME, read_header, seal
 from txbroker.wire.compression import Codec

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
 from txbroker.errors import CorruptRecords
 from txbroker.log.disk import OsDisk
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
-from txbroker.log.values import AbortedTransaction
 
 BASE = 1_000_000
 STEPS = st.lists(

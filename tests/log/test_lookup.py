@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, batch, open_log, rows
-from txbroker.log import lookup
+from txbroker.log import time_lookup
 from txbroker.log.log import Log
 from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
@@ -99,7 +99,7 @@ def test_a_lie_about_timestamps_is_believed_and_not_followed_through_the_log(tmp
         opened.append(header.base_offset)
         return first_of_time(buffer, position, header, *wanted)
 
-    monkeypatch.setattr(lookup, "first_of_time", counted)
+    monkeypatch.setattr(time_lookup, "first_of_time", counted)
     assert log.offset_for_timestamp(NOW + 50) == (NOW + 60, 1, 0)
     log.advance_start(2)
     assert log.offset_for_timestamp(NOW + 50) == (NOW + 60, 3, 0)

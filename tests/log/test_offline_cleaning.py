@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from tests.log.support import NOW, PARTITION, QuickDisk, append, end_transaction, open_log
-from txbroker.log.cleaner.choosing import Limit, assess
-from txbroker.log.cleaner.job import CleaningSettings, LastRecord
-from txbroker.log.cleaner.offline import Planned, plan
-from txbroker.log.config import LogConfig
+from txbroker.log.cleaner.cleanable import Limit, assess
+from txbroker.log.cleaner.cleaning_job import CleaningSettings, LastRecord
 from txbroker.log.log import Log
-from txbroker.log.values import Origin
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import Origin
+from txbroker.logtools.compaction_plan import Planned, plan
 
 COMPACT = frozenset({"compact"})
 SETTINGS = CleaningSettings(

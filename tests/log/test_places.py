@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.support import append, open_log
-from txbroker.log import places
-from txbroker.log.places import Places
+from txbroker.log import batch_positions
+from txbroker.log.batch_positions import Places
 
 # Batches with gaps between them, as compaction leaves them: (gap before, records).
 BATCHES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=30)
@@ -54,11 +54,12 @@ def test_few_are_kept_of_what_is_written_and_more_of_what_is_looked_up() -> None
     for offset in range(10_000):
         known.written(offset, offset, offset * 100, 100)
     found = [known.get(offset) for offset in range(10_000)]
-    assert places.WRITTEN_MAX // 2 <= sum(place is not None for place in found) <= places.WRITTEN_MAX
+    assert batch_positions.WRITTEN_MAX // 2 <= sum(place is not None for place in found) <= batch_positions.WRITTEN_MAX
     assert found[-1] == (999_900, 100)
     for offset in reversed(range(9_000)):
         known.looked_up(offset, offset, offset * 100, 100)
-    assert places.LOOKED_UP_MAX // 2 <= sum(known.get(offset) is not None for offset in range(10_000)) <= places.LOOKED_UP_MAX
+    kept = sum(known.get(offset) is not None for offset in range(10_000))
+    assert batch_positions.LOOKED_UP_MAX // 2 <= kept <= batch_positions.LOOKED_UP_MAX
     assert known.get(0) == (0, 100)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.log.support import NOW, QuickDisk, Row, committed_rows, rows
 from txbroker.errors import BrokerError
-from txbroker.log.config import LogConfig
 from txbroker.log.log import Log
+from txbroker.log.log_config import LogConfig
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
 from txbroker.names import parse_partition_directory
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from txbroker.errors import StorageError
-from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories, one_by_one
 from txbroker.log.disk import Buffer, DiskUsage, File, OsDisk, OsFile
 from txbroker.log.log import Log
+from txbroker.log.log_config import LogConfig
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
 from txbroker.wire.records import Record, build

@@ -24,8 +24,8 @@ from tests.log_directories.support import (
 from txbroker.errors import ErrorCode, NoSpace, OutOfResources, StartError, StorageError
 from txbroker.log.directories import one_by_one
 from txbroker.log.disk import Buffer
-from txbroker.log.expirer import Expired
 from txbroker.log.flush import FlushPlan
+from txbroker.log.log_expiry import Expired
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
 

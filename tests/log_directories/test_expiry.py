@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.log.support import batch, corrupt, values
 from tests.log_directories.support import NOW, T0, Broker, append
 from txbroker.errors import StorageError
-from txbroker.log.expirer import Expired, lag_ms
 from txbroker.log.log import Log
+from txbroker.log.log_expiry import Expired, lag_ms
 from txbroker.wire.compression import Codec
 
 HOUR = 3_600_000

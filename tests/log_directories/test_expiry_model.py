@@ -14,8 +14,8 @@ from tests.log.support import rows
 from tests.log_directories.support import IDENTITY, NOW, T0, Broker
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import one_by_one
-from txbroker.log.expirer import Expired, lag_ms
 from txbroker.log.log import Log
+from txbroker.log.log_expiry import Expired, lag_ms
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
 

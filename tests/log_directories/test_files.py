@@ -15,11 +15,11 @@ from txbroker.errors import StartError
 from txbroker.log import clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.checkpoints import OFFSET_MAX, MalformedCheckpoint, format_offsets, parse_offsets
-from txbroker.log.coalesced import Coalesced
 from txbroker.log.directory_names import Fate, PartitionDirectory, parse, with_fate
 from txbroker.log.disk import OsDisk
+from txbroker.log.log_results import at_once
 from txbroker.log.meta_properties import Identity
-from txbroker.log.values import at_once
+from txbroker.log.single_flight import Coalesced
 from txbroker.names import TopicPartition
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from tests.log_directories.support import NOW, T0, T1, TOPIC_ID, U0, Broker, Crash, CrashingDisk, append, content, zero_watermark
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log import moves
-from txbroker.log.copies import CURRENT_COPY
+from txbroker.log import replica_moves
 from txbroker.log.log import Log
+from txbroker.log.replica_move_recovery import CURRENT_COPY
 
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few batches, so that a move takes many."""
-    monkeypatch.setattr(moves, "CHUNK_BYTES", 400)
-    monkeypatch.setattr(moves, "LAST_BYTES_MAX", 150)
+    monkeypatch.setattr(replica_moves, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(replica_moves, "LAST_BYTES_MAX", 150)
 
 
 def filled(broker: Broker, batches: int = 20) -> Log:

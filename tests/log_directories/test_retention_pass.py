@@ -9,8 +9,8 @@ from typing import Any, cast
 from twisted.internet.task import Clock
 
 from tests.log_directories.support import NOW, Broker, append
-from txbroker.broker.retention import LOOKING_AT_ONCE, SLICE_S, Retention
 from txbroker.errors import StorageError
+from txbroker.maintenance.retention import LOOKING_AT_ONCE, SLICE_S, Retention
 from txbroker.names import TopicPartition
 
 HOUR = 3_600_000

@@ -12,8 +12,8 @@ from tests.cluster.test_partition import Moves
 from tests.cluster.test_replicas import House
 from tests.log.support import NOW, QuickDisk, batch, open_log
 from tests.transport.test_connection import Heartbeats, Peer, generation
-from txbroker.api.counts import SAMPLED_ONE_IN, SAMPLES_KEPT, Errors, ErrorTally, RequestTimes
 from txbroker.api.registry import Registry, route_key
+from txbroker.api.request_counts import SAMPLED_ONE_IN, SAMPLES_KEPT, Errors, ErrorTally, RequestTimes
 from txbroker.cluster.partition import Leadership, Partition
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.log.support import NOW, QuickDisk, append, marker, open_log
 from txbroker.log.disk import OsDisk
-from txbroker.log.offline.findings import Finding, Severity
-from txbroker.log.offline.places import survey
-from txbroker.log.offline.verify import Verified, verify
-from txbroker.log.values import Origin
+from txbroker.log.log_results import Origin
+from txbroker.logtools.findings import Finding, Severity
+from txbroker.logtools.log_paths import survey
+from txbroker.logtools.verify import Verified, verify
 
 KAFKA = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.log.support import NOW, append, committed_rows, corrupt, open_log, rows
 from tests.offline.support import KAFKA, kafka, mutate, ours, segments
 from txbroker.log.disk import OsDisk
-from txbroker.log.offline.damaged import Damage
-from txbroker.log.offline.extract import Extracted, Selection, extract
-from txbroker.log.offline.keys import KeyCounter
-from txbroker.log.offline.places import NoLogDirectory, survey
-from txbroker.log.offline.stats import TIME_BUCKETS_MAX, PartitionStats, TimeCounts, gather
+from txbroker.logtools.damaged_walk import Damage
+from txbroker.logtools.extract import Extracted, Selection, extract
+from txbroker.logtools.key_counter import KeyCounter
+from txbroker.logtools.log_paths import NoLogDirectory, survey
+from txbroker.logtools.partition_stats import TIME_BUCKETS_MAX, PartitionStats, TimeCounts, gather
 from txbroker.wire.compression import Codec
 from txbroker.wire.entries import Scan
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.log.support import QuickDisk, corrupt, open_log, rows
 from tests.offline.support import faults, kafka, look, mutate, ours, segments
-from txbroker.log.offline.places import NoLogDirectory, survey
-from txbroker.log.offline.plan import Plan, directories_of, make_plan
-from txbroker.log.offline.repair import Refused, carry_out, lock_all
-from txbroker.log.offline.verify import verify
+from txbroker.logtools.log_paths import NoLogDirectory, survey
+from txbroker.logtools.repair import Refused, carry_out, lock_all
+from txbroker.logtools.repair_plan import Plan, directories_of, make_plan
+from txbroker.logtools.verify import verify
 from txbroker.wire.entries import Scan
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.log.support import corrupt
 from tests.offline.support import KAFKA, faults, kafka, look, mutate, ours, segments
 from txbroker.log.disk import OsDisk
-from txbroker.log.offline.findings import Remedy, Severity
-from txbroker.log.offline.places import NoLogDirectory, survey
+from txbroker.logtools.findings import Remedy, Severity
+from txbroker.logtools.log_paths import NoLogDirectory, survey
 from txbroker.wire.batch import seal
 from txbroker.wire.entries import Scan
 

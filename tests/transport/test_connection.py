@@ -13,8 +13,8 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from txbroker.api.context import RequestContext, Session
 from txbroker.api.registry import Registry
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.connection import Connection
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.wire.codec import decode, encode_bytes

@@ -6,7 +6,7 @@ a missing API would stop them.
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from txbroker.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse

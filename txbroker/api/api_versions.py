@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from txbroker.wire.schema import Request, VersionRange

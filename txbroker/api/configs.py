@@ -15,12 +15,12 @@ from functools import partial
 
 from twisted.internet.defer import Deferred, succeed
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_operations import TopicOperations, wanted_operation
-from txbroker.cluster.configs import ConfigAdmin
+from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.paths import ALL_BROKERS, TOPIC_TYPE, Entity, broker_entity, topic_entity
-from txbroker.cluster.waiting import together
+from txbroker.cluster.node_paths import ALL_BROKERS, TOPIC_TYPE, Entity, broker_entity, topic_entity
+from txbroker.cluster.tree.operations import together
 from txbroker.config.alter import (
     Change,
     Operation,

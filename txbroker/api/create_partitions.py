@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
 from txbroker.config.describe import describe_topic

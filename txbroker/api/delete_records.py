@@ -6,7 +6,7 @@ watermark. The bytes go with whole segments at the next retention check.
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import INTERNAL_TOPICS

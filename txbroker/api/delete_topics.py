@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.topics import TopicAdmin

@@ -6,9 +6,9 @@ is ever fenced without KRaft.
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
+from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, asked
 from txbroker.api.endpoints import Endpoints
-from txbroker.api.operations import CLUSTER_OPERATIONS, asked
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse

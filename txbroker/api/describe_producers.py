@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.describe_producers import (

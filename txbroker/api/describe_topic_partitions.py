@@ -7,8 +7,8 @@ KRaft: they are empty.
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
-from txbroker.api.operations import TOPIC_OPERATIONS
+from txbroker.api.authorized_operations import TOPIC_OPERATIONS
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.errors import BrokerError, ErrorCode

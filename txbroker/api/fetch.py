@@ -15,12 +15,12 @@ from collections.abc import Callable, Hashable, Sequence
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
-from txbroker.api.counts import Errors
-from txbroker.api.fetch_answers import FetchAnswers
+from txbroker.api.encoded.encoded_response import MadeAnswer
+from txbroker.api.encoded.fetch_response import FetchAnswers
 from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, FetchSessions, named_by_id
-from txbroker.api.kept import MadeAnswer
 from txbroker.api.parking import park
+from txbroker.api.request_context import RequestContext
+from txbroker.api.request_counts import Errors
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from txbroker.cluster.counts import TopicCounts
+from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX, TopicPartition
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
 from txbroker.api.endpoints import NO_NODE, Endpoints
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
-from txbroker.api.operations import GROUP_OPERATIONS, asked
+from txbroker.api.authorized_operations import GROUP_OPERATIONS, asked
+from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.groups import values
+from txbroker.groups import group_results
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from txbroker.wire.messages.describe_groups import (
@@ -62,11 +62,11 @@ class DescribeGroupsHandler:
 
     def failed(self, request: DescribeGroupsRequest, context: RequestContext, error: BrokerError) -> DescribeGroupsResponse:
         """Every group with the same error."""
-        groups = [values.DescribedGroup(group_id=group_id, error=error.code) for group_id in request.groups]
+        groups = [group_results.DescribedGroup(group_id=group_id, error=error.code) for group_id in request.groups]
         return DescribeGroupsResponse(groups=[_described(g, asked(False, 0), context.api_version) for g in groups])
 
 
-def _described(group: values.DescribedGroup, operations: int, version: int) -> DescribedGroup:
+def _described(group: group_results.DescribedGroup, operations: int, version: int) -> DescribedGroup:
     code, state, message = group.error, group.state, group.error_message
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         state = DEAD

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.groups import values
+from txbroker.groups import group_results
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from txbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -37,7 +37,7 @@ class JoinGroupHandler:
     def __call__(self, request: JoinGroupRequest, context: RequestContext) -> Deferred[JoinGroupResponse]:
         version = context.api_version
         rebalance_timeout_ms = request.rebalance_timeout_ms if version >= REBALANCE_TIMEOUT_VERSION else request.session_timeout_ms
-        join = values.JoinGroup(
+        join = group_results.JoinGroup(
             group_id=request.group_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
@@ -46,7 +46,7 @@ class JoinGroupHandler:
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
             protocol_type=request.protocol_type,
-            protocols=tuple(values.Protocol(name=p.name, metadata=p.metadata) for p in request.protocols),
+            protocols=tuple(group_results.Protocol(name=p.name, metadata=p.metadata) for p in request.protocols),
             member_id_required=version >= MEMBER_ID_REQUIRED_VERSION,
             can_skip_assignment=version >= SKIP_ASSIGNMENT_VERSION,
             reason=request.reason,
@@ -55,10 +55,10 @@ class JoinGroupHandler:
 
     def failed(self, request: JoinGroupRequest, context: RequestContext, error: BrokerError) -> JoinGroupResponse:
         """The error alone."""
-        return _joined(values.JoinAnswer(error=error.code, member_id=request.member_id), context.api_version)
+        return _joined(group_results.JoinAnswer(error=error.code, member_id=request.member_id), context.api_version)
 
 
-def _joined(answer: values.JoinAnswer, version: int) -> JoinGroupResponse:
+def _joined(answer: group_results.JoinAnswer, version: int) -> JoinGroupResponse:
     name = answer.protocol_name
     return JoinGroupResponse(
         error_code=answer.error,
@@ -84,7 +84,7 @@ class SyncGroupHandler:
         self._coordinator = coordinator
 
     def __call__(self, request: SyncGroupRequest, context: RequestContext) -> Deferred[SyncGroupResponse]:
-        sync = values.SyncGroup(
+        sync = group_results.SyncGroup(
             group_id=request.group_id,
             generation_id=request.generation_id,
             member_id=request.member_id,
@@ -97,10 +97,10 @@ class SyncGroupHandler:
 
     def failed(self, request: SyncGroupRequest, context: RequestContext, error: BrokerError) -> SyncGroupResponse:
         """The error alone."""
-        return _synced(values.SyncAnswer(error=error.code))
+        return _synced(group_results.SyncAnswer(error=error.code))
 
 
-def _synced(answer: values.SyncAnswer) -> SyncGroupResponse:
+def _synced(answer: group_results.SyncAnswer) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=answer.error,
         protocol_type=answer.protocol_type,
@@ -136,12 +136,13 @@ class LeaveGroupHandler:
 
     def __call__(self, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
         if context.api_version < BATCHED_LEAVE_VERSION:
-            code, left = self._coordinator.leave_group(request.group_id, [values.MemberIdentity(member_id=request.member_id)])
+            code, left = self._coordinator.leave_group(request.group_id, [group_results.MemberIdentity(member_id=request.member_id)])
             if code == ErrorCode.NONE and left:
                 code = left[0].error
             return LeaveGroupResponse(error_code=code)
         leaving = [
-            values.MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason=m.reason) for m in request.members
+            group_results.MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason=m.reason)
+            for m in request.members
         ]
         code, left = self._coordinator.leave_group(request.group_id, leaving)
         members = [MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=m.error) for m in left]

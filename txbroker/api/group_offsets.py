@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from twisted.internet.defer import Deferred, succeed
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
-from txbroker.groups.values import FetchedOffset, OffsetCommit
+from txbroker.groups.group_results import FetchedOffset, OffsetCommit
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 from txbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,

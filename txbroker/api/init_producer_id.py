@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from txbroker.wire.schema import Request, VersionRange

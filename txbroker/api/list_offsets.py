@@ -9,7 +9,7 @@ v8, v9 and v11 more names. A negative timestamp that names nothing in its versio
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.partition import (
     CONSUMER,
     EARLIEST_LOCAL_TIMESTAMP,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.descriptions import DirectoryDescription, ReplicaDescription

@@ -14,10 +14,10 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
+from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, asked
+from txbroker.api.encoded.encoded_response import KeptAnswer, KeptAnswers
 from txbroker.api.endpoints import Endpoints
-from txbroker.api.kept import KeptAnswer, KeptAnswers
-from txbroker.api.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, asked
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from txbroker.cluster.node_data import NO_LEADER

@@ -6,7 +6,7 @@ Version notes: v1 leader epoch in the answer; v2 the client's own epoch, fenced;
 
 from __future__ import annotations
 
-from txbroker.api.context import RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError
 from txbroker.wire.messages.offset_for_leader_epoch import (

@@ -16,16 +16,16 @@ from typing import TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.context import RequestContext
-from txbroker.api.counts import Errors
-from txbroker.api.kept import MadeAnswer
+from txbroker.api.encoded.encoded_response import MadeAnswer
+from txbroker.api.encoded.produce_response import ProduceAnswers, success
 from txbroker.api.parking import park
-from txbroker.api.produce_answers import ProduceAnswers, success
+from txbroker.api.request_context import RequestContext
+from txbroker.api.request_counts import Errors
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.values import Appended, RejectedRecords
+from txbroker.log.log_results import Appended, RejectedRecords
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.produce import (

@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from txbroker.api.context import RequestContext
-from txbroker.api.counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
+from txbroker.api.request_context import RequestContext
+from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version

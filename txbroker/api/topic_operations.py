@@ -18,8 +18,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.node_paths import TOPIC_TYPE, Entity
 from txbroker.cluster.partition import Partition
-from txbroker.cluster.paths import TOPIC_TYPE, Entity
 from txbroker.cluster.replicas import Replicas
 from txbroker.config.alter import Change, Operation
 from txbroker.config.describe import ConfigEntry
@@ -28,7 +28,7 @@ from txbroker.config.resolve import Source
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 
-log = logging.getLogger("txbroker.api.operations")
+log = logging.getLogger("txbroker.api.authorized_operations")
 
 COMPACT = "txbroker.compact"
 EXPIRE = "txbroker.expire"

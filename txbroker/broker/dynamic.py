@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from txbroker.cluster import paths
-from txbroker.cluster.paths import Entity
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_paths import Entity
 from txbroker.config.resolve import BrokerConfig
 
 
@@ -33,10 +33,10 @@ class DynamicConfigs:
 
     def __call__(self, entity: Entity, properties: Mapping[str, str]) -> None:
         """A configuration in the tree is another one now."""
-        if entity.type == paths.TOPIC_TYPE:
+        if entity.type == node_paths.TOPIC_TYPE:
             self._reconfigure(entity.name)
             return
-        if entity == paths.ALL_BROKERS:
+        if entity == node_paths.ALL_BROKERS:
             self._default = properties
         else:
             self._broker = properties

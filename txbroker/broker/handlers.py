@@ -34,7 +34,7 @@ from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.cluster.configs import ConfigAdmin
+from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.topics import TopicAdmin

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from txbroker.broker.world import World
-from txbroker.cluster import broker_ids, paths
-from txbroker.cluster.sqlite_tree import FILE_NAME
-from txbroker.cluster.tree import Tree
+from txbroker.cluster import broker_ids, node_paths
+from txbroker.cluster.tree.interface import Tree
+from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.log import directory_names
@@ -78,5 +78,5 @@ async def _generated_id(config: BrokerConfig, tree: Tree) -> int:
     """Kafka's way: the version of a node that each new broker writes, above reserved.broker.max.id."""
     if not config.boolean("broker.id.generation.enable"):
         raise StartError("broker.id is not set, and broker.id.generation.enable is false: set one of them.")
-    stat = await tree.set(paths.BROKER_SEQUENCE, None)
+    stat = await tree.set(node_paths.BROKER_SEQUENCE, None)
     return config.int("reserved.broker.max.id") + stat.version

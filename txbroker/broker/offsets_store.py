@@ -11,8 +11,8 @@ from twisted.python.failure import Failure
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.groups.store import Pair
-from txbroker.log.values import Origin
+from txbroker.groups.offsets_store import Pair
+from txbroker.log.log_results import Origin
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
 from txbroker.wire.compression import Codec

@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from txbroker.broker import settings
+from txbroker.broker.components import Rooms
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.identity import identify, open_tree
 from txbroker.broker.listening import Listening
-from txbroker.broker.rooms import Rooms
 from txbroker.broker.status import Phase, Status
 from txbroker.broker.world import World
-from txbroker.cluster import broker_ids, paths
-from txbroker.cluster.configs import ConfigWatcher
-from txbroker.cluster.controller import Controller
+from txbroker.cluster import broker_ids, node_paths
+from txbroker.cluster.config_store import ConfigWatcher
+from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
-from txbroker.cluster.tree import Tree
+from txbroker.cluster.tree.interface import Tree
 from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
 from txbroker.connection import Connection
 from txbroker.errors import StartError
-from txbroker.log.config import LogConfig
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
+from txbroker.log.log_config import LogConfig
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.peer import Peers
 
@@ -190,7 +190,7 @@ class Broker:
 
     async def _load_logs(self, directories: LogDirectories, configs: ConfigWatcher, tree: Tree) -> None:
         self._topic_overrides = configs.topic
-        await configs.load_topics(await tree.children(paths.TOPICS))
+        await configs.load_topics(await tree.children(node_paths.TOPICS))
         world = self._world
         self._status.phase = Phase.LOADING
         await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))

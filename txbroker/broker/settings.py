@@ -7,9 +7,9 @@ import dataclasses
 from txbroker.config.listeners import connections_per_ip_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import TopicSettings
-from txbroker.groups.config import MINUTE_MS, GroupConfig
-from txbroker.log.cleaner.job import Strategy
-from txbroker.log.config import LogConfig
+from txbroker.groups.group_config import MINUTE_MS, GroupConfig
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.log_config import LogConfig
 from txbroker.transport.limits import Limits
 from txbroker.wire.compression import Codec
 

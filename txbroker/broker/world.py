@@ -9,11 +9,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from txbroker.broker.cleaning_pass import Workers
-from txbroker.cluster.tree import Tree
+from txbroker.cluster.tree.interface import Tree
 from txbroker.log.directories import RunAll
 from txbroker.log.disk import Disk, SyncTimes
-from txbroker.log.values import Later
+from txbroker.log.log_results import Later
+from txbroker.maintenance.cleaning_pass import Workers
 
 
 class CountedWorkers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txbroker.cli.failures import CommandFailed
-from txbroker.cli.link import Link, LinkFailed, open_link
+from txbroker.client.blocking import Link, LinkFailed, open_link
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from txbroker.cli.results import Row
-from txbroker.log.cleaner.choosing import Why
+from txbroker.log.cleaner.cleanable import Why
 
 NAMED_MAX = 5
 # What is said of a partition over which a pass ran: there is more, and asking again wins nothing.

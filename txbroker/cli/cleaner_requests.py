@@ -13,7 +13,7 @@ from txbroker.cli import clients
 from txbroker.cli.cleaner_outcome import outcome, sentences
 from txbroker.cli.doctor.texts import duration, moment
 from txbroker.cli.failures import CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.partitions import Partition, partitions_of, with_leaders
+from txbroker.cli.partition_flags import Partition, partitions_of, with_leaders
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Results, Row
 from txbroker.errors import ErrorCode

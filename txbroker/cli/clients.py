@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
-from txbroker.cli.files import read_bytes
+from txbroker.cli.input_files import read_bytes
 from txbroker.config.properties import parse_properties
 from txbroker.errors import ConfigError
 

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _take_over_dynamic(config: BrokerConfig) -> list[str]:
     """Configurations that were changed while the broker ran; why they are not known, if they are not."""
-    from txbroker.cli.kept_configs import NotReadable, kept_broker_configs
+    from txbroker.cli.stored_configs import NotReadable, kept_broker_configs
 
     directories = [os.path.abspath(path) for path in config.list("log.dirs")]
     try:

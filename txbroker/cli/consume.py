@@ -13,9 +13,9 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
-from txbroker.cli.partitions import topic_pattern
-from txbroker.cli.printing import json_line, record_format
+from txbroker.cli.partition_flags import topic_pattern
 from txbroker.cli.progress import Progress
+from txbroker.cli.record_formatter import json_line, record_format
 
 DESCRIPTION = """\
 Print the records of a topic as they come, from now on or --from-beginning. Ctrl-C ends it.

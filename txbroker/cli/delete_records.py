@@ -10,8 +10,8 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
 from txbroker.cli.failures import DONE, FAILED, CommandFailed, broker_error, warn
-from txbroker.cli.files import read_json
-from txbroker.cli.partitions import Partition, partitions_of
+from txbroker.cli.input_files import read_json
+from txbroker.cli.partition_flags import Partition, partitions_of
 from txbroker.cli.results import Column, Row, results
 from txbroker.errors import ErrorCode, error_name
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.printing import json_value
 from txbroker.cli.progress import Progress, size_text
+from txbroker.cli.record_formatter import json_value
 from txbroker.cli.results import Column, Results, Row, results
 from txbroker.errors import BrokerError, ErrorCode, StartError, StorageError
 from txbroker.names import TopicPartition, parse_partition_directory
 
 if TYPE_CHECKING:
-    from txbroker.log.cleaner.job import CleaningSettings, Event, Removable
-    from txbroker.log.cleaner.offline import Planned
-    from txbroker.log.config import LogConfig
+    from txbroker.log.cleaner.cleaning_job import CleaningSettings, Event, Removable
     from txbroker.log.disk import Disk
+    from txbroker.log.log_config import LogConfig
+    from txbroker.logtools.compaction_plan import Planned
 
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
 LOAD_FACTOR = 0.9  # log.cleaner.io.buffer.load.factor
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def cleaning_settings(config: LogConfig, dedupe_buffer_bytes: int) -> CleaningSettings:
     """What a worker would be told that had all the memory."""
-    from txbroker.log.cleaner.job import CleaningSettings
+    from txbroker.log.cleaner.cleaning_job import CleaningSettings
 
     return CleaningSettings(
         strategy=config.compaction_strategy,
@@ -100,9 +100,9 @@ def _places(directory: str, topic: str, partition: int | None) -> list[TopicPart
 def _stored_settings(arguments: argparse.Namespace) -> Mapping[str, str]:
     """What is configured for the topic: by the broker, or by what a broker that does not run has left; else the defaults."""
     from txbroker.cluster.node_data import MalformedNode, decode_config
-    from txbroker.cluster.paths import topic_entity
-    from txbroker.cluster.sqlite_tree import FILE_NAME
-    from txbroker.cluster.tree_files import read_nodes
+    from txbroker.cluster.node_paths import topic_entity
+    from txbroker.cluster.tree.sqlite import FILE_NAME
+    from txbroker.cluster.tree.sqlite_file import read_nodes
     from txbroker.log.directory import LOCK_FILE
     from txbroker.log.disk import OsDisk
 
@@ -197,7 +197,7 @@ class _DryRun:
 
     def go(self, disk: Disk, log_dir: str, settings: CleaningSettings, checkpoints: Checkpoints, *, roll: bool) -> None:
         """Print what would go, and a summary."""
-        from txbroker.log.cleaner.offline import plan
+        from txbroker.logtools.compaction_plan import plan
 
         try:
             planned = plan(
@@ -221,7 +221,7 @@ class _DryRun:
         self._summary(planned, roll)
 
     def _clean(self, disk: Disk, planned: Planned) -> None:
-        from txbroker.log.cleaner.pass_ import run_job
+        from txbroker.log.cleaner.compaction_pass import run_job
 
         assert planned.job is not None
         total = sum(span.size for span in planned.job.segments) + planned.cleanable.cleanable_bytes
@@ -233,18 +233,18 @@ class _DryRun:
             progress.finish()
 
     def _reported(self, progress: Progress, event: Event) -> None:
-        from txbroker.log.cleaner import job
+        from txbroker.log.cleaner import cleaning_job
 
         match event:
-            case job.Removable():
+            case cleaning_job.Removable():
                 self._removable(event)
                 progress.records += 1
-            case job.Progress():
+            case cleaning_job.Progress():
                 progress.add(event.bytes_done - progress.bytes, 0)
-            case job.Mapped():
+            case cleaning_job.Mapped():
                 self.clean_up_to, self.missed_keys, self.invalid_headers = event.end_offset, event.missed_keys, event.invalid_headers
-            case job.Failed():
-                raise self._failed(event.reason, damaged=event.kind is job.FailureKind.CORRUPT)
+            case cleaning_job.Failed():
+                raise self._failed(event.reason, damaged=event.kind is cleaning_job.FailureKind.CORRUPT)
             case _:
                 pass
 
@@ -299,8 +299,8 @@ class _DryRun:
         return [f"The topic's settings are not known: this assumes compaction.strategy={strategy} (--bootstrap-server, --topic-config)."]
 
     def _sentences(self, planned: Planned, roll: bool, not_now: str | None) -> list[str]:
-        from txbroker.log.cleaner.choosing import Limit
-        from txbroker.log.cleaner.job import Strategy
+        from txbroker.log.cleaner.cleanable import Limit
+        from txbroker.log.cleaner.cleaning_job import Strategy
 
         found = planned.cleanable
         lines = []
@@ -327,7 +327,7 @@ class _DryRun:
 
 
 def _not_now(planned: Planned, config: LogConfig) -> str | None:
-    from txbroker.log.cleaner.choosing import why_not
+    from txbroker.log.cleaner.cleanable import why_not
 
     found = why_not(planned.cleanable, config, planned.log_end_offset)
     return None if found is None else found.sentence

@@ -60,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Dump the files; 1 when one of them could not be read to its end."""
     from txbroker.log.disk import OsDisk
-    from txbroker.log.dump import Decoder, DumpOptions, Form, dump
+    from txbroker.logtools.dump.dump import Decoder, DumpOptions, Form, dump
 
     paths = [path.strip() for path in arguments.files.split(",")]
     if "" in paths:

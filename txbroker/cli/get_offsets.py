@@ -8,7 +8,7 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, numbers
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed
-from txbroker.cli.partitions import (
+from txbroker.cli.partition_flags import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,

@@ -9,7 +9,7 @@ from typing import Any
 
 from txbroker.cli.failures import DONE, FAILED, broker_error, warn
 from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
-from txbroker.cli.partitions import LATEST, Partition, list_offsets, partitions_of
+from txbroker.cli.partition_flags import LATEST, Partition, list_offsets, partitions_of
 from txbroker.cli.results import Column, Results, Row
 from txbroker.errors import ErrorCode
 

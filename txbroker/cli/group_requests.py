@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
-from txbroker.cli.partitions import Partition
+from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Row
 from txbroker.errors import ErrorCode
 

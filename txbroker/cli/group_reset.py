@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.files import read_text
 from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
-from txbroker.cli.partitions import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of
+from txbroker.cli.input_files import read_text
+from txbroker.cli.partition_flags import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of
 from txbroker.cli.results import Column, Results, Row
 from txbroker.errors import ErrorCode
 

@@ -12,7 +12,7 @@ from txbroker.cli.failures import DONE, FAILED, BadUsage, broker_error, warn
 from txbroker.cli.group_describe import describe
 from txbroker.cli.group_requests import delete_groups, list_groups
 from txbroker.cli.group_reset import datetime_ms, duration_ms, reset, topic_partitions
-from txbroker.cli.partitions import Partition
+from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Column, Results, results
 from txbroker.errors import ErrorCode, error_name
 

@@ -45,12 +45,12 @@ COMMANDS = {
     "dump-log": "dump_log",
     "log-cleaner": "log_cleaner",
     "import": "handover.importing",
-    "log": "log.command",
+    "log": "log.log_command",
     "export": "handover.exporting",
-    "perf-produce": "perf.produce",
-    "perf-consume": "perf.consume",
-    "doctor": "doctor.command",
-    "audit": "audit.command",
+    "perf.perf_produce": "perf.perf_produce",
+    "perf.perf_consume": "perf.perf_consume",
+    "doctor": "doctor.doctor_command",
+    "audit": "audit.keys_command",
     "completion": "completion",
 }
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, CommandFailed, no_topic
-from txbroker.cli.lines import Line, LineFormat, line_format
+from txbroker.cli.line_reader import Line, LineFormat, line_format
 from txbroker.cli.progress import Progress
 from txbroker.cli.results import Results, results
 

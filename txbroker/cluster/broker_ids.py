@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import BrokerRegistration, MalformedNode, decode_cluster_id, encode_cluster_id, encode_log_dir_event
-from txbroker.cluster.tree import Create, NodeExists, NoNode, Set, Stat, Tree
-from txbroker.cluster.waiting import together
+from txbroker.cluster.tree.interface import Create, NodeExists, NoNode, Set, Stat, Tree
+from txbroker.cluster.tree.operations import together
 from txbroker.errors import StartError
 
 
@@ -20,8 +20,8 @@ def create_structure(tree: Tree) -> Deferred[None]:
 
 async def _create_structure(tree: Tree) -> None:
     while True:
-        stats = await together([tree.exists(path) for path in paths.STRUCTURE])
-        missing = [path for path, stat in zip(paths.STRUCTURE, stats, strict=True) if stat is None]
+        stats = await together([tree.exists(path) for path in node_paths.STRUCTURE])
+        missing = [path for path, stat in zip(node_paths.STRUCTURE, stats, strict=True) if stat is None]
         if not missing:
             return
         try:
@@ -38,14 +38,14 @@ def cluster_id(tree: Tree, new_id: Callable[[], str]) -> Deferred[str]:
 async def _cluster_id(tree: Tree, new_id: Callable[[], str]) -> str:
     while True:
         try:
-            data, _ = await tree.get(paths.CLUSTER_ID)
+            data, _ = await tree.get(node_paths.CLUSTER_ID)
             return decode_cluster_id(data)
         except NoNode:
             pass
         except MalformedNode as error:
-            raise StartError(f"The cluster id in the metadata tree ({paths.CLUSTER_ID}) is damaged: {error}.") from error
+            raise StartError(f"The cluster id in the metadata tree ({node_paths.CLUSTER_ID}) is damaged: {error}.") from error
         try:
-            await tree.create(paths.CLUSTER_ID, encode_cluster_id(new_id()))
+            await tree.create(node_paths.CLUSTER_ID, encode_cluster_id(new_id()))
         except NodeExists:
             continue  # another broker was first: its id counts
 
@@ -56,7 +56,7 @@ def register(tree: Tree, broker_id: int, registration: BrokerRegistration, now_m
 
 
 async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration, now_ms: int) -> int:
-    path = paths.broker(broker_id)
+    path = node_paths.broker(broker_id)
     try:
         results = await tree.multi([Create(path, ephemeral=True), Set(path, registration.encode(now_ms), 0)])
     except NodeExists as error:
@@ -71,4 +71,4 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
 
 def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[str]:
     """Tell the controller that a log directory of this broker has failed: it asks which replicas are still there and elects leaders."""
-    return tree.create(paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True)
+    return tree.create(node_paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True)

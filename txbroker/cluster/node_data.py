@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from txbroker.cluster.paths import Entity
+from txbroker.cluster.node_paths import Entity
 from txbroker.names import NULL_TOPIC_ID, id_from_text, id_to_text
 
 P = ParamSpec("P")

@@ -11,11 +11,11 @@ from enum import IntEnum
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from txbroker.cluster.counts import TopicCounts
 from txbroker.cluster.node_data import NO_LEADER
+from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.log.values import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
 from txbroker.names import TopicPartition
 
 CONSUMER = -1  # the replica id of a reader that is no replica

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import ProducerIdBlock, decode_producer_id_block
-from txbroker.cluster.tree import BadVersion, Tree
+from txbroker.cluster.tree.interface import BadVersion, Tree
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
@@ -26,13 +26,13 @@ def allocate_block(tree: Tree, broker_id: int) -> Deferred[ProducerIdBlock]:
 
 async def _allocate_block(tree: Tree, broker_id: int) -> ProducerIdBlock:
     while True:
-        data, stat = await tree.get(paths.PRODUCER_ID_BLOCK)
+        data, stat = await tree.get(node_paths.PRODUCER_ID_BLOCK)
         start = 0 if data is None else decode_producer_id_block(data).end + 1
         if start > PRODUCER_ID_MAX - BLOCK_SIZE:
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been used.")
         block = ProducerIdBlock(broker_id, start, start + BLOCK_SIZE - 1)
         try:
-            await tree.set(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)
+            await tree.set(node_paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)
         except BadVersion:
             continue  # another broker has just taken this block
         return block

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from txbroker.cluster.controller_requests import NO_EPOCH
-from txbroker.cluster.counts import TopicCounts
+from txbroker.cluster.controller.request_batch import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import NOBODY, Leadership, Partition
 from txbroker.cluster.partition import Observer as PartitionObserver
+from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log

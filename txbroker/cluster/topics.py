@@ -10,12 +10,12 @@ from random import Random
 
 from twisted.internet.defer import Deferred
 
-from txbroker.cluster import paths
-from txbroker.cluster.configs import encoded_config
+from txbroker.cluster import node_paths
+from txbroker.cluster.config_store import encoded_config
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_topic
 from txbroker.cluster.placement import place
-from txbroker.cluster.tree import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
-from txbroker.cluster.waiting import for_admin
+from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
+from txbroker.cluster.tree.operations import for_admin
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, RESERVED_TOPIC_IDS, check_topic_name, collision_key, id_to_text
 
@@ -122,16 +122,16 @@ class TopicAdmin:
         )
 
     async def _check_is_new(self, name: str) -> None:
-        if await self._tree.exists(paths.deletion(name)) is not None:
+        if await self._tree.exists(node_paths.deletion(name)) is not None:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-        if await self._tree.exists(paths.topic(name)) is not None:
+        if await self._tree.exists(node_paths.topic(name)) is not None:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
     async def _check_no_collision(self, name: str) -> None:
         key = collision_key(name)
         if "_" not in key:
             return
-        others = [other for other in await self._tree.children(paths.TOPICS) if collision_key(other) == key and other != name]
+        others = [other for other in await self._tree.children(node_paths.TOPICS) if collision_key(other) == key and other != name]
         if others:
             message = f"Topic '{name}' collides with existing topics: {', '.join(others)}."
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -177,13 +177,13 @@ class TopicAdmin:
                 return topic_id
 
     async def _write_new(self, name: str, config_data: bytes, assignment: TopicAssignment) -> None:
-        config_path = paths.topic_entity(name).path
+        config_path = node_paths.topic_entity(name).path
         while True:
             # A configuration can be there without a topic: a Kafka broker writes it first and may have died in between.
             left_behind = await self._tree.exists(config_path) is not None
             config = Set(config_path, config_data) if left_behind else Create(config_path, config_data)
             try:
-                await self._tree.multi([config, Create(paths.topic(name), assignment.encode())])
+                await self._tree.multi([config, Create(node_paths.topic(name), assignment.encode())])
             except (NodeExists, NoNode) as error:
                 if error.path == config_path:
                     continue  # somebody else has just made or removed it
@@ -191,17 +191,17 @@ class TopicAdmin:
             return
 
     async def _delete(self, name: str) -> None:
-        if await self._tree.exists(paths.topic(name)) is None:
+        if await self._tree.exists(node_paths.topic(name)) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         with suppress(NodeExists):  # then somebody has asked before
-            await self._tree.create(paths.deletion(name))
+            await self._tree.create(node_paths.deletion(name))
         # The node goes with the last step of the deletion, after the image has forgotten the topic.
         with suppress(NoNode):
-            await self._tree.get(paths.deletion(name), watch=self._deletion_changed)
+            await self._tree.get(node_paths.deletion(name), watch=self._deletion_changed)
             self._deleting.add(name)
 
     def _deletion_changed(self, event: WatchEvent) -> None:
-        name = event.path.removeprefix(paths.deletion(""))
+        name = event.path.removeprefix(node_paths.deletion(""))
         if event.type is EventType.DELETED:
             self._deleting.discard(name)
             self._deleted(name)
@@ -209,10 +209,10 @@ class TopicAdmin:
     async def _create_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool) -> None:
         while True:
             try:
-                data, stat = await self._tree.get(paths.topic(name))
+                data, stat = await self._tree.get(node_paths.topic(name))
             except NoNode as error:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.") from error
-            if await self._tree.exists(paths.deletion(name)) is not None:
+            if await self._tree.exists(node_paths.deletion(name)) is not None:
                 raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is being deleted.")
             before = decode_topic(data)
             added = self._added_partitions(before, count, assignments)
@@ -220,7 +220,7 @@ class TopicAdmin:
                 return
             partitions = dict(before.partitions) | {partition: ReplicaAssignment(replicas) for partition, replicas in added.items()}
             try:
-                await self._tree.set(paths.topic(name), TopicAssignment(before.topic_id, partitions).encode(), stat.version)
+                await self._tree.set(node_paths.topic(name), TopicAssignment(before.topic_id, partitions).encode(), stat.version)
             except (BadVersion, NoNode):
                 continue
             return

@@ -13,15 +13,10 @@ from itertools import islice
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from txbroker.errors import ErrorCode
-from txbroker.groups import describe
-from txbroker.groups.config import GroupConfig
-from txbroker.groups.expiry import expired
-from txbroker.groups.records import fits, group_key
-from txbroker.groups.shards import Held, Shard, Shards
-from txbroker.groups.states import GroupState
-from txbroker.groups.store import OffsetsStore, Pair
-from txbroker.groups.timers import DelayedCall, wall_clock_ms
-from txbroker.groups.values import (
+from txbroker.groups import group_descriptions
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_records import fits, group_key
+from txbroker.groups.group_results import (
     UNKNOWN_MEMBER,
     CommittedOffset,
     DescribedGroup,
@@ -35,6 +30,11 @@ from txbroker.groups.values import (
     SyncAnswer,
     SyncGroup,
 )
+from txbroker.groups.group_states import GroupState
+from txbroker.groups.offsets_expiry import expired
+from txbroker.groups.offsets_store import OffsetsStore, Pair
+from txbroker.groups.shards import Held, Shard, Shards
+from txbroker.groups.timers import DelayedCall, wall_clock_ms
 from txbroker.groups.writer import Writer
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Clock
@@ -219,8 +219,8 @@ class GroupCoordinator:
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._shards.loading() else ErrorCode.NONE
-        rows = (describe.listed(held.group) for held in self._shards)
-        return error, [row for row in rows if describe.passes(row, states, types)]
+        rows = (group_descriptions.listed(held.group) for held in self._shards)
+        return error, [row for row in rows if group_descriptions.passes(row, states, types)]
 
     def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Groups with their members. An unknown one has GROUP_ID_NOT_FOUND and the state Dead: before v6 the answer is the state alone."""
@@ -287,8 +287,8 @@ class GroupCoordinator:
     def _describe(self, group_id: str) -> DescribedGroup:
         held = self._held_for(group_id, may_be_empty=True)
         if held is None:
-            return describe.unknown(group_id)
-        return DescribedGroup(group_id=group_id, error=held) if isinstance(held, ErrorCode) else describe.described(held.group)
+            return group_descriptions.unknown(group_id)
+        return DescribedGroup(group_id=group_id, error=held) if isinstance(held, ErrorCode) else group_descriptions.described(held.group)
 
     def _delete(self, group_id: str) -> Deferred[ErrorCode]:
         held = self._held_for(group_id, may_be_empty=True)

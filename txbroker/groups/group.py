@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from txbroker.errors import ErrorCode
-from txbroker.groups.config import GroupConfig
-from txbroker.groups.effects import (
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_effects import (
     AnswerJoin,
     AnswerSync,
     AssignmentWritten,
@@ -32,10 +32,7 @@ from txbroker.groups.effects import (
     WakeAt,
     Written,
 )
-from txbroker.groups.roster import Member, Roster
-from txbroker.groups.states import TRANSITIONS, GroupState
-from txbroker.groups.subscription import CONSUMER_PROTOCOL, all_topics
-from txbroker.groups.values import (
+from txbroker.groups.group_results import (
     UNKNOWN_MEMBER,
     JoinAnswer,
     JoinedMember,
@@ -45,6 +42,9 @@ from txbroker.groups.values import (
     SyncAnswer,
     SyncGroup,
 )
+from txbroker.groups.group_states import TRANSITIONS, GroupState
+from txbroker.groups.roster import Member, Roster
+from txbroker.groups.subscription import CONSUMER_PROTOCOL, all_topics
 
 log = logging.getLogger("txbroker.groups")
 

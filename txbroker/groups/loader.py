@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from twisted.internet.defer import Deferred
 
 from txbroker.errors import CorruptRecords, ProtocolError
-from txbroker.groups.effects import GroupRecord
-from txbroker.groups.offsets import GroupOffsets
-from txbroker.groups.records import GroupEntry, OffsetEntry, read
-from txbroker.groups.store import OffsetsStore
+from txbroker.groups.group_effects import GroupRecord
+from txbroker.groups.group_offsets import GroupOffsets
+from txbroker.groups.group_records import GroupEntry, OffsetEntry, read
+from txbroker.groups.offsets_store import OffsetsStore
 from txbroker.wire import entries
 from txbroker.wire.control import read_marker
 from txbroker.wire.records import Record

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from txbroker.groups.effects import JoinWaiter, MemberRecord, SyncWaiter
-from txbroker.groups.values import JoinedMember, Protocol
+from txbroker.groups.group_effects import JoinWaiter, MemberRecord, SyncWaiter
+from txbroker.groups.group_results import JoinedMember, Protocol
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -11,11 +11,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from txbroker.errors import ErrorCode
-from txbroker.groups.config import GroupConfig
 from txbroker.groups.group import Group
+from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_offsets import GroupOffsets
 from txbroker.groups.loader import LoadedPartition, load
-from txbroker.groups.offsets import GroupOffsets
-from txbroker.groups.store import OffsetsStore
+from txbroker.groups.offsets_store import OffsetsStore
 from txbroker.groups.timers import wall_clock_ms
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
 from txbroker.purgatory import Clock

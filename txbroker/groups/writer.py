@@ -9,14 +9,14 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.groups.effects import AnswerJoin, AnswerSync, Effect, Persist, WakeAt
-from txbroker.groups.offsets import Write
-from txbroker.groups.records import group_key, group_value, offset_key, offset_value
+from txbroker.groups.group_effects import AnswerJoin, AnswerSync, Effect, Persist, WakeAt
+from txbroker.groups.group_offsets import Write
+from txbroker.groups.group_records import group_key, group_value, offset_key, offset_value
+from txbroker.groups.group_results import CommittedOffset
+from txbroker.groups.group_states import GroupState
+from txbroker.groups.offsets_store import OffsetsStore, Pair
 from txbroker.groups.shards import Held
-from txbroker.groups.states import GroupState
-from txbroker.groups.store import OffsetsStore, Pair
 from txbroker.groups.timers import Timers, wall_clock_ms
-from txbroker.groups.values import CommittedOffset
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Clock
 

@@ -8,9 +8,9 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint
-from txbroker.log.coalesced import Coalesced
 from txbroker.log.disk import Disk
-from txbroker.log.values import Later
+from txbroker.log.log_results import Later
+from txbroker.log.single_flight import Coalesced
 from txbroker.names import TopicPartition
 
 T = TypeVar("T")

@@ -15,22 +15,22 @@ from functools import partial
 from typing import Protocol
 
 from txbroker.errors import BrokerError, ErrorCode, NoSpace, OutOfResources, StartError, StartInterrupted, StorageError
-from txbroker.log import copies, meta_properties
-from txbroker.log.cleaner.history import History
-from txbroker.log.config import LogConfig
+from txbroker.log import meta_properties, replica_move_recovery
+from txbroker.log.buffered_later import HeldLater
+from txbroker.log.cleaner.cleaning_history import History
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
 from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
 from txbroker.log.directory_names import Fate, with_fate
 from txbroker.log.disk import Disk
-from txbroker.log.expirer import Expired, Expirer
-from txbroker.log.files import remove_cleaned
-from txbroker.log.held_later import HeldLater
+from txbroker.log.file_names import remove_cleaned
 from txbroker.log.loading import Job, Loading, Progress, Settings
 from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log, no_jitter
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_expiry import Expired, Expirer
+from txbroker.log.log_results import Later
 from txbroker.log.meta_properties import NOBODY, Identity
-from txbroker.log.moves import Move, Moves
 from txbroker.log.recovery import never
-from txbroker.log.values import Later
+from txbroker.log.replica_moves import Move, Moves
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
 
 logger = logging.getLogger("txbroker.log")
@@ -147,7 +147,7 @@ class LogDirectories:
         for loading in loadings:
             loading.find()
         sound = [loading for loading in loadings if loading.error is None]
-        copies.settle(sound, self._disk, self._unique_id, complete=len(sound) == len(self._directories))
+        replica_move_recovery.settle(sound, self._disk, self._unique_id, complete=len(sound) == len(self._directories))
         run_all({loading.directory.path: loading.jobs() for loading in loadings})
         for loading in loadings:
             if loading.error is None:
@@ -484,7 +484,7 @@ class LogDirectories:
         logger.info("%s is in %s now and no more in %s", topic_partition, target.path, source.path)
         if self._observer is not None:
             self._observer.log_moved(topic_partition, log)
-        mark = f"{log.directory}/{copies.CURRENT_COPY}"
+        mark = f"{log.directory}/{replica_move_recovery.CURRENT_COPY}"
         self._discard(source, move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
 
     # --- cleaning ---

@@ -9,15 +9,15 @@ from typing import NamedTuple, TypeVar
 
 from txbroker.errors import OutOfResources, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
+from txbroker.log.buffered_later import HeldLater
 from txbroker.log.checkpoint_file import CheckpointFile
-from txbroker.log.cleaner import history_text
-from txbroker.log.cleaner.history import History
-from txbroker.log.coalesced import Coalesced
+from txbroker.log.cleaner import cleaning_history_file
+from txbroker.log.cleaner.cleaning_history import History
 from txbroker.log.disk import Disk, Lock
-from txbroker.log.held_later import HeldLater
 from txbroker.log.log import Log
+from txbroker.log.log_results import Later
 from txbroker.log.meta_properties import NOBODY, Identity
-from txbroker.log.values import Later
+from txbroker.log.single_flight import Coalesced
 from txbroker.names import TopicPartition
 
 LOCK_FILE = ".lock"
@@ -67,8 +67,8 @@ class LogDirectory:
         self.high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda: self.kept_high_watermarks)
         self.cleaner_offsets = self._checkpoint(checkpoints.CLEANER_OFFSETS, lambda: self.kept_cleaner_offsets)
         self.cleaning_histories = CheckpointFile(
-            disk, self.later, f"{path}/{history_text.FILE_NAME}", lambda: self.kept_cleaning_histories,
-            history_text.format_histories, history_text.parse_histories,
+            disk, self.later, f"{path}/{cleaning_history_file.FILE_NAME}", lambda: self.kept_cleaning_histories,
+            cleaning_history_file.format_histories, cleaning_history_file.parse_histories,
         )  # fmt: skip
 
     def _checkpoint(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> CheckpointFile[int]:

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from txbroker.errors import BrokerError, StorageError
 from txbroker.log.disk import File
-from txbroker.log.lookup import first_record
 from txbroker.log.recovery import first_offset_of
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Entry, Walk
 from txbroker.log.segment import NO_TIMESTAMP, Segment
+from txbroker.log.time_lookup import first_record
 
 ANY_TIME = -1
 

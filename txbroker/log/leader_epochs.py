@@ -15,8 +15,8 @@ from contextlib import suppress
 from txbroker.errors import BrokerError, OutOfResources
 from txbroker.log.checkpoints import MalformedCheckpoint, format_lines, number, parse_lines
 from txbroker.log.disk import Disk
-from txbroker.log.files import LEADER_EPOCHS
-from txbroker.log.values import EpochEnd
+from txbroker.log.file_names import LEADER_EPOCHS
+from txbroker.log.log_results import EpochEnd
 
 logger = logging.getLogger("txbroker.log")
 

@@ -10,12 +10,12 @@ from itertools import count
 
 from txbroker.errors import StartInterrupted, StorageError
 from txbroker.log import directory_names
-from txbroker.log.config import LogConfig
+from txbroker.log.buffered_later import HeldLater
 from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.directory_names import Fate, PartitionDirectory
 from txbroker.log.disk import Disk
-from txbroker.log.held_later import HeldLater
 from txbroker.log.log import Log
+from txbroker.log.log_config import LogConfig
 from txbroker.log.recovery import never
 from txbroker.names import TopicPartition
 

@@ -11,26 +11,26 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
-from txbroker.log import lookup
-from txbroker.log.cleaner.job import LastRecord, SegmentSpan
-from txbroker.log.config import LogConfig
+from txbroker.log import time_lookup
+from txbroker.log.cleaner.cleaning_job import LastRecord, SegmentSpan
 from txbroker.log.disk import Disk, File
-from txbroker.log.files import LOG, PARTITION_METADATA
+from txbroker.log.file_names import LOG, PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, Read, TimestampOffset, at_once
 from txbroker.log.markers import read_marker
-from txbroker.log.metadata import format_metadata, parse_metadata
+from txbroker.log.partition_metadata import format_metadata, parse_metadata
+from txbroker.log.producer_recovery import recall
+from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
-from txbroker.log.recall import recall
 from txbroker.log.recovery import Loaded, Loader, first_offset_of, never
 from txbroker.log.region import EMPTY, Region
-from txbroker.log.replay import replay_batch, replay_range
 from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
 from txbroker.log.segments import Segments
 from txbroker.log.validate import Validated, unpacked_bytes_max, validate
-from txbroker.log.values import AbortedTransaction, Appended, EpochEnd, Later, Origin, Read, TimestampOffset, at_once
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
 from txbroker.wire.entries import EntryHeader, Scan
@@ -352,11 +352,11 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record (by offset) whose timestamp is `timestamp` or later."""
-        return lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, unpacked_bytes_max(self.config))
+        return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, unpacked_bytes_max(self.config))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp of those from the log's start on, the first of equals."""
-        return lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, unpacked_bytes_max(self.config))
+        return time_lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, unpacked_bytes_max(self.config))
 
     def check_file(self, path: str) -> None:
         """StorageError unless the file of this path, if it is one of the log's, can be read to where it was written."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from txbroker.errors import CorruptRecords, ProtocolError
 from txbroker.log.disk import Disk
-from txbroker.log.files import DELETED, SNAPSHOT, file_path
+from txbroker.log.file_names import DELETED, SNAPSHOT, file_path
 from txbroker.log.producers import NO_SEQUENCE, SEQUENCE_MAX, ProducerBatch, ProducerState, ProducerStates
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.producer_snapshot import ProducerEntry, ProducerSnapshot

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.values import AbortedTransaction, Origin
+from txbroker.log.log_results import AbortedTransaction, Origin
 from txbroker.names import TopicPartition
 from txbroker.wire.batch import BatchHeader
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords, StartInterrupted
-from txbroker.log.config import LogConfig
 from txbroker.log.disk import Disk
-from txbroker.log.files import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
+from txbroker.log.file_names import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
 from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import AbortedTransaction
+from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
-from txbroker.log.replay import replay_batch, replay_range
 from txbroker.log.scan import Walk
 from txbroker.log.segment import Segment
-from txbroker.log.values import AbortedTransaction
 from txbroker.names import TopicPartition
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader

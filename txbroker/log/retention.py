@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from txbroker.log.config import LogConfig
+from txbroker.log.log_config import LogConfig
 from txbroker.log.segment import Segment
 
 

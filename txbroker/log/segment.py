@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from txbroker.errors import CorruptRecords
-from txbroker.log.config import LogConfig
+from txbroker.log.batch_positions import Places
 from txbroker.log.disk import Buffer, Disk, File
-from txbroker.log.files import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.file_names import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.log_config import LogConfig
 from txbroker.log.offset_index import ENTRY as OFFSET_ENTRY
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
-from txbroker.log.places import Places
 from txbroker.log.scan import FIND_CHUNK_BYTES, Entry, Place, Walk, find
 from txbroker.log.time_index import ENTRY as TIME_ENTRY
 from txbroker.log.time_index import TimeIndex

@@ -6,13 +6,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from txbroker.errors import StorageError
-from txbroker.log.cleaner.job import SegmentSpan
-from txbroker.log.config import LogConfig
+from txbroker.log.cleaner.cleaning_job import SegmentSpan
 from txbroker.log.disk import Disk
-from txbroker.log.files import CLEANED, LOG, SWAP
+from txbroker.log.file_names import CLEANED, LOG, SWAP
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import AbortedTransaction, Later
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.segment import Segment
-from txbroker.log.values import AbortedTransaction, Later
 
 
 class Segments:

@@ -10,7 +10,7 @@ import struct
 
 from txbroker.errors import CorruptRecords, OutOfResources, StorageError
 from txbroker.log.disk import Disk
-from txbroker.log.values import AbortedTransaction
+from txbroker.log.log_results import AbortedTransaction
 
 ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.cleaner.job import Strategy
-from txbroker.log.config import FOREVER_MS, LogConfig
-from txbroker.log.values import Origin, RecordError, RejectedRecords
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.log_config import FOREVER_MS, LogConfig
+from txbroker.log.log_results import Origin, RecordError, RejectedRecords
 from txbroker.wire.batch import CONTROL, LOG_APPEND_TIME, MAGIC_POSITION, BatchHeader, check_crc, read_header, stamp_append_time
 from txbroker.wire.conversion import to_v2
 from txbroker.wire.entries import size_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from txbroker.log.cleaner.status import CleaningStatus, State, Totals
+from txbroker.log.cleaner.cleaning_status import CleaningStatus, State, Totals
 from txbroker.metrics.families import Piece, Sample, counters, gathered, gauge, gauges, labels
 from txbroker.metrics.watched import Watched
 from txbroker.names import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from txbroker.groups.states import GroupState
+from txbroker.groups.group_states import GroupState
 from txbroker.metrics.families import Piece, Sample, gathered, gauge, gauges, labels
 from txbroker.metrics.watched import Watched
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
-from txbroker.api.counts import SAMPLED_ONE_IN, SAMPLES_KEPT
-from txbroker.cluster.counts import TopicCounts
+from txbroker.api.request_counts import SAMPLED_ONE_IN, SAMPLES_KEPT
+from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import error_name
 from txbroker.metrics.families import Piece, Sample, counter, counters, gathered, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.watched import Watched

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txbroker.api.fetch_sessions import FetchSessions
     from txbroker.api.registry import Registry
-    from txbroker.broker.cleaning import Cleaning
-    from txbroker.broker.retention import Retention
     from txbroker.cluster.image import ClusterImage
     from txbroker.cluster.replicas import Replicas
     from txbroker.groups.coordinator import GroupCoordinator
     from txbroker.log.directories import LogDirectories
+    from txbroker.maintenance.cleaning import Cleaning
+    from txbroker.maintenance.retention import Retention
     from txbroker.purgatory import Purgatory
     from txbroker.transport.hub import Hub
 

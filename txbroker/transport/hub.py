@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
-from txbroker.api.context import Session
+from txbroker.api.request_context import Session
 from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
 from txbroker.transport.poller import Poller

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
-from txbroker.api.context import Session
+from txbroker.api.request_context import Session
 
 
 class FrameTransport(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet import main, tcp
 from twisted.python.failure import Failure
 
-from txbroker.api.context import Session
+from txbroker.api.request_context import Session
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.output import RegionGone, SendQueue, join_small
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from txbroker.cli.audit.chunks import Bounds, Decoder, TopicSource
-from txbroker.cli.audit.latest import HASH_END, Delivered, Hashes, Ints, Latest, MemoryExceeded, Rows
+from txbroker.cli.audit.latest_versions import HASH_END, Delivered, Hashes, Ints, Latest, MemoryExceeded, Rows
+from txbroker.cli.audit.record_rows import Bounds, Decoder, TopicSource
 from txbroker.cli.failures import CommandFailed
 
 PAGE_KEYS = 32 * 1024

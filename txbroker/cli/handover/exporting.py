@@ -6,12 +6,12 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, CommandFailed, warn
-from txbroker.cli.handover.places import ZOOKEEPER_HELP, add_places, log_dirs, metadata_file, read_config
-from txbroker.cli.handover.steps import Steps
+from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_places, log_dirs, metadata_file, read_config
+from txbroker.cli.handover.step_progress import Steps
 from txbroker.cli.results import Column, results
 
 if TYPE_CHECKING:
-    from txbroker.cluster.export_rules import ExportPlan
+    from txbroker.cluster.zookeeper_migration.export_rules import ExportPlan
 
 DESCRIPTION = """\
 Write the metadata of a txbroker that was stopped, or killed, into the ZooKeeper of a Kafka cluster, or into an empty one, so that Apache
@@ -38,11 +38,11 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, and carry it out; CommandFailed when something speaks against it that nobody agreed to."""
-    from txbroker.cli.handover import reading, zookeeper
-    from txbroker.cli.handover.found import held, identity_of, look
-    from txbroker.cluster.export_rules import plan_export
+    from txbroker.cli.handover import zookeeper, zookeeper_reader
+    from txbroker.cli.handover.directory_inventory import held, identity_of, look
     from txbroker.cluster.node_data import MalformedNode
-    from txbroker.cluster.tree_files import read_tree, set_aside
+    from txbroker.cluster.tree.sqlite_file import read_tree, set_aside
+    from txbroker.cluster.zookeeper_migration.export_rules import plan_export
     from txbroker.errors import StartError, StorageError
     from txbroker.log.disk import OsDisk
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CommandFailed(f"no txbroker has metadata in {', '.join(directories)}: name all of its log.dirs")
             found = look(disk, directories, steps.step("log directories"))
             broker_id = -1 if identity.broker_id is None else identity.broker_id
-            there = reading.read_cluster(session, broker_id, steps.step("ZooKeeper"), may_be_empty=True)
+            there = zookeeper_reader.read_cluster(session, broker_id, steps.step("ZooKeeper"), may_be_empty=True)
             plan = plan_export(read_tree(path), found, there)
             steps.finish()
             _show(arguments, plan)

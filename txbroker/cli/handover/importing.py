@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, warn
-from txbroker.cli.handover.places import ZOOKEEPER_HELP, add_places, log_dirs, metadata_file, read_config
-from txbroker.cli.handover.steps import Steps
+from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_places, log_dirs, metadata_file, read_config
+from txbroker.cli.handover.step_progress import Steps
 from txbroker.cli.results import Column, results
 
 if TYPE_CHECKING:
-    from txbroker.cluster.import_plan import ImportPlan
+    from txbroker.cluster.zookeeper_migration.import_plan import ImportPlan
     from txbroker.config.resolve import BrokerConfig
     from txbroker.log.disk import Disk
 
@@ -59,12 +59,12 @@ def _topic_config(text: str) -> tuple[str, str, str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, and carry it out; CommandFailed when something speaks against it that nobody agreed to."""
-    from txbroker.cli.handover.found import held, identity_of, look
-    from txbroker.cli.handover.judges import judges
-    from txbroker.cluster.foreign import cluster_from_logs
-    from txbroker.cluster.import_rules import plan_import
+    from txbroker.cli.handover.config_compatibility import judges
+    from txbroker.cli.handover.directory_inventory import held, identity_of, look
+    from txbroker.cluster.zookeeper_migration.import_rules import plan_import
+    from txbroker.cluster.zookeeper_migration.kafka_metadata import cluster_from_logs
     from txbroker.errors import StorageError
-    from txbroker.log.cleaner import history_text
+    from txbroker.log.cleaner import cleaning_history_file
     from txbroker.log.disk import OsDisk
 
     config = read_config(arguments)
@@ -87,11 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.zookeeper is None:
                 cluster = cluster_from_logs(found, configs)
             else:
-                from txbroker.cli.handover import reading, zookeeper
+                from txbroker.cli.handover import zookeeper, zookeeper_reader
 
                 with zookeeper.session(arguments.zookeeper) as session:
                     broker_id = -1 if found.identity.broker_id is None else found.identity.broker_id
-                    cluster = reading.read_cluster(session, broker_id, steps.step("ZooKeeper"))
+                    cluster = zookeeper_reader.read_cluster(session, broker_id, steps.step("ZooKeeper"))
             plan = plan_import(cluster, found, configs, judges(config))
             steps.finish()
             _show(arguments, plan, cluster.place, clean=found.clean)
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
             if plan.concerns and not arguments.yes:
                 raise CommandFailed("nothing is imported until somebody has agreed to what is printed as a concern: --yes")
             for directory in directories:
-                disk.remove(f"{directory}/{history_text.FILE_NAME}")  # what Kafka has cleaned since is not in it
+                disk.remove(f"{directory}/{cleaning_history_file.FILE_NAME}")  # what Kafka has cleaned since is not in it
             return _write(arguments, disk, directories[0], there, plan)
     except StorageError as error:
         raise CommandFailed(f"{error.message}; nothing is imported") from error
@@ -119,7 +119,7 @@ def _by_topic(given: list[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
 
 def _check(config: BrokerConfig, configs: dict[str, dict[str, str]]) -> None:
     """BadUsage for a wrong key or value: with the default in its place, retention could take what was to be kept."""
-    from txbroker.cluster.foreign import EVERY_TOPIC
+    from txbroker.cluster.zookeeper_migration.kafka_metadata import EVERY_TOPIC
     from txbroker.config.topics import validate_topic_configs
     from txbroker.errors import BrokerError
 
@@ -162,8 +162,8 @@ def _show(arguments: argparse.Namespace, plan: ImportPlan, place: str, *, clean:
 
 
 def _write(arguments: argparse.Namespace, disk: Disk, directory: str, there: str | None, plan: ImportPlan) -> int:
-    from txbroker.cluster.sqlite_tree import FILE_NAME
-    from txbroker.cluster.tree_files import set_aside, write_tree
+    from txbroker.cluster.tree.sqlite import FILE_NAME
+    from txbroker.cluster.tree.sqlite_file import set_aside, write_tree
 
     path = there or os.path.join(directory, FILE_NAME)
     if there is not None:

@@ -13,7 +13,7 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBac
 from kazoo.handlers.threading import KazooTimeoutError
 
 from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.cluster import paths
+from txbroker.cluster import node_paths
 
 CONNECT_S = 15.0
 ANSWER_S = 30.0
@@ -122,8 +122,8 @@ def session(address: str) -> Iterator[ZooKeeper]:
 
 def check_is_kafkas(zookeeper: ZooKeeper) -> None:
     """CommandFailed unless a Kafka cluster keeps its metadata there."""
-    if not zookeeper.exists(paths.TOPICS):
-        raise CommandFailed(f"there is no Kafka cluster at {zookeeper.address} ({paths.TOPICS} is missing): is the chroot right?")
+    if not zookeeper.exists(node_paths.TOPICS):
+        raise CommandFailed(f"there is no Kafka cluster at {zookeeper.address} ({node_paths.TOPICS} is missing): is the chroot right?")
 
 
 def _quietly(done: int, total: int) -> None:

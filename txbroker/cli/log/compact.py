@@ -7,7 +7,7 @@ from typing import Any
 
 from txbroker.cli.arguments import add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed
-from txbroker.cli.log.common import add_places, look
+from txbroker.cli.log.tool_arguments import add_places, look
 
 DESCRIPTION = """\
 Show which records the log cleaner would remove from a topic's partitions now, and why. Nothing is changed; a broker may be running.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from txbroker.cli.arguments import number
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
 from txbroker.cli.group_reset import datetime_ms
-from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
 
 if TYPE_CHECKING:
-    from txbroker.log.offline.damaged import Damage
+    from txbroker.logtools.damaged_walk import Damage
 
 DESCRIPTION = """\
 Write the records of a log directory as JSON lines, or as a file of Arrow or Parquet (for which pyarrow is needed).
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.cli.log.record_files import NotText, open_records
     from txbroker.errors import StorageError
     from txbroker.log.disk import OsDisk
-    from txbroker.log.offline.extract import Selection, TooMany, extract
+    from txbroker.logtools.extract import Selection, TooMany, extract
     from txbroker.wire.records import INT64_MAX
 
     end = INT64_MAX if arguments.to_offset is None else arguments.to_offset

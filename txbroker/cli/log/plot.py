@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txbroker.cli.failures import CommandFailed
 
 if TYPE_CHECKING:
-    from txbroker.log.offline.stats import PartitionStats
+    from txbroker.logtools.partition_stats import PartitionStats
 
 PARTITIONS_MAX = 40
 TIME_MAX_MS = 253_402_300_799_000  # the last that a calendar of four digits knows

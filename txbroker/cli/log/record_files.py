@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO
 
-    from txbroker.log.offline.extract import Extracted
+    from txbroker.logtools.extract import Extracted
     from txbroker.names import TopicPartition
 
 ENDINGS = (".jsonl", ".arrow", ".parquet")

@@ -7,15 +7,15 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, FAILED, CommandFailed, warn
-from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
 from txbroker.cli.results import Column, Results, results
 from txbroker.names import amount
 
 if TYPE_CHECKING:
     from txbroker.log.disk import Disk
-    from txbroker.log.offline.places import Survey
-    from txbroker.log.offline.plan import Plan, Step
-    from txbroker.log.offline.verify import Verified
+    from txbroker.logtools.log_paths import Survey
+    from txbroker.logtools.repair_plan import Plan, Step
+    from txbroker.logtools.verify import Verified
 
 DESCRIPTION = """\
 Mend a log directory that no broker has in use: cut a torn tail, take damaged batches out, make indexes, snapshots and leader epochs anew,
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the plan, or carry it out."""
     from txbroker.errors import CorruptRecords, StorageError
     from txbroker.log.disk import OsDisk
-    from txbroker.log.offline.plan import directories_of, make_plan
-    from txbroker.log.offline.repair import Refused, carry_out, lock_all
+    from txbroker.logtools.repair import Refused, carry_out, lock_all
+    from txbroker.logtools.repair_plan import directories_of, make_plan
 
     logging.getLogger("txbroker").addHandler(logging.NullHandler())  # what the log says of it is said here
     disk, printed = OsDisk(), results(arguments)
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verify(disk: Disk, found: Survey) -> Verified:
-    from txbroker.log.offline.verify import verify
+    from txbroker.logtools.verify import verify
 
     with finishing(progress(found.size)) as shown:
         return verify(disk, found, shown.add)

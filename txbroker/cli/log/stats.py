@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
-from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Row, results
 
 if TYPE_CHECKING:
-    from txbroker.log.offline.damaged import Damage
-    from txbroker.log.offline.stats import PartitionStats
+    from txbroker.logtools.damaged_walk import Damage
+    from txbroker.logtools.partition_stats import PartitionStats
 
 DESCRIPTION = """\
 Count what logs consist of: segments, batches, records, codecs and what they save, keys, and how many records compaction could remove.
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Count; 1 when some of it could not be read."""
     from txbroker.errors import StorageError
     from txbroker.log.disk import OsDisk
-    from txbroker.log.offline.stats import gather
+    from txbroker.logtools.partition_stats import gather
 
     if arguments.plot is not None:
         if not arguments.plot.endswith(PLOT_ENDINGS):

@@ -6,13 +6,13 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed
-from txbroker.cli.log.common import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
 from txbroker.cli.results import Column, Row, results
 from txbroker.names import amount
 
 if TYPE_CHECKING:
-    from txbroker.log.offline.findings import Finding
-    from txbroker.log.offline.verify import Verified
+    from txbroker.logtools.findings import Finding
+    from txbroker.logtools.verify import Verified
 
 DESCRIPTION = """\
 Check a log directory: CRCs, batches and every record in them, offsets, offset, time and transaction indexes, producer snapshots, leader
@@ -48,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check all of it; 1 when there is a fault."""
     from txbroker.errors import StorageError
     from txbroker.log.disk import OsDisk
-    from txbroker.log.offline.places import NoLogDirectory
-    from txbroker.log.offline.verify import verify
+    from txbroker.logtools.log_paths import NoLogDirectory
+    from txbroker.logtools.verify import verify
 
     disk = OsDisk()
     found = look(disk, arguments, files=True)

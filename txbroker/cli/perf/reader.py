@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from txbroker.cli.failures import CommandFailed, broker_error
-from txbroker.cli.link import Link, LinkFailed
-from txbroker.cli.partitions import EARLIEST, LATEST
-from txbroker.cli.perf.channel import Channel
+from txbroker.cli.partition_flags import EARLIEST, LATEST
 from txbroker.cli.perf.settings import ConsumerSettings
-from txbroker.cli.perf.topic import PASSING, Broker, Leaders, Topic
+from txbroker.client.blocking import Link, LinkFailed
+from txbroker.client.pipelined import Channel
+from txbroker.client.topic_leaders import PASSING, Broker, Leaders, Topic
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.codec import decode, encode

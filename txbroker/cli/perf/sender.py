@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txbroker.cli.failures import CommandFailed, broker_error
-from txbroker.cli.link import LinkFailed
 from txbroker.cli.perf.batches import Source, batch
-from txbroker.cli.perf.channel import Channel
 from txbroker.cli.perf.settings import ProducerSettings
-from txbroker.cli.perf.topic import PASSING, Broker, Leaders, Topic
+from txbroker.client.blocking import LinkFailed
+from txbroker.client.pipelined import Channel
+from txbroker.client.topic_leaders import PASSING, Broker, Leaders, Topic
 from txbroker.errors import ErrorCode
 from txbroker.wire.codec import decode, encode
 from txbroker.wire.compression import Codec

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from txbroker.errors import CorruptRecords
-from txbroker.log.cleaner.words import Ints
+from txbroker.log.cleaner.unaligned_reads import Ints
 from txbroker.log.disk import Buffer, Disk
-from txbroker.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.file_names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.txn_index import ENTRY as TXN_ENTRY
-from txbroker.log.values import AbortedTransaction
 
 WRITE_BYTES = 4 << 20
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
-from txbroker.log.cleaner.words import (
+from txbroker.log.cleaner.unaligned_reads import (
     PADDING,
     Bytes,
     Flags,

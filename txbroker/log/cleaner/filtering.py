@@ -16,17 +16,17 @@ from enum import IntEnum
 import numpy as np
 
 from txbroker.errors import CorruptRecords
-from txbroker.log.cleaner.chunks import Chunk, SegmentReader, unpacked_bytes_max
 from txbroker.log.cleaner.cleaned_segment import CleanedSegment
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Event, Removable, SegmentSpan
 from txbroker.log.cleaner.columns import Batches, Records, Section, read_records, sections
-from txbroker.log.cleaner.job import CleaningJob, Event, Removable, SegmentSpan
-from txbroker.log.cleaner.mapping import KeyMap, judge_transaction
-from txbroker.log.cleaner.messages import Entry, Message, read_messages, with_messages
+from txbroker.log.cleaner.compaction_strategy import record_times
+from txbroker.log.cleaner.file_chunks import Chunk, SegmentReader, unpacked_bytes_max
+from txbroker.log.cleaner.key_mapping import KeyMap, judge_transaction
+from txbroker.log.cleaner.old_messages import Entry, Message, read_messages, with_messages
+from txbroker.log.cleaner.removed_counts import Tally, Why
 from txbroker.log.cleaner.rewriting import Rewriter, emptied
-from txbroker.log.cleaner.transactions import Transactions
-from txbroker.log.cleaner.versions import record_times
-from txbroker.log.cleaner.words import Flags, Ints
-from txbroker.log.cleaner.yields import Tally, Why
+from txbroker.log.cleaner.transaction_filter import Transactions
+from txbroker.log.cleaner.unaligned_reads import Flags, Ints
 from txbroker.log.disk import Buffer
 from txbroker.wire.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, TRANSACTIONAL
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txbroker.log.cleaner.job import CleaningJob, SegmentSpan
+from txbroker.log.cleaner.cleaning_job import CleaningJob, SegmentSpan
 from txbroker.log.disk import Disk
-from txbroker.log.files import OFFSET_INDEX, TIME_INDEX, file_path
+from txbroker.log.file_names import OFFSET_INDEX, TIME_INDEX, file_path
 
 _INT32_MAX = 2**31 - 1
 

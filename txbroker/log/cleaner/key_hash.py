@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from txbroker.log.cleaner.words import PADDING, Bytes, Ints, Words, gather, words_of
+from txbroker.log.cleaner.unaligned_reads import PADDING, Bytes, Ints, Words, gather, words_of
 
 LONG_KEY = 512  # bytes: longer keys are hashed one by one, rather than that multipliers be kept for a megabyte
 

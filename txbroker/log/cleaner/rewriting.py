@@ -13,7 +13,7 @@ import numpy as np
 from crc32c import crc32c
 
 from txbroker.log.cleaner.columns import Batches, Records, Section
-from txbroker.log.cleaner.words import Flags, Ints, zigzag
+from txbroker.log.cleaner.unaligned_reads import Flags, Ints, zigzag
 from txbroker.log.disk import Buffer
 from txbroker.wire.batch import (
     CODEC_MASK,

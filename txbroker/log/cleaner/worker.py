@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import IO
 
-from txbroker.log.cleaner.job import Event, Failed, FailureKind, job_from_json, to_json
+from txbroker.log.cleaner.cleaning_job import Event, Failed, FailureKind, job_from_json, to_json
 from txbroker.log.disk import OsDisk
 
 NICENESS = 5  # clients are served first
@@ -41,7 +41,7 @@ class _Orders:
 
 
 def _run(line: str, orders: _Orders, report: IO[bytes]) -> None:
-    from txbroker.log.cleaner.pass_ import run_job
+    from txbroker.log.cleaner.compaction_pass import run_job
 
     def tell(event: Event) -> None:
         report.write(to_json(event).encode() + b"\n")

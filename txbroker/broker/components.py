@@ -1,0 +1,220 @@
+"""Everything between the log directories and the sockets, constructed, then wired: which part knows which can be read here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.endpoints import Endpoints
+from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.api.registry import Registry
+from txbroker.api.topic_creation import TopicCreation
+from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.broker import first_topics, settings
+from txbroker.broker.event_wiring import Joints
+from txbroker.broker.handlers import Parts, build_registry
+from txbroker.broker.identity import BrokerIdentity
+from txbroker.broker.listening import Listening
+from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.broker.world import World
+from txbroker.cluster import broker_ids
+from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
+from txbroker.cluster.controller.controller import Controller
+from txbroker.cluster.image import ClusterImage, ImageChanges
+from txbroker.cluster.producer_ids import ProducerIds, allocate_block
+from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.topics import NewTopic, TopicAdmin
+from txbroker.cluster.tree.interface import Tree
+from txbroker.config.environment import FirstTopic
+from txbroker.config.resolve import BrokerConfig
+from txbroker.config.topics import validate_topic_configs
+from txbroker.groups.coordinator import GroupCoordinator
+from txbroker.log.directories import LogDirectories
+from txbroker.maintenance.cleaning import Cleaning
+from txbroker.maintenance.on_demand_maintenance import Care
+from txbroker.maintenance.periodic import Periodic
+from txbroker.maintenance.retention import Retention
+from txbroker.names import OFFSETS_TOPIC
+from txbroker.peer import OwnBroker
+from txbroker.purgatory import Purgatory
+
+if TYPE_CHECKING:
+    from txbroker.metrics.watched import Watched
+
+log = logging.getLogger("txbroker.broker")
+
+
+class Rooms:
+    """The parts of one broker. Only `service.py` holds it, to start and stop them."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        identity: BrokerIdentity,
+        tree: Tree,
+        directories: LogDirectories,
+        configs: ConfigWatcher,
+        reached: list[str],
+        fatal: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._identity = identity
+        self._tree = tree
+        self._image = ClusterImage()
+        produce, fetch, topics = self._purgatories = [Purgatory(world.reactor, name) for name in ("produce", "fetch", "topics")]
+        joints = Joints(produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
+        self.replicas = Replicas(identity.broker_id, directories, self._image, joints)
+        self._coordinator = GroupCoordinator(
+            world.reactor,
+            self._offsets_store(world, produce),
+            settings.group_config(config),
+            self._offsets_partition_count,
+            world.unique_id,
+        )
+        admin = self._admin = self._topic_admin(world)
+        self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
+        admin.on_deleted(lambda name: self._waiting.changed([name]))
+        self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
+        self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
+        self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
+        self.cleaning = Cleaning(
+            world.reactor,
+            config,
+            directories,
+            self.replicas.high_watermark,
+            world.now_ms,
+            lambda: world.random.getrandbits(64),
+            world.cleaners,
+            lambda topic_partition: self._retention.expire(topic_partition, lambda _: None),
+        )
+        self._periodic = Periodic(world.reactor, config, directories, self.replicas, self._retention, world.now_ms)
+        self.registry: Registry = build_registry(
+            Parts(
+                broker_id=identity.broker_id,
+                cluster_id=identity.cluster_id,
+                config=config,
+                image=self._image,
+                replicas=self.replicas,
+                directories=directories,
+                coordinator=self._coordinator,
+                topic_admin=admin,
+                config_admin=ConfigAdmin(tree),
+                waiting=self._waiting,
+                creation=self._topic_creation(admin),
+                endpoints=Endpoints(identity.broker_id, self._image, reached),
+                sessions=self._sessions,
+                caretaker=Care(self.cleaning, self._retention),
+                reread_topic=configs.reread_topic,
+                produce=produce,
+                fetch=fetch,
+                next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
+                now_ms=world.now_ms,
+            ),
+            None if world.instruments is None else world.instruments.seconds,
+        )
+        joints.wire(self.replicas, self._coordinator, self._sessions)
+        directories.wire(joints)
+
+    def start(self) -> None:
+        """Begin what goes on by itself."""
+        self._coordinator.start()
+        self._periodic.start()
+        self.cleaning.start()
+
+    def stop(self) -> None:
+        """End it, with the last high watermarks on their way to the disk."""
+        self.cleaning.stop()
+        self.own.stop()
+        self._periodic.stop()
+        self._periodic.checkpoint_high_watermarks()
+        self._coordinator.stop()
+        for purgatory in self._purgatories:
+            purgatory.close()
+
+    def make_topics(self, topics: Sequence[FirstTopic]) -> None:
+        """Create those of these topics that do not exist; what cannot be made is an error in the log."""
+        if topics:
+            _logged(first_topics.make(self._admin, topics), "the first topics were not made")
+
+    def watched(self, listening: Listening, directories: LogDirectories, controller: Controller) -> Watched:
+        """What metrics read."""
+        from txbroker.metrics.watched import Watched
+
+        return Watched(
+            listeners=list(listening.bound),
+            hub=listening.hub,
+            registry=self.registry,
+            replicas=self.replicas,
+            directories=directories,
+            cleaning=self.cleaning,
+            retention=self._retention,
+            image=self._image,
+            coordinator=self._coordinator,
+            sessions=self._sessions,
+            purgatories=dict(zip(("Produce", "Fetch", "topic"), self._purgatories, strict=True)),
+            is_controller=lambda: controller.active,
+        )
+
+    def _offsets_store(self, world: World, produce: Purgatory) -> PartitionOffsetsStore:
+        config = self._config
+        return PartitionOffsetsStore(
+            self.replicas,
+            produce,
+            codec=settings.OFFSETS_CODECS[config.int("offsets.topic.compression.codec")],
+            commit_timeout_ms=config.int("offsets.commit.timeout.ms"),
+            load_bytes=lambda: config.int("offsets.load.buffer.size"),
+            in_worker=world.in_worker,
+        )
+
+    def _topic_admin(self, world: World) -> TopicAdmin:
+        config = self._config
+        return TopicAdmin(
+            self._tree,
+            brokers=lambda: {broker.id: broker.rack for broker in self._image.brokers.values()},
+            validate_configs=lambda configs: validate_topic_configs(config, configs),
+            partition_count=config.int("num.partitions"),
+            replication_factor=config.int("default.replication.factor"),
+            random=world.random,
+            random_bytes=world.random_bytes,
+        )
+
+    def _topic_creation(self, admin: TopicAdmin) -> TopicCreation:
+        return TopicCreation(
+            admin, self._waiting, enabled=lambda: self._config.boolean("auto.create.topics.enable"), offsets_topic=self._offsets_topic
+        )
+
+    def _offsets_topic(self) -> NewTopic:
+        """`__consumer_offsets` as it is made: with no more replicas than there are brokers."""
+        config = self._config
+        return NewTopic(
+            name=OFFSETS_TOPIC,
+            partition_count=config.int("offsets.topic.num.partitions"),
+            replication_factor=min(config.int("offsets.topic.replication.factor"), max(len(self._image.brokers), 1)),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.int("offsets.topic.segment.bytes")),
+            },
+        )
+
+    def _offsets_partition_count(self) -> int:
+        topic = self._image.topic(OFFSETS_TOPIC)
+        return self._config.int("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
+
+    def _image_changed(self, changes: ImageChanges) -> None:
+        self._waiting.changed(changes.changed | changes.deleted)
+        if changes.deleted:
+            _logged(self._coordinator.topics_deleted(changes.deleted), "the offsets of deleted topics were not removed")
+
+    def _directory_lost(self) -> None:
+        """Let the controller know, so that replicas here count as offline."""
+        told = broker_ids.report_log_dir_failure(self._tree, self._identity.broker_id)
+        _logged(told, "the controller was not told of the lost directory")
+
+
+def _logged(done: Deferred[object] | Deferred[None] | Deferred[str], what: str) -> None:
+    done.addErrback(lambda failure: log.error("%s: %s", what, failure.getTraceback()))

@@ -1,0 +1,140 @@
+"""A topic's partitions read from their leaders with Fetch: raw batches, up to an end that is fixed before the first is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from txbroker.cli.audit.record_rows import Aborted, Bounds, Chunk
+from txbroker.cli.failures import CommandFailed, broker_error
+from txbroker.cli.partition_flags import EARLIEST, LATEST
+from txbroker.client.blocking import Closed, Link, Silent, Unreachable
+from txbroker.client.topic_leaders import PASSING, Broker, Topic
+from txbroker.errors import ErrorCode
+from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from txbroker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+CLIENT_ID = "txbroker-audit"
+FETCH_BYTES = 8 * 1024 * 1024
+READ_COMMITTED = 1
+RETRY_S, RETRY_FOR_S = 0.2, 30.0
+T = TypeVar("T")
+_NOTHING = PartitionData(partition_index=-1, error_code=0, high_watermark=-1, records=None)
+TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
+
+
+class BrokerTopic:
+    """A topic of a cluster. `committed_only`: up to the last stable offset and without aborted records, else up to the high watermark."""
+
+    def __init__(self, servers: str, name: str, committed_only: bool) -> None:
+        self.name = name
+        self._isolation = READ_COMMITTED if committed_only else 0
+        self._links: dict[Broker, Link] = {}
+        self._topic = Topic(servers, name, CLIENT_ID, RETRY_S, may_be_made=False)
+        try:
+            self._leaders = self._topic.leaders()
+        except BaseException:
+            self._topic.close()
+            raise
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._topic.close()
+
+    def version_header(self) -> str | None:
+        """The header that the topic's compaction goes by, if it goes by one (KIP-280)."""
+        wanted = ["compaction.strategy", "compaction.strategy.header"]
+        resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self.name, configuration_keys=wanted)
+        answer = self._topic.call(DescribeConfigsRequest(resources=[resource]))
+        assert isinstance(answer, DescribeConfigsResponse)
+        found = {config.name: config.value for config in answer.results[0].configs}
+        return found.get(wanted[1]) or None if found.get(wanted[0]) == "header" else None
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """First and end offset of each partition, now."""
+        return {index: Bounds(self._offset(index, EARLIEST), self._offset(index, LATEST)) for index in self._leaders.by_partition}
+
+    def read(self, partition: int, offset: int, end: int) -> Chunk | None:
+        """What lies at an offset, or at the first one if that has been deleted meanwhile; None: nothing is left before the end."""
+        while True:
+            at = offset
+            data = self._patiently(partition, lambda link, at=at: self._fetch(link, partition, at))  # type: ignore[misc]
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                first = self._offset(partition, EARLIEST)
+                if first <= offset:
+                    raise CommandFailed(f"partition {partition} of {self.name} has no offset {offset} any more; run this again")
+                offset = first
+                if offset < end:
+                    continue
+                return None
+            if not data.records:
+                if data.high_watermark >= end:
+                    return None
+                what = f"partition {partition} of {self.name} ends at offset {offset} and not at {end} as before"
+                raise CommandFailed(f"{what}: it has lost its end; run this again")
+            assert isinstance(data.records, memoryview)
+            aborted = data.aborted_transactions if self._isolation else None
+            return Chunk(data.records, offset, [Aborted(one.producer_id, one.first_offset) for one in aborted or ()])
+
+    def _fetch(self, link: Link, partition: int, offset: int) -> tuple[int, PartitionData]:
+        wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        topic = FetchTopic(topic=self.name, topic_id=self._leaders.topic_id, partitions=[wanted])
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, isolation_level=self._isolation, topics=[topic])
+        answer: FetchResponse = link.call(request)
+        if answer.error_code or not answer.responses:
+            return answer.error_code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOTHING
+        (data,) = answer.responses[0].partitions
+        return 0 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else data.error_code, data
+
+    def _offset(self, partition: int, timestamp: int) -> int:
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics = [ListOffsetsTopic(name=self.name, partitions=[wanted])]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=self._isolation, topics=topics)
+
+        def ask(link: Link) -> tuple[int, int]:
+            answer: ListOffsetsResponse = link.call(request)
+            (found,) = answer.topics[0].partitions
+            return found.error_code, max(found.offset, *found.old_style_offsets, 0)
+
+        return self._patiently(partition, ask)
+
+    def _patiently(self, partition: int, ask: Callable[[Link], tuple[int, T]]) -> T:
+        """Ask the partition's leader, and again while the error is one that passes or the leader is being looked for."""
+        deadline_s = time.monotonic() + RETRY_FOR_S
+        while True:
+            try:
+                code, answer = ask(self._link(partition))
+                if not code:
+                    return answer
+                problem = broker_error(f"partition {partition} of {self.name} cannot be read", code, None)
+                passing = code in PASSING
+            except (Unreachable, Closed, Silent) as lost:
+                self._drop(partition)
+                problem, passing = lost, True
+            if not passing or time.monotonic() > deadline_s:
+                raise problem
+            time.sleep(RETRY_S)
+            self._leaders = self._topic.look() or self._leaders
+
+    def _link(self, partition: int) -> Link:
+        leader = self._leaders.by_partition.get(partition)
+        if leader is None:
+            raise Closed(f"partition {partition} of {self.name} has no leader")
+        if leader not in self._links:
+            self._links[leader] = Link(leader.host, leader.port, client_id=CLIENT_ID)
+        return self._links[leader]
+
+    def _drop(self, partition: int) -> None:
+        leader = self._leaders.by_partition.get(partition)
+        if leader in self._links:
+            self._links.pop(leader).close()

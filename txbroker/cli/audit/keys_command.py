@@ -1,0 +1,305 @@
+"""`txbroker audit keys`: what was last written for each key, and what of it each consumer group has been given."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client
+from txbroker.cli.failures import DONE, BadUsage, CommandFailed, warn
+from txbroker.cli.input_files import read_bytes
+from txbroker.cli.partition_flags import Partition
+from txbroker.cli.progress import Progress, size_text
+from txbroker.cli.record_formatter import json_value
+from txbroker.cli.results import Column, Results, Row, results
+
+if TYPE_CHECKING:
+    from txbroker.cli.audit.audit import Page, Selection, Summary
+    from txbroker.cli.audit.latest_versions import Rows
+
+DESCRIPTION = """\
+Audit a topic by its keys: offset, timestamp and version of the last value written for each key, of the last one that was delivered to each
+consumer group (the committed offset is past it), and the difference: keys whose latest value a group has not seen yet.
+
+  txbroker audit keys --bootstrap-server 127.0.0.1:9092 --topic prices --key EURUSD --key EURCHF
+  txbroker audit keys --bootstrap-server 127.0.0.1:9092 --topic prices --group readers --unseen
+  txbroker audit keys --bootstrap-server 127.0.0.1:9092 --topic prices --sample 1/1000 --output audit.parquet
+  txbroker audit keys --log-dir ./data --topic prices --sample 1/100 --json
+
+A sample is made by the hash of the keys: it has the same keys each time. Without --key, --keys-file and --sample all keys are meant.
+A value that is null is one too: the key was deleted. The topic is read up to where it ends at the start (high watermark, or with
+--isolation-level read_committed, the default, last stable offset). With --unseen only what some group has not seen yet is read, and so
+what was delivered before that is not told. The broker does nothing for this but answer fetches.
+Where a topic is compacted, an older value that was delivered may be gone: without a delivered value (NONE-DELIVERED in the summary) is a
+key of which nothing that the log still has was delivered, which is not to say that nothing ever was.
+
+A topic with more keys than --memory holds is read several times, a part of the keys each time.
+"""
+
+MEMORY_BYTES = 256 * 1024 * 1024
+MEMORY_BYTES_MIN = 8 * 1024 * 1024
+KEYS_FILE_BYTES_MAX = 256 * 1024 * 1024
+TIMEOUT_MS = 15_000
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_COLUMNS = (
+    Column("partition", "PARTITION"), Column("key_text", "KEY"), Column("offset", "OFFSET"), Column("timestamp", "TIMESTAMP"),
+    Column("version", "VERSION"), Column("deleted", "DELETED"), Column("group", "GROUP"), Column("delivered_offset", "DELIVERED-OFFSET"),
+    Column("delivered_timestamp", "DELIVERED-TIMESTAMP"), Column("delivered_version", "DELIVERED-VERSION"), Column("unseen", "UNSEEN"),
+)  # fmt: skip
+_SUMMARY = (
+    Column("group", "GROUP"), Column("keys", "KEYS"), Column("unseen", "UNSEEN"), Column("never_delivered", "NONE-DELIVERED"),
+    Column("oldest_unseen_ms", "OLDEST-UNSEEN-MS"),
+)  # fmt: skip
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    audit = subparsers.add_parser("audit", help="what was written and what was delivered, key by key", description=DESCRIPTION)
+    kinds = audit.add_subparsers(title="audits", metavar="KIND", dest="kind", required=True)
+    parser = kinds.add_parser("keys", help="last offset of each key, written and delivered", description=DESCRIPTION)
+    add_client(parser, required=False)
+    directory_help = "read this log directory (several divided by commas) instead of asking a broker"
+    parser.add_argument("--log-dir", metavar="DIR", help=directory_help)
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic")
+    parser.add_argument("--group", action="append", metavar="NAME", help="a consumer group (default: all with offsets on the topic)")
+    parser.add_argument("--no-groups", action="store_true", help="ask for no group")
+    parser.add_argument("--key", action="append", default=[], metavar="KEY", help="a key; may be given several times")
+    parser.add_argument("--keys-file", metavar="FILE", help="keys, one a line (- is standard input)")
+    encoding_help = "how --key and --keys-file are written: text (UTF-8, default), hex or base64"
+    parser.add_argument("--key-encoding", choices=tuple(_DECODERS), default="text", help=encoding_help)
+    parser.add_argument("--sample", type=_sample, metavar="M/N", help="of all keys this part, such as 1/1000")
+    parser.add_argument("--unseen", action="store_true", help="only keys whose latest value a group has not seen")
+    header_help = "the record header with versions, 8 bytes each (KIP-280; default: the topic's compaction.strategy.header)"
+    parser.add_argument("--version-header", metavar="NAME", help=header_help)
+    levels = ("read_committed", "read_uncommitted")
+    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help="with or without open and aborted transactions")
+    parser.add_argument("--summary", action="store_true", help="print how each group stands, and no keys")
+    parser.add_argument("--output", metavar="FILE", help="write the keys to FILE.arrow or FILE.parquet instead (needs pyarrow)")
+    memory_help = "for the table of keys, such as 512m (default: 256m); the process needs some 100 MB beside it"
+    parser.add_argument("--memory", type=_size, default=MEMORY_BYTES, metavar="BYTES", help=memory_help)
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Audit, and print what was found; 1 when what was asked for cannot be read."""
+    from txbroker.cli.audit.audit import Audit, Wanted
+
+    selection = _selection(arguments)
+    _check(arguments)
+    out = results(arguments)
+    progress = Progress(sys.stderr if sys.stderr.isatty() else None, time.monotonic)
+    with ExitStack() as stack:
+        file = None
+        if arguments.output:
+            from txbroker.cli.audit.output_files import AnswerFile
+
+            file = stack.enter_context(AnswerFile(arguments.output, arguments.topic))
+        source = _source(arguments)
+        stack.callback(source.close)
+        committed = {} if arguments.no_groups else _committed(arguments)
+        if arguments.unseen and not committed:
+            raise CommandFailed(f"no group has committed offsets for {arguments.topic}: --unseen is about groups; leave it out")
+        # The end is fixed after the groups have said where they are: they cannot be ahead of it then.
+        wanted = Wanted(selection, committed, arguments.unseen, arguments.version_header or source.version_header(), arguments.memory)
+        audit = Audit(source, wanted, progress.add)
+        printed = arguments.topic, out
+        for page in _watched(audit.pages(source.bounds()), progress):
+            if file is not None:
+                file.add(page)
+            elif not arguments.summary:
+                _print(page, *printed)
+    _finish(out, arguments, audit.summary)
+    return DONE
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if (arguments.bootstrap_server is None) == (arguments.log_dir is None):
+        raise BadUsage("either --bootstrap-server or --log-dir is wanted")
+    if arguments.no_groups and (arguments.group or arguments.unseen):
+        raise BadUsage("--no-groups does not go together with --group and --unseen")
+    if arguments.output:
+        from txbroker.cli.audit.output_files import check_name
+
+        check_name(arguments.output)
+
+
+def _watched(pages: Iterator[Page], progress: Progress) -> Iterator[Page]:
+    try:
+        yield from pages
+    finally:
+        progress.finish()
+
+
+# --- which keys, which groups ---
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+_DECODERS: Mapping[str, Callable[[str], bytes]] = {
+    "text": _text,
+    "hex": bytes.fromhex,
+    "base64": lambda text: base64.b64decode(text, validate=True),
+}
+
+
+def _selection(arguments: argparse.Namespace) -> Selection:
+    from txbroker.cli.audit.audit import Selection
+    from txbroker.cli.audit.latest_versions import HASH_END
+
+    named = bool(arguments.key or arguments.keys_file)
+    if arguments.sample is not None:
+        if named:
+            raise BadUsage("--sample does not go together with --key and --keys-file")
+        part, of = arguments.sample
+        return Selection(HASH_END * part // of)
+    if not named:
+        return Selection()
+    lines = list(arguments.key)
+    if arguments.keys_file:
+        content = sys.stdin.buffer.read(KEYS_FILE_BYTES_MAX) if arguments.keys_file == "-" else read_bytes(arguments.keys_file)
+        lines += [line.removesuffix("\r") for line in content.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")]
+    decode = _DECODERS[arguments.key_encoding]
+    keys = []
+    for line in lines:
+        try:
+            keys.append(decode(line))
+        except (ValueError, binascii.Error):
+            raise BadUsage(f"the key {line[:80]!r} is not {arguments.key_encoding}; see --key-encoding") from None
+    return Selection(HASH_END, tuple(dict.fromkeys(keys)))
+
+
+def _committed(arguments: argparse.Namespace) -> Mapping[str, Mapping[int, int]]:
+    """Of each group that is meant, its committed offsets by partition."""
+    if arguments.log_dir is not None:
+        from txbroker.cli.audit.directory_source import committed
+
+        found = committed(arguments.log_dir.split(","), arguments.topic)
+    else:
+        found = _asked(arguments)
+    for group in arguments.group or ():
+        if group not in found:
+            advice = f"see `txbroker groups --describe --group {group}`"
+            raise CommandFailed(f"group {group} has no committed offset for {arguments.topic}; {advice}")
+    return {group: found[group] for group in arguments.group or sorted(found)}
+
+
+def _asked(arguments: argparse.Namespace) -> dict[str, dict[int, int]]:
+    from txbroker.cli.group_requests import committed_offsets, list_groups
+
+    with clients.administering(arguments) as admin:
+        names = arguments.group or [str(row["group"]) for row in list_groups(admin, TIMEOUT_MS)]
+        offsets = committed_offsets(admin, names, TIMEOUT_MS)
+    return {group: mine for group, found in offsets.items() if (mine := _of_topic(found, arguments.topic))}
+
+
+def _of_topic(offsets: Mapping[Partition, Any], topic: str) -> dict[int, int]:
+    return {partition.number: offset.offset for partition, offset in offsets.items() if partition.topic == topic}
+
+
+def _source(arguments: argparse.Namespace) -> Any:
+    committed_only = arguments.isolation_level == "read_committed"
+    if arguments.log_dir is not None:
+        from txbroker.cli.audit.directory_source import DirectoryTopic
+
+        return DirectoryTopic(arguments.log_dir.split(","), arguments.topic, committed_only)
+    from txbroker.cli.audit.broker_source import BrokerTopic
+
+    return BrokerTopic(arguments.bootstrap_server, arguments.topic, committed_only)
+
+
+def _sample(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if found is None or not 0 < int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"wants a part of all keys such as 1/1000, not {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,12})([kmg]?)b?", text.lower())
+    size = int(found[1]) * _SIZES[found[2]] if found else 0
+    if size < MEMORY_BYTES_MIN:
+        raise argparse.ArgumentTypeError(f"wants bytes, {size_text(MEMORY_BYTES_MIN)} at least, such as 512m, not {text!r}")
+    return size
+
+
+# --- output ---
+
+
+def _print(page: Page, topic: str, out: Results) -> None:
+    rows = [_key_row(page, topic, at) for at in range(len(page.latest))]
+    if out.as_json:
+        for row in rows:
+            out.json(row)
+        return
+    out.rows(_COLUMNS, [flat for row in rows for flat in _flat(row)])
+
+
+def _key_row(page: Page, topic: str, at: int) -> dict[str, Any]:
+    index = int(page.latest[at])
+    groups = {
+        group: {**_value(page.rows, int(given.row[at])), "unseen": bool(given.unseen[at])} for group, given in page.delivered.items()
+    }
+    key = json_value(page.rows.key(index))
+    return {"topic": topic, "partition": page.partition, "key": key, **_value(page.rows, index), "groups": groups}
+
+
+def _value(rows: Rows, index: int) -> Row:
+    from txbroker.cli.audit.latest_versions import DELETED, VERSIONED
+
+    if index < 0:
+        return {"offset": None, "timestamp": None, "version": None, "deleted": None}
+    timestamp, flags = int(rows.timestamp[index]), int(rows.flags[index])
+    return {
+        "offset": int(rows.offset[index]),
+        "timestamp": timestamp if timestamp >= 0 else None,
+        "version": int(rows.version[index]) if flags & VERSIONED else None,
+        "deleted": bool(flags & DELETED),
+    }
+
+
+def _flat(row: Mapping[str, Any]) -> Iterator[Row]:
+    """A line for each group."""
+    key = row["key"]
+    text = key if isinstance(key, str) else f"base64:{key['base64']}"
+    groups: dict[str | None, dict[str, Any]] = row["groups"] or {None: {}}
+    for group, given in groups.items():
+        delivered = {f"delivered_{name}": value for name, value in given.items() if name != "unseen"}
+        yield {**row, "key_text": text, "group": group, **delivered, "unseen": given.get("unseen")}
+
+
+def _finish(out: Results, arguments: argparse.Namespace, summary: Summary) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    rows = [
+        {
+            "group": name,
+            "keys": summary.keys,
+            "unseen": group.unseen,
+            "never_delivered": None if arguments.unseen else group.never,
+            "oldest_unseen_ms": None if group.oldest_ms is None else max(now_ms - group.oldest_ms, 0),
+        }
+        for name, group in summary.groups.items()
+    ]
+    for key in summary.missing:
+        if not arguments.unseen:
+            shown = json_value(key)
+            warn(f"key {shown if isinstance(shown, str) else key.hex()} is not in {arguments.topic}: it was never written, or is gone")
+    if not out.as_json and rows and not (arguments.summary or arguments.output):
+        out.line("")
+    out.rows(_SUMMARY, rows)
+    keyless = f", {summary.keyless} of them without a key" if summary.keyless else ""
+    passes = f", in up to {summary.passes} parts a partition" if summary.passes > 1 else ""
+    totals = {"topic": arguments.topic, "keys": summary.keys, "records": summary.records, "records_without_key": summary.keyless}
+    sentence = f"{summary.keys} keys in {summary.records} records{keyless}{passes}"
+    if arguments.output:
+        sentence += f"; written to {arguments.output}"
+    out.done(sentence, **totals)

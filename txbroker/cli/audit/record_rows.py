@@ -1,0 +1,199 @@
+"""Chunks of a partition's log, wherever they come from, made into rows: what a consumer would be given, without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from txbroker.cli.audit.latest_versions import DELETED, VERSIONED, Hashes, Ints, Rows, empty, joined
+from txbroker.cli.failures import CommandFailed
+from txbroker.errors import BrokerError
+from txbroker.log.cleaner.columns import Batches, Records, Section, read_batches, read_records, sections
+from txbroker.log.cleaner.compaction_strategy import HeaderVersions, record_times
+from txbroker.log.cleaner.key_hash import KeyHash
+from txbroker.log.cleaner.unaligned_reads import PADDING, Flags, words_of
+from txbroker.wire.batch import BatchHeader
+from txbroker.wire.control import read_marker
+from txbroker.wire.entries import EntryHeader, Scan
+from txbroker.wire.entries import read_records as read_entry
+
+# As much of one batch, decompressed, as the broker itself would read.
+BATCH_BYTES_MAX = 256 * 1024 * 1024
+# Of the hash of keys, by which samples are taken: another one would be another sample.
+SEED = 280
+
+
+class Aborted(NamedTuple):
+    """An aborted transaction, as Fetch tells it: its producer, and the offset of its first record."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Chunk(NamedTuple):
+    """Batches from offset `start` on (records before it are not meant, the last batch may be cut), and what was aborted of them."""
+
+    data: bytes | memoryview
+    start: int
+    aborted: Sequence[Aborted]
+
+
+class Bounds(NamedTuple):
+    """The offsets of a partition that are there to be read: [start, end)."""
+
+    start: int
+    end: int
+
+
+class TopicSource(Protocol):
+    """A topic that can be read, more than once, up to an end that is fixed before."""
+
+    name: str
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Those of each partition."""
+        ...
+
+    def read(self, partition: int, offset: int, end: int) -> Chunk | None:
+        """What lies at an offset, which is before `end`, or at the next one that is still there; None when there is nothing up to the end.
+
+        CommandFailed when it cannot be read.
+        """
+        ...
+
+
+class Decoded(NamedTuple):
+    """What a chunk held: the chosen records, how many had no key, the offset behind it, and how many records it was in all."""
+
+    rows: Rows
+    keyless: int
+    next_offset: int
+    records: int
+
+
+Chosen = Callable[[Hashes], Flags]
+"""Which keys are wanted, by the first word of their hashes."""
+
+
+class Decoder:
+    """Makes chunks into rows, with what the cleaner reads segments with. `header`: of records that holds versions (KIP-280), if any."""
+
+    def __init__(self, header: str | None) -> None:
+        self._hash = KeyHash(SEED)
+        self._versions = None if header is None else HeaderVersions(header)
+
+    def hashes(self, keys: Sequence[bytes]) -> tuple[Hashes, Hashes]:
+        """128 bits of each key, the same ones whenever they are asked for: a sample of keys is made by them."""
+        return self._hash.of_keys(keys)
+
+    def rows(self, chunk: Chunk, end: int, chosen: Chosen) -> Decoded:
+        """The records of a chunk before `end`, without markers and what was aborted. CommandFailed for what cannot be read."""
+        buffer = b"".join((chunk.data, bytes(PADDING + 8)))
+        scan = Scan(chunk.data, check_crc=True)
+        ended = _Ended(chunk.aborted)
+        found = _Found(chunk.start, end)
+        try:
+            for is_batch, some in groupby(scan, lambda entry: isinstance(entry[1], BatchHeader)):
+                entries = list(some)
+                shown = [header.last_offset >= chunk.start and ended.shows(buffer, at, header) for at, header in entries]
+                if is_batch:
+                    self._add_batches(found, buffer, entries, shown, chosen)
+                else:
+                    self._add_messages(found, buffer, [entry for entry, wanted in zip(entries, shown, strict=True) if wanted], chosen)
+                found.next_offset = max(found.next_offset, entries[-1][1].last_offset + 1)
+            scan.raise_if_corrupt()
+        except BrokerError as error:
+            advice = "look at the broker's log and at the files with `txbroker dump-log`"
+            raise CommandFailed(f"the records at offset {found.next_offset} cannot be read: {error}; {advice}") from None
+        return Decoded(joined(found.parts) if found.parts else empty(), found.keyless, found.next_offset, found.records)
+
+    def _add_batches(
+        self, found: _Found, buffer: bytes, entries: Sequence[tuple[int, EntryHeader]], shown: Sequence[bool], chosen: Chosen
+    ) -> None:
+        words = words_of(buffer)
+        at = np.array([position for position, _ in entries], np.int64)
+        batches = read_batches(words, at, np.array([header.size for _, header in entries], np.int64))
+        wanted = np.array(shown, np.bool_) & (batches.base_offset < found.end)
+        for section in sections(buffer, words, batches, wanted, BATCH_BYTES_MAX):
+            records = read_records(section, batches, wanted)
+            inside = (records.offset >= found.start) & (records.offset < found.end)
+            found.records += int(inside.sum())
+            found.keyless += int((inside & (records.key_size < 0)).sum())
+            keyed = np.flatnonzero(inside & (records.key_size >= 0))
+            high, low = self._hash(section.words, section.data, records.key_at[keyed], records.key_size[keyed])
+            some = np.flatnonzero(chosen(high))
+            if len(some):
+                found.parts.append(self._taken(section, batches, _some_of(records, keyed[some]), high[some], low[some]))
+
+    def _taken(self, section: Section, batches: Batches, records: Records, high: Hashes, low: Hashes) -> Rows:
+        flags = np.where(records.null, DELETED, 0).astype(np.uint8)
+        version = np.zeros(len(records), np.int64)
+        if self._versions is not None:
+            version, has = self._versions.of(section, batches, records)
+            version = np.where(has, version, 0)
+            flags[has] |= VERSIONED
+        times = record_times(section, batches, records)
+        rows = Rows(high, low, records.offset, times, version, flags, records.key_at, records.key_size.astype(np.int32), section.data)
+        return rows.take(np.arange(len(rows)))
+
+    def _add_messages(self, found: _Found, buffer: bytes, entries: Sequence[tuple[int, EntryHeader]], chosen: Chosen) -> None:
+        """Of old formats, one by one."""
+        all_records = [record for at, header in entries for record in read_entry(buffer, at, header, BATCH_BYTES_MAX)]
+        inside = [record for record in all_records if found.start <= record.offset < found.end]
+        found.records += len(inside)
+        keyed = [(record, record.key) for record in inside if record.key is not None]
+        found.keyless += len(inside) - len(keyed)
+        keys = [key for _, key in keyed]
+        high, low = self.hashes(keys)
+        size = np.fromiter(map(len, keys), np.int32, len(keys))
+        start = np.cumsum(size, dtype=np.int64) - size
+        offset = np.array([record.offset for record, _ in keyed], np.int64)
+        timestamp = np.array([record.timestamp for record, _ in keyed], np.int64)
+        flags = np.array([DELETED if record.value is None else 0 for record, _ in keyed], np.uint8)
+        no_version = np.zeros(len(keys), np.int64)
+        rows = Rows(high, low, offset, timestamp, no_version, flags, start, size, np.frombuffer(b"".join(keys), np.uint8))
+        found.parts.append(rows.take(np.flatnonzero(chosen(high))))
+
+
+@dataclass(slots=True)
+class _Found:
+    """Of a chunk, the records in [start, end)."""
+
+    start: int
+    end: int
+    parts: list[Rows] = field(default_factory=list)
+    records: int = 0
+    keyless: int = 0
+    next_offset: int = -1
+
+    def __post_init__(self) -> None:
+        self.next_offset = self.start
+
+
+def _some_of(records: Records, indexes: Ints) -> Records:
+    return Records(*(getattr(records, each.name)[indexes] for each in fields(records)))
+
+
+class _Ended:
+    """Which batches a consumer with isolation.level=read_committed is shown, in the order of a log."""
+
+    def __init__(self, aborted: Sequence[Aborted]) -> None:
+        self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        self._aborting: set[int] = set()
+
+    def shows(self, data: bytes | memoryview, position: int, entry: EntryHeader) -> bool:
+        while self._coming and self._coming[-1].first_offset <= entry.last_offset:
+            self._aborting.add(self._coming.pop().producer_id)
+        if not isinstance(entry, BatchHeader):
+            return True
+        if entry.control:
+            if entry.producer_id in self._aborting:
+                markers = [read_marker(record) for record in read_entry(data, position, entry, BATCH_BYTES_MAX)]
+                if any(marker is not None and not marker.committed for marker in markers):
+                    self._aborting.discard(entry.producer_id)
+            return False
+        return not (entry.transactional and entry.producer_id in self._aborting)

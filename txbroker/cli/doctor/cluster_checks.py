@@ -1,0 +1,152 @@
+"""What the brokers say about themselves: their versions, the cluster, and the addresses that they tell clients to use."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import NamedTuple
+
+from txbroker.cli.doctor.findings import Findings
+from txbroker.cli.doctor.network_checks import is_loopback, reach
+from txbroker.client.blocking import Closed, Link, LinkFailed, place_of
+from txbroker.errors import ErrorCode
+from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+
+ROUND_TRIPS = 5
+SLOW_MS = 200.0
+BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER
+# key: (name, a version that a broker must reach, who needs it): record batches (Kafka 0.11), and groups and admin clients at all.
+_NEEDED = {
+    0: ("Produce", 3, "producers (record batches)"),
+    1: ("Fetch", 4, "consumers (record batches)"),
+    2: ("ListOffsets", 1, "consumers that begin at the start or the end"),
+    3: ("Metadata", 1, "every client"),
+    8: ("OffsetCommit", 2, "consumer groups"),
+    9: ("OffsetFetch", 1, "consumer groups"),
+    10: ("FindCoordinator", 0, "consumer groups"),
+    11: ("JoinGroup", 0, "consumer groups"),
+    12: ("Heartbeat", 0, "consumer groups"),
+    13: ("LeaveGroup", 0, "consumer groups"),
+    14: ("SyncGroup", 0, "consumer groups"),
+    19: ("CreateTopics", 0, "admin clients"),
+    20: ("DeleteTopics", 0, "admin clients"),
+    22: ("InitProducerId", 0, "producers with enable.idempotence=true, the default of Java's"),
+    32: ("DescribeConfigs", 0, "admin clients and web interfaces"),
+}
+_ALSO = {24: "transactions", 68: "the consumer group protocol of KIP-848", 76: "share groups"}
+
+
+class Cluster(NamedTuple):
+    """A cluster as one of its brokers tells it, and connections to those of its brokers that can be reached."""
+
+    cluster_id: str | None
+    brokers: dict[int, MetadataResponseBroker]
+    links: dict[int, Link]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self.links.values():
+            link.close()
+
+
+def check_versions(findings: Findings, link: Link) -> bool:
+    """Whether the broker has what clients need; False when it is of no use to anybody."""
+    check = f"versions of {link.place}"
+    missing = [
+        (name, why) for key, (name, version, why) in _NEEDED.items() if key not in link.versions or link.versions[key].high < version
+    ]
+    newest = f"Produce up to {_high(link, 0)}, Fetch up to {_high(link, 1)}, Metadata up to {_high(link, 3)}"
+    lacks = [what for key, what in _ALSO.items() if key not in link.versions]
+    also = f"; it does not offer {', '.join(lacks)}" if lacks else ""
+    if not missing:
+        findings.ok(check, f"it has what producers, consumers, groups and admin clients need ({newest}){also}")
+        return True
+    found = "; ".join(f"{name} is missing or too old for {why}" for name, why in missing)
+    advice = "use a newer broker, or clients of its time; without InitProducerId, enable.idempotence=false"
+    if any(name in ("Produce", "Fetch", "Metadata") for name, _ in missing):
+        findings.failed(check, found, advice)
+        return 3 in link.versions
+    findings.warning(check, found, advice)
+    return True
+
+
+def _high(link: Link, key: int) -> str:
+    return str(link.versions[key].high) if key in link.versions else "none"
+
+
+def check_cluster(findings: Findings, link: Link) -> MetadataResponse | None:
+    """Ask for the cluster, a few times, for how long that takes."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    took_ms = []
+    check = f"cluster at {link.place}"
+    try:
+        for _ in range(ROUND_TRIPS):
+            started = time.perf_counter()
+            answer: MetadataResponse = link.call(request)
+            took_ms.append((time.perf_counter() - started) * 1000)
+    except Closed:
+        advice = "the listener wants authentication (SASL): use a PLAINTEXT listener, or give clients security.protocol and sasl.* settings"
+        findings.failed(check, f"{link.place} answers ApiVersions, and closes the connection at the first request after it", advice)
+        return None
+    except LinkFailed as problem:
+        findings.failed(check, str(problem), "see the broker's log")
+        return None
+    median_ms = statistics.median(took_ms)
+    brokers = f"{len(answer.brokers)} broker{'' if len(answer.brokers) == 1 else 's'}"
+    controller = "no controller" if answer.controller_id < 0 else f"controller {answer.controller_id}"
+    found = f"cluster {answer.cluster_id or 'without an id'}, {brokers}, {controller}; a request takes {median_ms:.1f} ms"
+    if not answer.brokers:
+        findings.failed(check, f"{found}: the broker knows no broker, not even itself", "it may be starting: try again; see its log")
+        return None
+    if answer.controller_id < 0:
+        findings.warning(check, found, "topics cannot be created or changed, and leaders not elected: see the brokers' logs")
+    elif median_ms > SLOW_MS:
+        findings.warning(check, found, "the way there is long or the broker busy: raise clients' timeouts, or come closer")
+    else:
+        findings.ok(check, found)
+    return answer
+
+
+def check_advertised(findings: Findings, bootstrap: Link, cluster: MetadataResponse) -> Cluster:
+    """Follow every advertised address, as clients do after their first request."""
+    links: dict[int, Link] = {}
+    bootstrap_is_local = is_loopback(str(bootstrap.socket.getpeername()[0]))
+    for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
+        what = f"advertised address of broker {broker.node_id}"
+        blame = f"advertised.listeners of broker {broker.node_id}"
+        place = place_of(broker.host, broker.port)
+        if broker.host in ("0.0.0.0", "::", "") or broker.port <= 0:
+            findings.failed(f"{what} {place}", "no client can connect to that", f"set {blame} to an address that clients reach")
+            continue
+        link = reach(findings, what, broker.host, broker.port, blame)
+        if link is None:
+            continue
+        other = _leads_elsewhere(link, broker.node_id, cluster.cluster_id)
+        if other is not None:
+            findings.failed(f"{what} {place}", other, f"correct {blame}, or the port forwarding between")
+            link.close()
+            continue
+        links[broker.node_id] = link
+        if is_loopback(str(link.socket.getpeername()[0])) and not bootstrap_is_local:
+            found = "it is this machine's own loopback address: clients on other machines will look for the broker on themselves"
+            findings.warning(f"{what} {place}", found, f"set {blame} to an address that clients reach, such as {bootstrap.place}")
+    return Cluster(cluster.cluster_id, {broker.node_id: broker for broker in cluster.brokers}, links)
+
+
+def _leads_elsewhere(link: Link, node_id: int, cluster_id: str | None) -> str | None:
+    """Whether a connection leads to another cluster or broker than it should; None when it does not, or cannot be known."""
+    try:
+        answer: MetadataResponse = link.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        if answer.cluster_id != cluster_id:
+            return f"it leads to another cluster: {answer.cluster_id} instead of {cluster_id}"
+        # A broker answers questions about its own configuration only; the others it refuses as an invalid request.
+        wanted = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["broker.id"])
+        (result,) = link.call(DescribeConfigsRequest(resources=[wanted])).results
+        if result.error_code == ErrorCode.INVALID_REQUEST:
+            return f"it leads to another broker of the cluster ({result.error_message})"
+    except LinkFailed:
+        pass
+    return None
+
+

@@ -1,0 +1,116 @@
+"""`txbroker doctor`: check after check, from the name of a broker to a topic's segments."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client
+from txbroker.cli.failures import DONE, FAILED, BadUsage
+from txbroker.cli.results import results
+
+if TYPE_CHECKING:
+    from txbroker.cli.doctor.cluster_checks import Cluster
+    from txbroker.cli.doctor.findings import Findings
+    from txbroker.client.blocking import Link
+
+DESCRIPTION = """\
+Find out why a client cannot connect, why a topic's records do not expire or are not compacted, or why a group does not get on.
+
+  txbroker doctor --bootstrap-server 127.0.0.1:9092
+  txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --group billing
+  txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --log-dir /srv/txbroker
+
+Run it where the client runs: it looks up names, follows the addresses that brokers advertise, and asks them, as a client does. Each
+check is ok, a warning or failed, with what was found and what to do. It changes nothing, and works on Apache Kafka too.
+Exit status: 0 when no check failed, 1 when one did.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("doctor", help="find out why something does not work", description=DESCRIPTION)
+    add_client(parser)
+    parser.add_argument("--topic", metavar="NAME", help="look at this topic: leaders, replicas, expiry, compaction")
+    parser.add_argument("--group", metavar="NAME", help="look at this consumer group: state, members, lag")
+    directory_help = "with --topic, on the broker's machine: look at the segments in this log directory"
+    parser.add_argument("--log-dir", metavar="DIR", help=directory_help)
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check everything that can be checked."""
+    from txbroker.cli.doctor.findings import Findings
+    from txbroker.client.blocking import LinkFailed
+
+    if arguments.log_dir is not None and arguments.topic is None:
+        raise BadUsage("--log-dir needs --topic")
+    protocol = clients.read_properties(arguments.command_config).get("security.protocol", "PLAINTEXT")
+    if protocol != "PLAINTEXT":
+        raise BadUsage(f"security.protocol is {protocol}; this command speaks PLAINTEXT only: give it such a listener of the broker")
+    findings = Findings(results(arguments))
+    with ExitStack() as stack:
+        try:
+            _check(findings, arguments, stack)
+        except LinkFailed as problem:
+            findings.failed("connection", f"it was lost on the way: {problem}", "see the broker's log, and try again")
+    return DONE if findings.finish() else FAILED
+
+
+def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) -> None:
+    from txbroker.cli.doctor import cluster_checks as clusters
+    from txbroker.cli.doctor import group_checks
+    from txbroker.cli.doctor.network_checks import reach
+
+    links: list[Link] = []
+    for host, port in clients.addresses(arguments.bootstrap_server):
+        link = reach(findings, "bootstrap server", host, port, "--bootstrap-server")
+        if link is not None:
+            stack.callback(link.close)
+            links.append(link)
+    usable = [link for link in links if clusters.check_versions(findings, link)]
+    answers = [(link, answer) for link in usable if (answer := clusters.check_cluster(findings, link)) is not None]
+    if not answers:
+        return
+    ids = {answer.cluster_id for _, answer in answers}
+    if len(ids) > 1:
+        names = ", ".join(f"{link.place} ({answer.cluster_id})" for link, answer in answers)
+        findings.failed("bootstrap servers", f"they belong to different clusters: {names}", "name brokers of one cluster only")
+    link, answer = answers[0]
+    cluster = clusters.check_advertised(findings, link, answer)
+    stack.callback(cluster.close)
+    if arguments.topic is not None:
+        _check_topic(findings, link, cluster, arguments.topic, arguments.log_dir)
+    if arguments.group is not None:
+        group_checks.check(findings, link, cluster, arguments.group)
+
+
+def _check_topic(findings: Findings, link: Link, cluster: Cluster, topic: str, log_dir: str | None) -> None:
+    from txbroker.cli.doctor import compaction_checks, expiry_checks, segment_files
+    from txbroker.cli.doctor import topic_checks as topics
+
+    partitions = topics.find(findings, link, topic)
+    if not partitions:
+        return
+    configs = topics.configs(link, cluster, topic)
+    if configs is None:
+        findings.warning(f"configuration of {topic}", "the broker does not tell it", "it may need a right (ACL) to describe configurations")
+        return
+    topics.check_min_isr(findings, topic, partitions, configs)
+    known = topics.facts(cluster, topic, partitions)
+    if log_dir is not None:
+        looked_at = segment_files.look(Path(log_dir), topic, known)
+        if not looked_at:
+            findings.warning(f"files of {topic}", f"{log_dir} holds no partition of it", "give another of the broker's log.dirs")
+    if not known:
+        findings.warning(f"records of {topic}", "no leader of it can be reached", "see above: advertised addresses, leaders")
+        return
+    now_ms = int(time.time() * 1000)
+    for finding in expiry_checks.explain(configs, known, now_ms):
+        findings.add(finding)
+    for finding in compaction_checks.explain(configs, known):
+        findings.add(finding)

@@ -1,0 +1,177 @@
+"""One consumer group: its coordinator, its members, and how far behind it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from txbroker.cli.doctor.cluster_checks import Cluster
+from txbroker.cli.doctor.findings import Findings, named
+from txbroker.cli.doctor.topic_checks import list_offsets
+from txbroker.cli.partition_flags import EARLIEST, LATEST
+from txbroker.client.blocking import Link, LinkFailed
+from txbroker.errors import ErrorCode, error_name
+from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+# From here on OffsetFetch names topics by id, and both it and FindCoordinator ask for several groups at once.
+OFFSET_FETCH_MAX, OFFSET_FETCH_BATCHED = 9, 8
+FIND_COORDINATOR_BATCHED = 4
+COORDINATOR_WAIT_S, COORDINATOR_EVERY_S = 15.0, 0.2
+_COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+ALL_TOPICS_FROM = 2  # the version of OffsetFetch that may ask for all topics
+
+
+class Committed(NamedTuple):
+    """A committed offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def check(findings: Findings, link: Link, cluster: Cluster, group: str) -> None:
+    """Findings on a group."""
+    what = f"group {group}"
+    node_id, problem = _coordinator(link, group)
+    if problem:
+        advice = "try again in a moment; __consumer_offsets may be without leaders: `txbroker doctor --topic __consumer_offsets`"
+        findings.failed(what, f"no coordinator: {problem}", advice)
+        return
+    coordinator = cluster.links.get(node_id)
+    if coordinator is None:
+        found = f"its coordinator is broker {node_id}, which cannot be reached from here"
+        findings.failed(what, found, "correct its advertised address, see above")
+        return
+    request = DescribeGroupsRequest(groups=[group])
+    described: DescribedGroup = _once_it_has_come(lambda: coordinator.call(request).groups[0])
+    if described.error_code and described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        findings.failed(what, f"broker {node_id} answers with {error_name(described.error_code)}", "see the broker's log")
+        return
+    committed = _committed(coordinator, group)
+    members = len(described.members)
+    if described.group_state in ("Dead", "") and not committed:
+        advice = (
+            "see the group.id of the consumers: a group is there once a member joins or commits an offset, until its offsets expire "
+            "(offsets.retention.minutes)"
+        )
+        findings.failed(what, "there is no such group", advice)
+        return
+    state = described.group_state
+    hosts = sorted({member.client_host.lstrip("/") for member in described.members})
+    who = f" from {named(hosts)}" if hosts else ""
+    found = f"coordinator {node_id}, state {state}, {members} member{'' if members == 1 else 's'}{who}, {len(committed)} committed offsets"
+    if state in ("PreparingRebalance", "CompletingRebalance"):
+        advice = (
+            "if it stays so: a member takes longer than max.poll.interval.ms for what it polled, or members come and go; "
+            "see the clients' logs for session and poll timeouts"
+        )
+        findings.warning(what, f"{found}; it is dividing partitions anew and nobody reads meanwhile", advice)
+    elif state == "Empty":
+        findings.warning(what, f"{found}; nobody reads", "start its consumers; if they run, compare their group.id and bootstrap.servers")
+    else:
+        findings.ok(what, found)
+    if committed:
+        _lag(findings, link, cluster, group, committed)
+
+
+def _coordinator(link: Link, group: str) -> tuple[int, str]:
+    """The coordinator's id, or why there is none."""
+    batched = (link.version_of(FindCoordinatorRequest) or 0) >= FIND_COORDINATOR_BATCHED
+    request = FindCoordinatorRequest(coordinator_keys=[group]) if batched else FindCoordinatorRequest(key=group)
+
+    def ask() -> Any:
+        answer: FindCoordinatorResponse = link.call(request)
+        return answer.coordinators[0] if batched else answer
+
+    found = _once_it_has_come(ask)
+    if found.error_code:
+        return -1, f"{error_name(found.error_code)}{f' ({found.error_message})' if found.error_message else ''}"
+    return found.node_id, ""
+
+
+def _once_it_has_come(ask: Callable[[], Any]) -> Any:
+    """An answer, asked for again while the coordinator is still to come: Kafka makes __consumer_offsets for who asks first."""
+    deadline = time.monotonic() + COORDINATOR_WAIT_S
+    while True:
+        answer = ask()
+        if answer.error_code not in _COMING or time.monotonic() > deadline:
+            return answer
+        time.sleep(COORDINATOR_EVERY_S)
+
+
+def _committed(link: Link, group: str) -> list[Committed]:
+    version = min(link.version_of(OffsetFetchRequest) or 0, OFFSET_FETCH_MAX)
+    if version < ALL_TOPICS_FROM:
+        return []
+    if version >= OFFSET_FETCH_BATCHED:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    else:
+        request = OffsetFetchRequest(group_id=group, topics=None)
+    answer: OffsetFetchResponse = link.call(request, version_max=version)
+    topics = answer.groups[0].topics if version >= OFFSET_FETCH_BATCHED else answer.topics
+    return [
+        Committed(topic.name, part.partition_index, part.committed_offset)
+        for topic in topics
+        for part in topic.partitions
+        if not part.error_code and part.committed_offset >= 0
+    ]
+
+
+def _lag(findings: Findings, link: Link, cluster: Cluster, group: str, committed: list[Committed]) -> None:
+    """Compare committed offsets with what the logs have."""
+    check_name = f"lag of group {group}"
+    bounds = _bounds(link, cluster, sorted({place.topic for place in committed}))
+    lost, beyond, unknown = [], [], []
+    total = worst = 0
+    worst_place = ""
+    for topic, index, offset in committed:
+        place = f"{topic}-{index}"
+        if (topic, index) not in bounds:
+            unknown.append(place)
+            continue
+        start, end = bounds[topic, index]
+        if offset < start:
+            lost.append(f"{place} ({start - offset} records)")
+        if offset > end:
+            beyond.append(place)
+        lag = max(end - max(offset, start), 0)
+        total += lag
+        if lag > worst:
+            worst, worst_place = lag, place
+    if lost:
+        advice = "read faster, or keep records for longer (retention.ms, retention.bytes); the consumers go on where auto.offset.reset says"
+        findings.warning(check_name, f"records were deleted before the group read them: {named(lost)}", advice)
+    if beyond:
+        advice = "the topic was deleted and made anew, or lost its end: set the offsets anew, or auto.offset.reset decides"
+        findings.warning(check_name, f"offsets are committed beyond the end of the log: {named(beyond)}", advice)
+    if unknown:
+        findings.warning(check_name, f"not known for {named(unknown)}", "the topic is gone, or its leader cannot be reached: see above")
+    most = f", most in {worst_place} ({worst})" if worst else ""
+    findings.ok(check_name, f"{total} records behind{most}")
+
+
+def _bounds(link: Link, cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """First and end offset of each partition whose leader answers."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False)
+    answer: MetadataResponse = link.call(request)
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for topic in answer.topics:
+        by_leader: dict[int, list[int]] = {}
+        for part in topic.partitions:
+            by_leader.setdefault(part.leader_id, []).append(part.partition_index)
+        for leader, indexes in by_leader.items():
+            connected = cluster.links.get(leader)
+            if connected is None or topic.name is None:
+                continue
+            try:
+                starts = list_offsets(connected, topic.name, indexes, EARLIEST)
+                ends = list_offsets(connected, topic.name, indexes, LATEST)
+            except LinkFailed:
+                continue
+            for index in starts.keys() & ends.keys():
+                found[topic.name, index] = starts[index].offset, ends[index].offset
+    return found

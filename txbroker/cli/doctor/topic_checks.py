@@ -1,0 +1,169 @@
+"""One topic, as the brokers tell of it: leaders, replicas, configurations, and the facts that expiry and compaction go by."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from txbroker.cli.autocreate import makes_topics
+from txbroker.cli.doctor.cluster_checks import BROKER_RESOURCE, Cluster
+from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts
+from txbroker.cli.doctor.findings import Findings, named
+from txbroker.cli.partition_flags import EARLIEST, LATEST, MAX_TIMESTAMP
+from txbroker.client.blocking import Link, LinkFailed
+from txbroker.errors import ErrorCode, error_name
+from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
+from txbroker.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
+
+TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
+CLEANER_KEY = "txbroker.cleaner"  # with a dot and a partition: how its cleaning stands
+CLEANER_KEYS_AT_ONCE = 500
+MAX_TIMESTAMP_VERSION = 7  # of ListOffsets, from which on it knows the last of these (KIP-734)
+BROKER_KEYS = ("log.retention.check.interval.ms", "log.cleaner.enable", "auto.create.topics.enable", "min.insync.replicas")
+
+
+def find(findings: Findings, link: Link, topic: str) -> list[MetadataResponsePartition] | None:
+    """The topic's partitions, after findings on leaders and replicas; None when it is not there."""
+    check = f"topic {topic}"
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    answer: MetadataResponse = link.call(request)
+    (found,) = answer.topics
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        everything: MetadataResponse = link.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        names = [other.name for other in everything.topics if other.name]
+        near = difflib.get_close_matches(topic, names, 3)
+        hint = f"perhaps {' or '.join(near)} is meant; " if near else ""
+        made = makes_topics(link)
+        does = "a producer would make it" if made else "producers do not make it"
+        auto = "" if made is None else f"; {does}: auto.create.topics.enable={str(made).lower()}"
+        advice = f"{hint}`txbroker topics --list` shows the topics there are, and `--create` makes one"
+        findings.failed(check, f"it does not exist{auto}", advice)
+        return None
+    if found.error_code and found.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+        findings.failed(check, f"the broker answers with {error_name(found.error_code)}", "see the broker's log")
+        return None
+    partitions = sorted(found.partitions, key=lambda partition: partition.partition_index)
+    leaderless = [f"partition {part.partition_index}" for part in partitions if part.leader_id < 0]
+    behind = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < len(part.replica_nodes)]
+    dead = sorted({broker for part in partitions for broker in part.offline_replicas})
+    replicas = f"{len(partitions)} partition{'' if len(partitions) == 1 else 's'}"
+    gone = f" (offline: broker {', '.join(map(str, dead))})" if dead else ""
+    if leaderless or not partitions:
+        without = f"{replicas}, and no leader for {named(leaderless)}{gone}: they can be neither written nor read"
+        advice = "start the brokers that hold its replicas; a log directory that failed is named in their logs"
+        findings.failed(check, without if partitions else "it has no partitions", advice)
+    elif behind:
+        todo = "start the brokers that are missing, or see in their logs why they do not catch up"
+        findings.warning(check, f"{replicas}, all with a leader; replicas are missing or behind in {named(behind)}{gone}", todo)
+    else:
+        findings.ok(check, f"{replicas}, all with a leader, all replicas in sync")
+    return partitions
+
+
+def check_min_isr(findings: Findings, topic: str, partitions: Iterable[MetadataResponsePartition], configs: Configs) -> None:
+    """Whether acks=all can be answered."""
+    wanted = configs.number("min.insync.replicas", 1)
+    too_few = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < wanted]
+    if too_few:
+        found = f"min.insync.replicas={wanted}, and fewer are in sync in {named(too_few)}: acks=all fails with NOT_ENOUGH_REPLICAS"
+        advice = "start the brokers that are missing, or lower min.insync.replicas to the replicas there are"
+        findings.failed(f"acks=all on {topic}", found, advice)
+
+
+def configs(link: Link, cluster: Cluster, topic: str) -> Configs | None:
+    """The configurations of the topic, and of the first broker that tells; None when nobody does."""
+    topic_configs = _describe(link, TOPIC_RESOURCE, topic, None)
+    if topic_configs is None:
+        return None
+    for node_id, connected in cluster.links.items():
+        broker_configs = _describe(connected, BROKER_RESOURCE, str(node_id), list(BROKER_KEYS))
+        if broker_configs is not None:
+            return Configs(topic_configs, broker_configs)
+    return Configs(topic_configs, {})
+
+
+def _describe(link: Link, kind: int, name: str, keys: list[str] | None) -> Mapping[str, str | None] | None:
+    wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    try:
+        (result,) = link.call(DescribeConfigsRequest(resources=[wanted])).results
+    except LinkFailed:
+        return None
+    return None if result.error_code else {entry.name: entry.value for entry in result.configs}
+
+
+def facts(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition]) -> list[PartitionFacts]:
+    """What the leaders that can be reached tell of their partitions."""
+    by_leader: dict[int, list[int]] = {}
+    for part in partitions:
+        by_leader.setdefault(part.leader_id, []).append(part.partition_index)
+    found: list[PartitionFacts] = []
+    for leader, indexes in by_leader.items():
+        link = cluster.links.get(leader)
+        if link is None:
+            continue
+        mine = {index: PartitionFacts(index) for index in indexes}
+        try:
+            _offsets(link, topic, mine)
+            _sizes(link, topic, mine)
+            _cleaning(link, topic, mine)
+        except LinkFailed:
+            continue
+        found += mine.values()
+    return sorted(found, key=lambda part: part.index)
+
+
+def _offsets(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+    for index, answer in list_offsets(link, topic, mine, EARLIEST).items():
+        mine[index].start_offset = answer.offset
+    for index, answer in list_offsets(link, topic, mine, LATEST).items():
+        mine[index].end_offset = answer.offset
+    # The first record with a timestamp of at least 0 is the first one of all that has any.
+    for index, answer in list_offsets(link, topic, mine, 0).items():
+        mine[index].oldest_ms = answer.timestamp if answer.timestamp >= 0 else None
+    if (link.version_of(ListOffsetsRequest) or 0) >= MAX_TIMESTAMP_VERSION:
+        for index, answer in list_offsets(link, topic, mine, MAX_TIMESTAMP).items():
+            mine[index].newest_ms = answer.timestamp if answer.timestamp >= 0 else None
+
+
+def list_offsets(link: Link, topic: str, indexes: Iterable[int], timestamp: int) -> dict[int, ListOffsetsPartitionResponse]:
+    """The answers of a leader for its partitions, those that are no errors."""
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
+    answer: ListOffsetsResponse = link.call(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]))
+    return {part.partition_index: part for part in answer.topics[0].partitions if not part.error_code} if answer.topics else {}
+
+
+def _cleaning(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+    """What a txbroker says of its cleaner; Apache Kafka has no such keys, and leaves them out."""
+    indexes = list(mine)
+    for at in range(0, len(indexes), CLEANER_KEYS_AT_ONCE):
+        keys = [f"{CLEANER_KEY}.{index}" for index in indexes[at : at + CLEANER_KEYS_AT_ONCE]]
+        for key, text in (_describe(link, TOPIC_RESOURCE, topic, keys) or {}).items():
+            index = int(key.removeprefix(f"{CLEANER_KEY}."))
+            if text is not None and index in mine:
+                mine[index].cleaning = _cleaning_facts(json.loads(text))
+
+
+def _cleaning_facts(told: Mapping[str, Any]) -> CleaningFacts:
+    return CleaningFacts(str(told["state"]), float(told["dirty_ratio"]), told["why"] or "", told["why_not_now"] or "")
+
+
+def _sizes(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+    if link.version_of(DescribeLogDirsRequest) is None:
+        return
+    wanted = [DescribableLogDirTopic(topic=topic, partitions=list(mine))]
+    answer: DescribeLogDirsResponse = link.call(DescribeLogDirsRequest(topics=wanted))
+    for directory in answer.results:
+        for found in directory.topics:
+            for part in found.partitions:
+                if found.name == topic and part.partition_index in mine and not part.is_future_key:
+                    mine[part.partition_index].size = part.partition_size

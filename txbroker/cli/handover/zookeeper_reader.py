@@ -1,0 +1,125 @@
+"""A Kafka cluster's metadata, read from its ZooKeeper: nothing is written there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txbroker.cli.failures import CommandFailed
+from txbroker.cli.handover.zookeeper import Told, ZooKeeper, check_is_kafkas
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import (
+    MalformedNode,
+    TopicAssignment,
+    decode_cluster_id,
+    decode_config,
+    decode_controller_epoch,
+    decode_producer_id_block,
+    decode_state,
+    decode_topic,
+)
+from txbroker.cluster.node_paths import Entity
+from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, ForeignTopic, counted
+from txbroker.names import TopicPartition
+
+_MIGRATION = "/migration"
+_REASSIGNMENT = "/admin/reassign_partitions"
+_TOKENS = "/delegation_token/tokens"
+_ACLS = ("/kafka-acl", "/kafka-acl-extended/prefixed")
+
+
+def read_cluster(zookeeper: ZooKeeper, broker_id: int, told: Told, *, may_be_empty: bool = False) -> ForeignCluster:
+    """What this broker needs of the cluster. `told(done, total)` as it goes. CommandFailed."""
+    if not may_be_empty:
+        check_is_kafkas(zookeeper)
+    try:
+        return _read(zookeeper, broker_id, told)
+    except MalformedNode as error:
+        raise CommandFailed(f"the metadata at {zookeeper.address} is damaged: {error}") from error
+
+
+def _read(zookeeper: ZooKeeper, broker_id: int, told: Told) -> ForeignCluster:
+    names = zookeeper.children(node_paths.TOPICS)
+    assignments = {name: decode_topic(zookeeper_data) for name, zookeeper_data in _data(zookeeper, names, told)}
+    cluster_id, epoch = zookeeper.get(node_paths.CLUSTER_ID), zookeeper.get(node_paths.CONTROLLER_EPOCH)
+    block = zookeeper.get(node_paths.PRODUCER_ID_BLOCK)
+    return ForeignCluster(
+        place=f"the ZooKeeper at {zookeeper.address}",
+        cluster_id=None if not cluster_id else decode_cluster_id(cluster_id),
+        topics=_topics(zookeeper, assignments, told),
+        broker_configs=_config(zookeeper, node_paths.broker_entity(broker_id)),
+        default_configs=_config(zookeeper, node_paths.ALL_BROKERS),
+        controller_epoch=0 if not epoch else decode_controller_epoch(epoch),
+        producer_ids=None if not block else decode_producer_id_block(block),
+        deleting=frozenset(zookeeper.children(node_paths.DELETE_TOPICS)),
+        alive=frozenset(int(name) for name in zookeeper.children(node_paths.BROKER_IDS) if name.isdecimal()),
+        left=tuple(_left(zookeeper, assignments)),
+        doubts=tuple(_doubts(zookeeper)),
+    )
+
+
+def _data(zookeeper: ZooKeeper, names: list[str], told: Told) -> Iterator[tuple[str, bytes | None]]:
+    found = zookeeper.get_all([node_paths.topic(name) for name in names], told)
+    for name in names:
+        if node_paths.topic(name) in found:
+            yield name, found[node_paths.topic(name)]
+
+
+def _topics(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment], told: Told) -> dict[str, ForeignTopic]:
+    wanted = [TopicPartition(name, partition) for name, assignment in assignments.items() for partition in assignment.partitions]
+    states = zookeeper.get_all([node_paths.state(topic_partition) for topic_partition in wanted], told)
+    configs = zookeeper.get_all([node_paths.topic_entity(name).path for name in assignments], told)
+    topics = {}
+    for name, assignment in assignments.items():
+        partitions = {}
+        for number, replicas in assignment.partitions.items():
+            data = states.get(node_paths.state(TopicPartition(name, number)))
+            state = None if not data else decode_state(data, 0)
+            partitions[number] = ForeignPartition(
+                replicas=replicas.replicas,
+                isr=replicas.replicas if state is None else state.isr,
+                leader_epoch=-1 if state is None else state.leader_epoch,
+            )
+        config = configs.get(node_paths.topic_entity(name).path)
+        topics[name] = ForeignTopic(
+            topic_id=assignment.topic_id, partitions=partitions, configs=decode_config(config) if config else {}
+        )
+    return topics
+
+
+def _config(zookeeper: ZooKeeper, entity: Entity) -> dict[str, str]:
+    data = zookeeper.get(entity.path)
+    return decode_config(data) if data else {}
+
+
+def _left(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
+    """What only other brokers, or other versions of this one, could use."""
+    limited = [name for kind in ("clients", "ips") for name in zookeeper.children(f"/config/{kind}")]
+    limited += [name for name in zookeeper.children("/config/users") if not _scram(zookeeper, name)]
+    if limited:
+        yield f"quotas are not imported, there are none here yet: {counted(limited, 'entity')}"
+    tokens = zookeeper.children(_TOKENS)
+    if tokens:
+        yield f"{len(tokens)} delegation tokens are not imported"
+    consumers = [name for name in zookeeper.children("/consumers") if zookeeper.children(f"/consumers/{name}/offsets")]
+    if consumers:
+        yield f"offsets that old consumers keep in ZooKeeper are not imported: {counted(consumers, 'group')}"
+    moving = [name for name, topic in assignments.items() if any(each.adding or each.removing for each in topic.partitions.values())]
+    if moving or zookeeper.exists(_REASSIGNMENT):
+        yield f"partitions were being moved between brokers, which ends here: {counted(moving, 'topic')}"
+
+
+def _doubts(zookeeper: ZooKeeper) -> Iterator[str]:
+    acls = sum(
+        len(zookeeper.children(f"{root}/{kind}")) for root in _ACLS for kind in zookeeper.children(root) if kind not in ("changes",)
+    )
+    if acls:
+        yield f"access control lists of {acls} resources are not imported: whoever reaches this broker may do everything"
+    users = [name for name in zookeeper.children("/config/users") if _scram(zookeeper, name)]
+    if users:
+        yield f"SCRAM credentials are not imported, this broker asks nobody for a password: {counted(users, 'user')}"
+    if zookeeper.get(_MIGRATION):
+        yield "a migration to KRaft was begun: if it has been finished, what is in ZooKeeper is old"
+
+
+def _scram(zookeeper: ZooKeeper, user: str) -> bool:
+    return any(key.startswith("SCRAM-") for key in _config(zookeeper, Entity("users", user)))

@@ -1,0 +1,173 @@
+"""`txbroker perf-consume`: how fast a broker gives records (Kafka's kafka-consumer-perf-test)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from txbroker.cli import clients
+from txbroker.cli.arguments import add_client, key_value, number
+from txbroker.cli.failures import DONE, BadUsage
+from txbroker.cli.perf.figures import HEADER, HEADER_DETAILED, Read
+from txbroker.cli.results import Results, results
+
+if TYPE_CHECKING:
+    from txbroker.cli.perf.membership import Membership
+    from txbroker.cli.perf.reader import Reader
+
+DESCRIPTION = """\
+Read records as fast as the broker gives them, and report rates as kafka-consumer-perf-test does.
+
+  txbroker perf-consume --bootstrap-server 127.0.0.1:9092 --topic load --num-records 1000000
+  txbroker perf-consume --bootstrap-server 127.0.0.1:9092 --topic load --num-records 1000000 --group readers --show-detailed-stats
+
+Batches are counted, decompressed where they are compressed, and not made into records, so that the broker is measured and not a
+client library. Without --group all partitions are read, without a group; Kafka's tool makes up a group's name then.
+"""
+POLL_S = 0.1
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("perf-consume", help="measure how fast a broker gives records", description=DESCRIPTION)
+    add_client(parser, "--consumer.config", client="consumer")
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
+    count_help = "end once so many records were read"
+    parser.add_argument("--num-records", "--messages", dest="num_records", required=True, type=number(1), metavar="N", help=count_help)
+    parser.add_argument("--group", metavar="NAME", help="read as a member of this group, from its offsets, and commit them")
+    timeout_help = "end when no record has come for so long (default: 10000)"
+    parser.add_argument("--timeout", type=number(0), default=10_000, metavar="MS", help=timeout_help)
+    parser.add_argument("--show-detailed-stats", action="store_true", help="a line for each --reporting-interval instead of one at the end")
+    parser.add_argument("--reporting-interval", type=number(1), default=5000, metavar="MS", help="between reports (default: 5000)")
+    fetch_help = "bytes of one partition in a fetch (default: 1048576)"
+    parser.add_argument("--fetch-size", type=number(0), metavar="BYTES", help=fetch_help)
+    parser.add_argument("--socket-buffer-size", type=number(1), metavar="BYTES", help="of the receiving side (default: 2097152)")
+    latest_help = "where there is no offset of the group, begin with new records"
+    parser.add_argument("--from-latest", action="store_true", help=latest_help)
+    parser.add_argument("--hide-header", action="store_true", help="print figures without their names above")
+    settings_help = "settings of the consumer by their Java names, such as fetch.min.bytes=100000; one that is not known here is an error"
+    parser.add_argument("--command-property", nargs="+", action="extend", type=key_value, default=[], metavar="KEY=VALUE",
+                        help=settings_help)
+    parser.add_argument("--print-metrics", action="store_true", help="print the number of fetches at the end")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, and report."""
+    from txbroker.cli.perf.membership import member
+    from txbroker.cli.perf.reader import Reader
+    from txbroker.cli.perf.settings import INT32_MAX, consumer_settings
+    from txbroker.client.topic_leaders import Topic
+
+    flags = {
+        "group.id": arguments.group,
+        "auto.offset.reset": "latest" if arguments.from_latest else None,
+        "max.partition.fetch.bytes": arguments.fetch_size,
+        "receive.buffer.bytes": arguments.socket_buffer_size,
+    }
+    for key in ("max.partition.fetch.bytes", "receive.buffer.bytes"):
+        if (flags[key] or 0) > INT32_MAX:
+            raise BadUsage(f"{key} is {flags[key]}; it must be {INT32_MAX} at most")
+    properties = {**clients.read_properties(arguments.command_config), **dict(arguments.command_property)}
+    properties.update({key: str(value) for key, value in flags.items() if value is not None})
+    settings = consumer_settings(properties)
+    with ExitStack() as stack:
+        topic = Topic(arguments.bootstrap_server, arguments.topic, settings.client_id, settings.backoff_s, may_be_made=False)
+        stack.callback(topic.close)
+        report = Report(results(arguments), arguments)
+        reader = Reader(topic, settings, report.counted)
+        stack.callback(reader.close)
+        report.start()
+        membership = None
+        if settings.group is not None:
+            membership = stack.enter_context(member(arguments.bootstrap_server, arguments.topic, settings.group, settings.client_id))
+            reader.assign({})
+        try:
+            _read(reader, membership, report, arguments)
+        finally:
+            report.finish(membership.joining_ms if membership else 0)
+        if arguments.print_metrics:
+            report.metrics({"fetches": reader.fetches})
+    return DONE
+
+
+def _read(reader: Reader, membership: Membership | None, report: Report, arguments: argparse.Namespace) -> None:
+    timeout_s = arguments.timeout / 1000
+    while report.records < arguments.num_records:
+        waited_s = time.perf_counter() - report.last_s
+        if waited_s > timeout_s:
+            print(
+                f"WARNING: Exiting before consuming the expected number of records: timeout ({arguments.timeout} ms) exceeded. "
+                "You can use the --timeout option to increase the timeout.",
+                file=sys.stderr,
+            )
+            break
+        if membership is not None:
+            assignment = membership.keep(reader.offsets(), joining=not reader.assigned)
+            if assignment is not None:
+                reader.assign(assignment)
+            report.joining_ms = membership.joining_ms
+        if reader.assigned:
+            reader.poll(min(POLL_S, timeout_s - waited_s))
+        report.tick()
+    if membership is not None:
+        membership.commit(reader.offsets())
+
+
+class Report:
+    """Counts records; lines of Kafka's tool, or objects."""
+
+    def __init__(self, out: Results, arguments: argparse.Namespace) -> None:
+        self.records = self.bytes = 0
+        self.joining_ms = 0
+        self._out = out
+        self._detailed = arguments.show_detailed_stats
+        self._interval_s = arguments.reporting_interval / 1000
+        if not arguments.hide_header and not out.as_json:
+            out.line(HEADER_DETAILED if self._detailed else HEADER)
+            sys.stdout.flush()
+        self.start()
+
+    def start(self) -> None:
+        """The time counts from here."""
+        self._start_s = self._window_s = time.time()
+        self.last_s = time.perf_counter()
+        self._window = (0, 0, 0)
+
+    def counted(self, records: int, size: int) -> None:
+        """Records came, with so many bytes of keys and values."""
+        if records:
+            self.records += records
+            self.bytes += size
+            self.last_s = time.perf_counter()
+
+    def tick(self) -> None:
+        """Report, when it is time for it."""
+        now_s = time.time()
+        if now_s - self._window_s < self._interval_s:
+            return
+        records, size, joining_ms = self._window
+        interval = Read(self.records - records, self.bytes - size, self._window_s, now_s, self.joining_ms - joining_ms)
+        self._window_s, self._window = now_s, (self.records, self.bytes, self.joining_ms)
+        if self._detailed:
+            so_far = self._so_far(now_s)
+            self._out.either(interval.row("interval"), lambda: [interval.interval_line(so_far)])
+            sys.stdout.flush()
+
+    def finish(self, joining_ms: int) -> None:
+        """The total; as in Kafka's tool, --show-detailed-stats has none."""
+        self.joining_ms = joining_ms
+        total = self._so_far(time.time())
+        if self._out.as_json or not self._detailed:
+            self._out.either(total.row("total"), lambda: [total.total_line()])
+            sys.stdout.flush()
+
+    def metrics(self, counts: dict[str, int]) -> None:
+        """What --print-metrics wants."""
+        self._out.either({"kind": "metrics", **counts}, lambda: [f"{name} : {value}" for name, value in counts.items()])
+
+    def _so_far(self, now_s: float) -> Read:
+        return Read(self.records, self.bytes, self._start_s, now_s, self.joining_ms)

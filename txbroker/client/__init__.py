@@ -1,0 +1,1 @@
+"""Connections to brokers in this project's own messages, for the commands."""

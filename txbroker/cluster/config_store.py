@@ -1,0 +1,214 @@
+"""Configurations in the metadata tree: changing them, and hearing of changes.
+
+A configuration is one node, `/config/<type>/<name>`. Who changes one also leaves a sequential node under `/config/changes`, in the same
+transaction; every broker watches these, reads the configuration that a new one names, and deletes those that are old.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from twisted.internet.defer import Deferred
+
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
+from txbroker.cluster.node_paths import ALL_BROKERS, BROKER_TYPE, TOPIC_TYPE, Entity, broker_entity, topic_entity
+from txbroker.cluster.tree.interface import (
+    DATA_SIZE_MAX,
+    BadVersion,
+    ConnectionLost,
+    Create,
+    NodeExists,
+    NoNode,
+    Set,
+    Stat,
+    Tree,
+    TreeError,
+    WatchEvent,
+)
+from txbroker.cluster.tree.operations import for_admin, together
+from txbroker.errors import BrokerError, ErrorCode
+
+log = logging.getLogger("txbroker.cluster")
+
+CHANGE_KEPT_MS = 15 * 60 * 1000  # Kafka's ZkNodeChangeNotificationListener
+
+RETRY_S = 1.0  # after changes could not be read
+
+ConfigObserver = Callable[[Entity, Mapping[str, str]], None]
+
+
+def encoded_config(properties: Mapping[str, str]) -> bytes:
+    """What the node of a configuration holds; INVALID_CONFIG when it is more than a node can."""
+    data = encode_config(properties)
+    if len(data) > DATA_SIZE_MAX:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"The configuration has {len(data)} bytes, more than {DATA_SIZE_MAX}.")
+    return data
+
+
+async def read_config(tree: Tree, entity: Entity) -> tuple[dict[str, str], Stat | None]:
+    """A configuration and the stat of its node; empty and None when it has no node."""
+    try:
+        data, stat = await tree.get(entity.path)
+    except NoNode:
+        return {}, None
+    return decode_config(data), stat
+
+
+class ConfigAdmin:
+    """Reads and changes configurations for admin requests; what they may be is the caller's business."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def read(self, entity: Entity) -> Deferred[dict[str, str]]:
+        """The configuration of this entity as it is now; empty when nothing is configured."""
+        return for_admin(self._read(entity))
+
+    def change(self, entity: Entity, compute: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Deferred[dict[str, str]]:
+        """Replace the configuration by what `compute` makes of it, durably, and tell all brokers; the new configuration.
+
+        `compute` may refuse with a BrokerError, and is called again when somebody else was quicker.
+        """
+        return for_admin(self._change(entity, compute))
+
+    async def _read(self, entity: Entity) -> dict[str, str]:
+        return (await read_config(self._tree, entity))[0]
+
+    async def _change(self, entity: Entity, compute: Callable[[Mapping[str, str]], Mapping[str, str]]) -> dict[str, str]:
+        change = Create(node_paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+        while True:
+            before, stat = await read_config(self._tree, entity)
+            after = dict(compute(before))
+            data = encoded_config(after)
+            write = Create(entity.path, data) if stat is None else Set(entity.path, data, stat.version)
+            try:
+                await self._tree.multi([write, change])
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            return after
+
+
+class ConfigWatcher:
+    """What this broker must know of configurations: its own, the default of all brokers, and those of its topics."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        broker_id: int,
+        observer: ConfigObserver,
+        clock_ms: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._tree = tree
+        self._own = (broker_entity(broker_id), ALL_BROKERS)
+        self._observer = observer
+        self._clock_ms = clock_ms
+        self._call_later = call_later
+        self._topics: dict[str, dict[str, str]] = {}
+        self._seen_ms: dict[str, int] = {}  # when this broker first saw each change node: the age at which it deletes them
+        self._reading = False
+        self._read_again = False
+
+    def start(self) -> Deferred[None]:
+        """Watch from now on; the observer is told of this broker's configuration and of the default before the Deferred fires."""
+        return Deferred.fromCoroutine(self._start())
+
+    def topic(self, name: str) -> Mapping[str, str]:
+        """The configuration of a topic that has been loaded; empty for any other."""
+        return self._topics.get(name, {})
+
+    def load_topics(self, names: Iterable[str]) -> Deferred[None]:
+        """Read the configurations of topics whose logs are about to be opened. From then on the observer is told of their changes."""
+        return Deferred.fromCoroutine(self._load_topics(list(names)))
+
+    def reread_topic(self, name: str) -> Deferred[None]:
+        """Tell the observer of a loaded topic's configuration as it is now: who has just changed it need not wait for the watch."""
+        return for_admin(self._tell(topic_entity(name)))
+
+    def forget_topic(self, name: str) -> None:
+        """The topic has no log here any longer."""
+        self._topics.pop(name, None)
+
+    async def _start(self) -> None:
+        await self._list_changes()  # a change that is here already is in what is read next
+        for entity in self._own:
+            await self._tell(entity)
+
+    async def _load_topics(self, names: list[str]) -> None:
+        configs = await together([Deferred.fromCoroutine(self._config(topic_entity(name))) for name in names])
+        self._topics.update(zip(names, configs, strict=True))
+
+    async def _list_changes(self) -> list[str]:
+        """The change nodes that are new, in their order; the watch is set again."""
+        names = await self._tree.children(node_paths.CONFIG_CHANGES, watch=self._changed)
+        new = [name for name in names if name not in self._seen_ms]
+        now_ms = self._clock_ms()
+        self._seen_ms = {name: self._seen_ms.get(name, now_ms) for name in names}
+        return new
+
+    def _changed(self, _: WatchEvent) -> None:
+        self._begin_reading()
+
+    def _begin_reading(self) -> None:
+        if self._reading:
+            self._read_again = True
+            return
+        self._reading = True
+        Deferred.fromCoroutine(self._read_changes()).addErrback(lambda failure: log.error("config changes: %s", failure.getTraceback()))
+
+    async def _read_changes(self) -> None:
+        unread: list[str] = []
+        try:
+            self._read_again = True
+            while self._read_again:
+                self._read_again = False
+                unread = await self._list_changes()
+                entities = {await self._changed_entity(name) for name in unread}
+                for entity in sorted(entity for entity in entities if entity is not None):
+                    await self._tell(entity)
+                unread = []
+            await self._purge()
+        except ConnectionLost as error:
+            log.warning("changes of configurations could not be read, it is tried again: %s", error)
+            for name in unread:
+                del self._seen_ms[name]
+            self._call_later(RETRY_S, self._begin_reading)
+        except TreeError as error:
+            log.warning("changes of configurations are not read any longer: %s %s", type(error).__name__, error)
+        finally:
+            self._reading = False
+
+    async def _changed_entity(self, name: str) -> Entity | None:
+        path = f"{node_paths.CONFIG_CHANGES}/{name}"
+        try:
+            data, _ = await self._tree.get(path)
+            return decode_config_change(data)
+        except NoNode:
+            return None
+        except MalformedNode as error:
+            log.error("%s is passed over: %s", path, error)
+            return None
+
+    async def _tell(self, entity: Entity) -> None:
+        if entity.type == TOPIC_TYPE and entity.name in self._topics:
+            self._topics[entity.name] = await self._config(entity)
+            self._observer(entity, self._topics[entity.name])
+        elif entity.type == BROKER_TYPE and entity in self._own:
+            self._observer(entity, await self._config(entity))
+
+    async def _config(self, entity: Entity) -> dict[str, str]:
+        try:
+            return (await read_config(self._tree, entity))[0]
+        except MalformedNode as error:
+            log.error("%s counts as empty: %s", entity.path, error)
+            return {}
+
+    async def _purge(self) -> None:
+        before_ms = self._clock_ms() - CHANGE_KEPT_MS
+        for name in [name for name, seen_ms in self._seen_ms.items() if seen_ms <= before_ms]:
+            try:
+                await self._tree.delete(f"{node_paths.CONFIG_CHANGES}/{name}")
+            except NoNode:
+                continue  # another broker was quicker

@@ -1,0 +1,1 @@
+"""The controller: its election, leader elections, ISR changes, topic deletion and its requests to brokers."""

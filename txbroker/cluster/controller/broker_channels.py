@@ -1,0 +1,79 @@
+"""The controller's requests on their way: to each broker one at a time, in the order in which they were given."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.python.failure import Failure
+
+from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.wire.schema import Response
+
+log = logging.getLogger("txbroker.controller")
+
+Send = Callable[[int, ControllerRequest], Deferred[Response]]
+Answered = Callable[[int, ControllerRequest, Response], None]
+
+
+class Channels:
+    """One queue per broker. `send` tries for as long as the broker is registered: when it fails, what it was given is lost."""
+
+    def __init__(self, send: Send, answered: Answered) -> None:
+        self._send = send
+        self._answered = answered
+        self._queues: dict[int, _Queue] = {}
+
+    def put(self, broker_id: int, request: ControllerRequest) -> None:
+        """Send this after what was given before."""
+        queue = self._queues.get(broker_id)
+        if queue is None:
+            queue = self._queues[broker_id] = _Queue(broker_id, self._send, self._answered)
+        queue.put(request)
+
+    def drop(self, broker_id: int) -> None:
+        """The broker is gone, or is another start of itself: forget what waits, and what it may still answer."""
+        queue = self._queues.pop(broker_id, None)
+        if queue is not None:
+            queue.closed = True
+
+    def close(self) -> None:
+        """Forget all."""
+        for broker_id in list(self._queues):
+            self.drop(broker_id)
+
+
+class _Queue:
+    def __init__(self, broker_id: int, send: Send, answered: Answered) -> None:
+        self.closed = False
+        self._broker_id = broker_id
+        self._send = send
+        self._answered = answered
+        self._waiting: deque[ControllerRequest] = deque()
+        self._in_flight = False
+
+    def put(self, request: ControllerRequest) -> None:
+        self._waiting.append(request)
+        self._next()
+
+    def _next(self) -> None:
+        if self._in_flight or self.closed or not self._waiting:
+            return
+        request = self._waiting.popleft()
+        self._in_flight = True
+        answer = maybeDeferred(self._send, self._broker_id, request)
+        answer.addCallbacks(lambda response: self._answer(request, response), lambda failure: self._lost(request, failure))
+
+    def _answer(self, request: ControllerRequest, response: Response) -> None:
+        self._in_flight = False
+        if not self.closed:
+            self._answered(self._broker_id, request, response)
+        self._next()
+
+    def _lost(self, request: ControllerRequest, failure: Failure) -> None:
+        self._in_flight = False
+        if not self.closed:
+            log.error("%s did not reach broker %d: %s", type(request).__name__, self._broker_id, failure.getErrorMessage())
+        self._next()

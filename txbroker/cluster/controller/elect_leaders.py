@@ -1,0 +1,63 @@
+"""ElectLeaders: an admin asks for preferred leaders, or for a leader at any price (KIP-183, KIP-460)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from txbroker.cluster.controller.controller_context import ControllerContext
+from txbroker.cluster.controller.election_rules import elect_offline, elect_preferred
+from txbroker.cluster.controller.leadership import Leadership
+from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.node_data import PartitionState
+from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
+
+
+class ElectionType(IntEnum):
+    """Kafka's ElectionType."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+async def elect_leaders(
+    kind: ElectionType,
+    partitions: Iterable[TopicPartition],
+    context: ControllerContext,
+    leadership: Leadership,
+    outbox: Outbox,
+) -> dict[TopicPartition, ErrorCode]:
+    """The outcome for each partition: NONE when a leader was elected, otherwise why not."""
+
+    def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
+        replicas, online = context.assignment(topic_partition).replicas, context.online(topic_partition)
+        if kind is ElectionType.PREFERRED:
+            return elect_preferred(state, replicas, online)
+        return elect_offline(state, replicas, online, unclean=True)
+
+    asked = list(partitions)
+    outcomes = {tp: _not_needed(kind, tp, context) for tp in asked}
+    changed = await leadership.change([tp for tp, error in outcomes.items() if error is None], rule)
+    batch = outbox.batch()
+    for topic_partition in changed:
+        batch.roles(context.assignment(topic_partition).replicas, topic_partition)
+        outcomes[topic_partition] = ErrorCode.NONE
+    outbox.send(batch)
+    preferred = kind is ElectionType.PREFERRED
+    failed = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return {tp: failed if error is None else error for tp, error in outcomes.items()}
+
+
+def _not_needed(kind: ElectionType, topic_partition: TopicPartition, context: ControllerContext) -> ErrorCode | None:
+    """Why there is nothing to elect, None when there is."""
+    state = context.states.get(topic_partition)
+    if state is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic_partition.topic in context.deleting:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if kind is ElectionType.PREFERRED:
+        needed = state.leader != context.assignment(topic_partition).replicas[0]
+    else:
+        needed = not context.is_online(state.leader, topic_partition)
+    return None if needed else ErrorCode.ELECTION_NOT_NEEDED

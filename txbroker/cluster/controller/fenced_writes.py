@@ -1,0 +1,139 @@
+"""What only the controller writes to the tree: the states of partitions, and the removal of topics. Every write is fenced.
+
+Each transaction begins with a check of the version of `/controller_epoch`: once another controller has been elected, nothing that the
+one before still tries to write is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import MalformedNode, PartitionState, decode_state
+from txbroker.cluster.tree.interface import MULTI_OPS_MAX, BadVersion, Check, Create, Delete, NoNode, Op, Set, Stat, Tree
+from txbroker.cluster.tree.operations import found, together
+from txbroker.names import TopicPartition
+
+
+class ControllerMoved(Exception):
+    """Another broker has been elected controller: this one's term is over."""
+
+
+class Updated(NamedTuple):
+    """What became of an update of partition states."""
+
+    written: dict[TopicPartition, PartitionState]  # as they are now, the new partition epoch included
+    conflicts: list[TopicPartition]  # not written: somebody else had changed or removed the node
+
+
+class StateNodes:
+    """Reads and writes for one term of one controller."""
+
+    def __init__(self, tree: Tree, epoch: int, epoch_version: int) -> None:
+        """`epoch_version` is the version of `/controller_epoch` that this controller's election wrote."""
+        self._tree = tree
+        self._epoch = epoch
+        self._fence = Check(node_paths.CONTROLLER_EPOCH, epoch_version)
+
+    async def write(self, ops: Sequence[Op]) -> None:
+        """One fenced transaction; TreeError of the first that cannot be done (its index counts the fence), or ControllerMoved."""
+        try:
+            await self._tree.multi([self._fence, *ops])
+        except (BadVersion, NoNode) as error:
+            if error.index == 0:
+                raise ControllerMoved(f"controller epoch {self._epoch} is over") from error
+            raise
+
+    async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """The states of these partitions, without those that have none."""
+        wanted = [(tp, node_paths.state(tp)) for tp in partitions]
+        reads = await found([self._tree.get(path) for _, path in wanted])
+        states: dict[TopicPartition, PartitionState] = {}
+        for (topic_partition, path), read in zip(wanted, reads, strict=True):
+            if read is not None:
+                states[topic_partition] = _decoded(path, *read)
+        return states
+
+    async def create(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """Write the first states of partitions, and the nodes above them that do not exist."""
+        groups = [[Create(node)] for node in await self._missing({node_paths.partitions(tp.topic) for tp in states})]
+        present = {tp.topic for tp in states} - {topic_of(group[0].path) for group in groups}
+        missing = set(await self._missing({node_paths.partition(tp) for tp in states if tp.topic in present}))
+        for topic_partition, state in states.items():
+            node = node_paths.partition(topic_partition)
+            above = [Create(node)] if topic_partition.topic not in present or node in missing else []
+            groups.append([*above, Create(node_paths.state(topic_partition), state.encode())])
+        for ops in _chunks(groups):
+            await self.write(ops)
+
+    async def update(self, states: Mapping[TopicPartition, PartitionState]) -> Updated:
+        """Write states, each only if its node still has the partition epoch that the state says."""
+        updated = Updated({}, [])
+        items = [(tp, replace(state, controller_epoch=self._epoch)) for tp, state in states.items()]
+        for start in range(0, len(items), MULTI_OPS_MAX - 1):
+            chunk = items[start : start + MULTI_OPS_MAX - 1]
+            try:
+                await self._update(chunk, updated)
+            except (BadVersion, NoNode):
+                for item in chunk:  # one of them has been changed by somebody else: the others are written all the same
+                    try:
+                        await self._update([item], updated)
+                    except (BadVersion, NoNode):
+                        updated.conflicts.append(item[0])
+        return updated
+
+    async def delete_topic(self, topic: str) -> None:
+        """Remove all nodes of a topic, its configuration, and last the request to delete it."""
+        groups: list[list[Delete]] = []
+        try:
+            partitions = await self._tree.children(node_paths.partitions(topic))
+        except NoNode:
+            partitions = []
+        else:
+            groups = await self._partition_deletes(topic, partitions)
+            groups.append([Delete(node_paths.partitions(topic))])
+        last = [node_paths.topic(topic), node_paths.topic_entity(topic).path, node_paths.deletion(topic)]
+        missing = set(await self._missing(last))
+        groups += [[Delete(path)] for path in last if path not in missing]
+        for ops in _chunks(groups):
+            await self.write(ops)
+
+    async def _partition_deletes(self, topic: str, partitions: Iterable[str]) -> list[list[Delete]]:
+        nodes = [f"{node_paths.partitions(topic)}/{partition}" for partition in partitions]
+        stateless = set(await self._missing(f"{node}/state" for node in nodes))
+        return [[Delete(path) for path in (f"{node}/state", node) if path not in stateless] for node in nodes]
+
+    async def _missing(self, nodes: Iterable[str]) -> list[str]:
+        wanted = sorted(nodes)
+        stats: list[Stat | None] = await together([self._tree.exists(node) for node in wanted])
+        return [node for node, stat in zip(wanted, stats, strict=True) if stat is None]
+
+    async def _update(self, items: Sequence[tuple[TopicPartition, PartitionState]], updated: Updated) -> None:
+        await self.write([Set(node_paths.state(tp), state.encode(), state.partition_epoch) for tp, state in items])
+        updated.written.update((tp, replace(state, partition_epoch=state.partition_epoch + 1)) for tp, state in items)
+
+
+def _decoded(path: str, data: bytes | None, stat: Stat) -> PartitionState:
+    try:
+        return decode_state(data, stat.version)
+    except MalformedNode as error:
+        raise MalformedNode(f"{path}: {error}") from error
+
+
+def topic_of(path: str) -> str:
+    """The topic to which a node under `/brokers/topics` belongs."""
+    return path.split("/")[3]
+
+
+def _chunks(groups: Iterable[Sequence[Op]]) -> Iterator[list[Op]]:
+    """The operations in lists short enough for one transaction; a group is never torn apart."""
+    chunk: list[Op] = []
+    for group in groups:
+        if len(chunk) + len(group) > MULTI_OPS_MAX - 1:
+            yield chunk
+            chunk = []
+        chunk += group
+    if chunk:
+        yield chunk

@@ -1,0 +1,203 @@
+"""What the controller tells brokers after a change: one LeaderAndIsr, UpdateMetadata and StopReplica per broker, however many partitions
+changed (Kafka's `ControllerBrokerRequestBatch`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
+from txbroker.cluster.image import LEADER_DURING_DELETE
+from txbroker.cluster.node_data import PartitionState
+from txbroker.config.listeners import PROTOCOLS
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from txbroker.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from txbroker.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+EPOCH_DURING_DELETE = -2  # Kafka's LeaderAndIsr.EpochDuringDelete: whatever epoch the replica has, it stops
+NO_EPOCH = -1
+_PROTOCOL_NUMBERS = {name: number for number, name in enumerate(PROTOCOLS)}
+
+
+class Controlling(NamedTuple):
+    """Who speaks: what every request of one controller's term says."""
+
+    broker_id: int
+    epoch: int
+    listener: str  # the name of the listener that brokers use among themselves
+
+
+class RequestBatch:
+    """Collects what has changed; `requests` is what is to be sent, in this order. Brokers that are not alive get nothing."""
+
+    def __init__(self, controlling: Controlling, context: ControllerContext) -> None:
+        self._controlling = controlling
+        self._context = context
+        self._roles: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether they are new
+        self._metadata: dict[int, dict[TopicPartition, None]] = {}  # by broker: partitions, an ordered set
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether to delete them
+
+    def roles(self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False) -> None:
+        """Tell these replicas who leads the partition, and then all brokers."""
+        for broker in brokers:
+            self._roles.setdefault(broker, {})[topic_partition] = is_new
+        self.metadata(self._context.brokers, [topic_partition])
+
+    def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Tell these brokers of these partitions, and in any case which brokers are alive."""
+        told = dict.fromkeys(partitions)
+        for broker in brokers:
+            self._metadata.setdefault(broker, {}).update(told)
+
+    def stop(self, broker: int, topic_partition: TopicPartition, *, delete: bool) -> None:
+        """Tell a replica to stop, and perhaps to delete its log."""
+        self._stops.setdefault(broker, {})[topic_partition] = delete
+
+    def requests(self) -> list[tuple[int, ControllerRequest]]:
+        """Roles first, then metadata, then stops."""
+        live = self._context.brokers
+        requests: list[tuple[int, ControllerRequest]] = []
+        requests += [(id_, self._leader_and_isr(live[id_], told)) for id_, told in self._roles.items() if id_ in live]
+        requests += self._update_metadata()
+        requests += [(id_, self._stop_replica(live[id_], told)) for id_, told in self._stops.items() if id_ in live]
+        return requests
+
+    def _leader_and_isr(self, broker: LiveBroker, told: dict[TopicPartition, bool]) -> LeaderAndIsrRequest:
+        topics: dict[str, LeaderAndIsrTopicState] = {}
+        leaders: dict[int, None] = {}
+        for topic_partition, is_new in told.items():
+            name = topic_partition.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = LeaderAndIsrTopicState(topic_name=name, topic_id=self._context.topics[name].topic_id)
+            state = self._context.states[topic_partition]
+            leaders[state.leader] = None
+            topic.partition_states.append(self._role(topic_partition, state, is_new))
+        return LeaderAndIsrRequest(
+            controller_id=self._controlling.broker_id,
+            controller_epoch=self._controlling.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=list(topics.values()),
+            live_leaders=[leader for id_ in leaders if (leader := self._live_leader(id_)) is not None],
+        )
+
+    def _role(self, topic_partition: TopicPartition, state: PartitionState, is_new: bool) -> LeaderAndIsrPartitionState:
+        assignment = self._context.assignment(topic_partition)
+        return LeaderAndIsrPartitionState(
+            partition_index=topic_partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
+            replicas=list(assignment.replicas),
+            adding_replicas=list(assignment.adding),
+            removing_replicas=list(assignment.removing),
+            is_new=is_new,
+            leader_recovery_state=int(state.recovering),
+        )
+
+    def _live_leader(self, broker_id: int) -> LeaderAndIsrLiveLeader | None:
+        broker = self._context.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._controlling.listener)
+        return None if endpoint is None else LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
+
+    def _update_metadata(self) -> list[tuple[int, ControllerRequest]]:
+        live = self._context.brokers
+        live_brokers = [_broker(broker_id, broker) for broker_id, broker in live.items()]
+        built: dict[tuple[TopicPartition, ...], list[UpdateMetadataTopicState]] = {}  # most brokers are told the same
+        requests: list[tuple[int, ControllerRequest]] = []
+        for broker_id, told in self._metadata.items():
+            if broker_id not in live:
+                continue
+            key = tuple(told)
+            if key not in built:
+                built[key] = self._topic_states(told)
+            request = UpdateMetadataRequest(
+                controller_id=self._controlling.broker_id,
+                controller_epoch=self._controlling.epoch,
+                broker_epoch=live[broker_id].epoch,
+                topic_states=built[key],
+                live_brokers=live_brokers,
+            )
+            requests.append((broker_id, request))
+        return requests
+
+    def _topic_states(self, told: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+        topics: dict[str, UpdateMetadataTopicState] = {}
+        for topic_partition in told:
+            state = self._context.states.get(topic_partition)
+            name = topic_partition.topic
+            if state is None and name not in self._context.deleting:
+                continue  # nobody could be elected yet: brokers do not know the partition
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = UpdateMetadataTopicState(topic_name=name, topic_id=self._context.topics[name].topic_id)
+            topic.partition_states.append(self._metadata_of(topic_partition, state))
+        return list(topics.values())
+
+    def _metadata_of(self, topic_partition: TopicPartition, state: PartitionState | None) -> UpdateMetadataPartitionState:
+        replicas = self._context.assignment(topic_partition).replicas
+        offline = [replica for replica in replicas if not self._context.is_online(replica, topic_partition)]
+        if state is None or topic_partition.topic in self._context.deleting:
+            epoch = self._controlling.epoch if state is None else state.controller_epoch
+            state = PartitionState(LEADER_DURING_DELETE, 0, () if state is None else state.isr, epoch)
+        return UpdateMetadataPartitionState(
+            partition_index=topic_partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=state.partition_epoch,
+            replicas=list(replicas),
+            offline_replicas=offline,
+        )
+
+    def _stop_replica(self, broker: LiveBroker, told: dict[TopicPartition, bool]) -> StopReplicaRequest:
+        topics: dict[str, StopReplicaTopicState] = {}
+        for topic_partition, delete in told.items():
+            topic = topics.get(topic_partition.topic)
+            if topic is None:
+                topic = topics[topic_partition.topic] = StopReplicaTopicState(topic_name=topic_partition.topic)
+            partition = StopReplicaPartitionState(
+                partition_index=topic_partition.partition,
+                leader_epoch=self._stop_epoch(topic_partition),
+                delete_partition=delete,
+            )
+            topic.partition_states.append(partition)
+        return StopReplicaRequest(
+            controller_id=self._controlling.broker_id,
+            controller_epoch=self._controlling.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=list(topics.values()),
+        )
+
+    def _stop_epoch(self, topic_partition: TopicPartition) -> int:
+        if topic_partition.topic in self._context.deleting:
+            return EPOCH_DURING_DELETE
+        state = self._context.states.get(topic_partition)
+        return NO_EPOCH if state is None else state.leader_epoch
+
+
+def _broker(broker_id: int, broker: LiveBroker) -> UpdateMetadataBroker:
+    endpoints = [
+        UpdateMetadataEndpoint(
+            port=e.port, host=e.host, listener=e.listener, security_protocol=_PROTOCOL_NUMBERS.get(e.security_protocol, 0)
+        )
+        for e in broker.registration.endpoints
+    ]
+    return UpdateMetadataBroker(id=broker_id, endpoints=endpoints, rack=broker.registration.rack)

@@ -1,0 +1,298 @@
+"""One term of the controller: from its election until another broker is elected, or this one stops.
+
+It reads the tree, brings every partition into the state that it should have, and from then on reacts to what the watches report: brokers
+that come and go, topics and partitions that are created, topics to be deleted, log directories that fail. The controller calls one method
+at a time. What brokers are to know goes out in batches: roles first (LeaderAndIsr), then the same to everybody (UpdateMetadata).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+
+from txbroker.cluster import node_paths
+from txbroker.cluster.controller.broker_channels import Channels, Send
+from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
+from txbroker.cluster.controller.fenced_writes import StateNodes, topic_of
+from txbroker.cluster.controller.leadership import Leadership
+from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
+from txbroker.cluster.controller.topic_deletion import TopicDeletions
+from txbroker.cluster.node_data import FEATURES, MalformedNode, TopicAssignment, decode_broker, decode_log_dir_event, decode_topic
+from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
+from txbroker.cluster.tree.operations import found
+from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from txbroker.wire.schema import Response
+
+log = logging.getLogger("txbroker.controller")
+
+Handler = Callable[[], Awaitable[None]]
+
+
+class ControllerTerm:
+    """The parts of a controller in office, and what they do when the tree changes."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        controlling: Controlling,
+        epoch_version: int,
+        send: Send,
+        unclean_default: Callable[[], bool],
+        enqueue: Callable[[ControllerTerm, Handler], None],
+    ) -> None:
+        """`enqueue` calls a handler of this term once all that were given before have ended, unless the term is over by then."""
+        self.controlling = controlling
+        self.context = ControllerContext()
+        self._tree = tree
+        self._enqueue = enqueue
+        self._nodes = StateNodes(tree, controlling.epoch, epoch_version)
+        self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
+        self._channels = Channels(send, self._answered)
+        self.outbox = Outbox(controlling, self.context, self._channels)
+        self._deletions = TopicDeletions(self.context, self.leadership, self._nodes, self.outbox)
+        self._brokers_watch = self._enqueues(self.brokers_changed)
+        self._topics_watch = self._enqueues(self.topics_changed)
+        self._deletions_watch = self._enqueues(self.deletions_changed)
+        self._log_dirs_watch = self._enqueues(self.log_dirs_changed)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._channels.close()
+
+    async def begin(self) -> None:
+        """Take over the cluster as it is."""
+        await self._ensure_features()
+        self.context.brokers = await self._read_brokers()
+        asked = await self._read_deletions()  # before the topics: whoever asks later for a new one is heard by the watch
+        await self._read_new_topics()
+        self.context.deleting.update(asked & self.context.topics.keys())
+        self.context.states = await self._nodes.read(self.context.partitions())
+        self._announce_brokers()
+        await self._take_over_partitions()
+        await self.elect_led_offline()
+        unknown = asked - self.context.topics.keys()
+        await self._deletions.begin(sorted(self.context.deleting))
+        await self._drop_deletions(unknown)
+        await self.log_dirs_changed()
+        topics, brokers = len(self.context.topics), len(self.context.brokers)
+        log.info("this broker is the controller, epoch %d: %d topics, %d brokers", self.controlling.epoch, topics, brokers)
+
+    # What the watches report
+
+    async def brokers_changed(self) -> None:
+        """`/brokers/ids` has other children: brokers have started or died, or both at once (another broker epoch)."""
+        now = await self._read_brokers()
+        known = self.context.brokers
+        gone = {broker_id for broker_id, broker in known.items() if broker_id not in now or now[broker_id].epoch != broker.epoch}
+        started = {broker_id for broker_id in now if broker_id not in known or broker_id in gone}
+        for broker_id in gone:
+            self._channels.drop(broker_id)
+            self.context.forget_broker(broker_id)
+        if gone:
+            log.info("brokers gone: %s", sorted(gone))
+            await self._brokers_died(gone)
+        if started:
+            log.info("brokers started: %s", sorted(started))
+            self.context.brokers = {broker_id: now[broker_id] for broker_id in sorted(now)}
+            await self._brokers_started(started)
+
+    async def topics_changed(self) -> None:
+        """`/brokers/topics` has other children."""
+        await self._bring_up(await self._read_new_topics())
+
+    async def topic_changed(self, name: str) -> None:
+        """A topic's node was written: it may have more partitions."""
+        before = self.context.topics.get(name)
+        if before is None or name in self.context.deleting:
+            return
+        now = (await self._read_topics([name])).get(name)
+        if now is None:
+            return
+        self.context.topics[name] = now
+        await self._bring_up([TopicPartition(name, partition) for partition in now.partitions if partition not in before.partitions])
+
+    async def deletions_changed(self) -> None:
+        """`/admin/delete_topics` has other children."""
+        asked = await self._read_deletions()
+        if asked - self.context.topics.keys():
+            await self.topics_changed()  # a topic that was created a moment ago: its own watch has not been served yet
+        await self._deletions.begin(sorted((asked & self.context.topics.keys()) - self.context.deleting))
+        await self._drop_deletions(asked - self.context.topics.keys())
+
+    async def log_dirs_changed(self) -> None:
+        """Brokers have lost log directories: their answers to LeaderAndIsr tell which replicas are still there."""
+        names = await self._tree.children(node_paths.LOG_DIR_EVENTS, watch=self._log_dirs_watch)
+        brokers: set[int] = set()
+        for name in names:
+            try:
+                brokers.add(decode_log_dir_event((await self._tree.get(f"{node_paths.LOG_DIR_EVENTS}/{name}"))[0]))
+            except MalformedNode as error:
+                log.error("%s/%s is passed over: %s", node_paths.LOG_DIR_EVENTS, name, error)
+        batch = self.outbox.batch()
+        for topic_partition in self._with_state(self.context.partitions_on(brokers)):
+            batch.roles(brokers & set(self.context.assignment(topic_partition).replicas), topic_partition)
+        self.outbox.send(batch)
+        for name in names:
+            await self._delete(f"{node_paths.LOG_DIR_EVENTS}/{name}")
+
+    # What is done about it
+
+    async def elect_led_offline(self) -> None:
+        """Elect leaders where there is none, and tell."""
+        elected = await self.leadership.elect_led_offline()
+        batch = self.outbox.batch()
+        for topic_partition in elected.new:
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition, is_new=True)
+        for topic_partition in elected.changed:
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
+        self.outbox.send(batch)
+
+    async def replicas_offline(self, partitions: Collection[TopicPartition]) -> None:
+        """Replicas of these partitions have gone offline, with their brokers or their log directories."""
+        elected = await self.leadership.elect_led_offline()
+        shrunk = await self.leadership.shrink(tp for tp in partitions if tp.topic not in self.context.deleting)
+        batch = self.outbox.batch()
+        for topic_partition in dict.fromkeys([*elected.changed, *shrunk]):
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
+        batch.metadata(self.context.brokers, partitions)
+        self.outbox.send(batch)
+
+    async def _brokers_died(self, brokers: Collection[int]) -> None:
+        await self.replicas_offline(list(self.context.partitions_on(brokers)))
+
+    async def _brokers_started(self, brokers: Collection[int]) -> None:
+        announcement = self.outbox.batch()
+        announcement.metadata(self.context.brokers.keys() - brokers)
+        announcement.metadata(brokers, self.context.partitions())
+        self.outbox.send(announcement)
+        roles = self.outbox.batch()
+        for topic_partition in self._with_state(self.context.partitions_on(brokers)):
+            replicas = self.context.assignment(topic_partition).replicas
+            roles.roles([replica for replica in replicas if replica in brokers], topic_partition)
+        self.outbox.send(roles)
+        await self.elect_led_offline()
+        self._deletions.resume(brokers)
+
+    def _announce_brokers(self) -> None:
+        batch = self.outbox.batch()
+        batch.metadata(self.context.brokers)
+        self.outbox.send(batch)
+
+    async def _take_over_partitions(self) -> None:
+        """A new controller: offline replicas leave ISR and lead, then every replica and every broker is told of everything."""
+        await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
+        batch = self.outbox.batch()
+        for topic_partition in self._with_state(self.context.partitions()):
+            batch.roles(self.context.online(topic_partition), topic_partition)
+        batch.metadata(self.context.brokers, self.context.partitions())
+        self.outbox.send(batch)
+
+    async def _bring_up(self, partitions: Iterable[TopicPartition]) -> None:
+        batch = self.outbox.batch()
+        for topic_partition in await self.leadership.create(partitions):
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition, is_new=True)
+        self.outbox.send(batch)
+
+    def _with_state(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [topic_partition for topic_partition in partitions if topic_partition in self.context.states]
+
+    # Reading, with watches for what comes next
+
+    async def _ensure_features(self) -> None:
+        try:
+            await self._tree.create(node_paths.FEATURE, FEATURES)
+        except NodeExists:
+            return
+
+    async def _read_brokers(self) -> dict[int, LiveBroker]:
+        names = await self._tree.children(node_paths.BROKER_IDS, watch=self._brokers_watch)
+        brokers: dict[int, LiveBroker] = {}
+        for broker_id in sorted(int(name) for name in names if name.isdecimal()):
+            try:
+                data, stat = await self._tree.get(node_paths.broker(broker_id))
+                brokers[broker_id] = LiveBroker(stat.czxid, decode_broker(data))
+            except NoNode:
+                continue  # it died meanwhile: the watch tells
+            except MalformedNode as error:
+                log.error("broker %d counts as dead: %s", broker_id, error)
+        return brokers
+
+    async def _read_new_topics(self) -> list[TopicPartition]:
+        """Take topics that have appeared into the context, and forget those that have vanished; the partitions of the new ones."""
+        names = set(await self._tree.children(node_paths.TOPICS, watch=self._topics_watch))
+        for name in self.context.topics.keys() - names:
+            self.context.forget_topic(name)  # not deleted by this controller: somebody has edited the tree
+        topics = await self._read_topics(sorted(names - self.context.topics.keys()))
+        self.context.topics.update(topics)
+        return list(self.context.partitions_of(topics))
+
+    async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicAssignment]:
+        """Those of these topics that are there; the watches are told when they are written."""
+        reads = await found([self._tree.get(node_paths.topic(name), watch=self._topic_watch) for name in names])
+        topics: dict[str, TopicAssignment] = {}
+        for name, read in zip(names, reads, strict=True):
+            if read is None:
+                continue  # deleted meanwhile: the watch on the list of topics tells
+            try:
+                topics[name] = decode_topic(read[0])
+            except MalformedNode as error:
+                log.error("topic %s is not served: %s", name, error)
+        return topics
+
+    async def _read_deletions(self) -> set[str]:
+        return set(await self._tree.children(node_paths.DELETE_TOPICS, watch=self._deletions_watch))
+
+    async def _drop_deletions(self, topics: Iterable[str]) -> None:
+        """Requests to delete what does not exist."""
+        for name in sorted(topics):
+            await self._delete(node_paths.deletion(name))
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._nodes.write([Delete(path)])
+        except NoNode:
+            return
+
+    def _enqueues(self, handler: Handler) -> Watcher:
+        return lambda _: self._enqueue(self, handler)
+
+    def _topic_watch(self, event: WatchEvent) -> None:
+        name = topic_of(event.path)
+        self._enqueue(self, lambda: self.topic_changed(name))
+
+    # What brokers answer
+
+    def _answered(self, broker_id: int, request: ControllerRequest, response: Response) -> None:
+        if isinstance(request, StopReplicaRequest) and isinstance(response, StopReplicaResponse):
+            stop_request, stop_response = request, response
+            self._enqueue(self, lambda: self._deletions.answered(broker_id, stop_request, stop_response))
+        elif isinstance(request, LeaderAndIsrRequest) and isinstance(response, LeaderAndIsrResponse):
+            roles_request, roles_response = request, response
+            self._enqueue(self, lambda: self._roles_answered(broker_id, roles_request, roles_response))
+
+    async def _roles_answered(self, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
+        """Replicas that a broker cannot open are offline; those that it could open again are not."""
+        if response.error_code != ErrorCode.NONE:
+            log.warning("broker %d refused LeaderAndIsr with error %d", broker_id, response.error_code)
+            return
+        if broker_id not in self.context.brokers:
+            return
+        names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        before = self.context.offline.get(broker_id, set())
+        failed: set[TopicPartition] = set()
+        opened: set[TopicPartition] = set()
+        for topic in response.topics:
+            for answer in topic.partition_errors:
+                topic_partition = TopicPartition(names.get(topic.topic_id, ""), answer.partition_index)
+                if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and self.context.knows(topic_partition):
+                    failed.add(topic_partition)
+                elif answer.error_code == ErrorCode.NONE:
+                    opened.add(topic_partition)
+        self.context.offline[broker_id] = (before - opened) | failed
+        if failed - before:
+            log.warning("broker %d has lost the log directories of %d partitions", broker_id, len(failed - before))
+            await self.replicas_offline(failed - before)

@@ -1,0 +1,1 @@
+"""The metadata tree: ZooKeeper's data model as an interface, and its implementations."""

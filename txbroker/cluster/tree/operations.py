@@ -1,0 +1,45 @@
+"""Waiting for operations on the tree: several at once, and those that an admin request is about."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.python.failure import Failure
+
+from txbroker.cluster.tree.interface import ConnectionLost, NoNode, SessionExpired
+from txbroker.errors import BrokerError, ErrorCode
+
+T = TypeVar("T")
+
+
+def together(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
+    """All results in the order of the Deferreds, or the first failure."""
+    return gatherResults(deferreds, consumeErrors=True).addErrback(_unwrap)
+
+
+def found(reads: Iterable[Deferred[T]]) -> Deferred[list[T | None]]:
+    """As `together`, with None for nodes that do not exist."""
+    return together([read.addErrback(_missing) for read in reads])
+
+
+def for_admin(work: Awaitable[T]) -> Deferred[T]:
+    """What an admin request does with the tree; NOT_CONTROLLER, on which clients try again, when the tree cannot be used now."""
+
+    async def run() -> T:
+        try:
+            return await work
+        except (ConnectionLost, SessionExpired) as error:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER, "The metadata cannot be read or written now; try again.") from error
+
+    return Deferred.fromCoroutine(run())
+
+
+def _missing(failure: Failure) -> None:
+    failure.trap(NoNode)
+
+
+def _unwrap(failure: Failure) -> Failure:
+    assert isinstance(failure.value, FirstError)
+    return failure.value.subFailure

@@ -1,0 +1,264 @@
+"""The metadata tree in one SQLite file: what a single broker uses, with nothing to install.
+
+The file lies beside the logs under a name that Kafka does not take for a partition's directory. Its one session is that of the
+process: what an earlier process left behind as ephemeral is gone when the file is opened. A write is acknowledged when it has
+reached the disk (write-ahead log, synchronous=FULL); operations that wait at the same time share one commit. All work on the
+file is done by the worker that is passed in; results and watches come back where its Deferreds fire.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from txbroker.cluster.tree.interface import ConnectionLost, Tree, TreeError, WatchEvent, parent_of
+from txbroker.cluster.tree.local_session import Operation, Session, Watch
+from txbroker.cluster.tree.znodes import ROOT, Node, Overlay
+from txbroker.errors import StartError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+log = logging.getLogger("txbroker.cluster")
+
+FILE_NAME = "txbroker-metadata.sqlite"
+
+# Format 1. A change of the tables raises the number and brings a function that carries an older file over.
+FORMAT = 1
+APPLICATION_ID = 0x7478626B  # "txbk": tells our files from other SQLite files
+_TABLES = (
+    """CREATE TABLE node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB, version INTEGER NOT NULL, czxid INTEGER NOT NULL,
+         mzxid INTEGER NOT NULL, ephemeral_owner INTEGER NOT NULL, children_created INTEGER NOT NULL, children_count INTEGER NOT NULL)
+       WITHOUT ROWID""",
+    "CREATE INDEX node_parent ON node (parent)",
+    "CREATE INDEX node_owner ON node (ephemeral_owner) WHERE ephemeral_owner != 0",
+    "CREATE TABLE last (zxid INTEGER NOT NULL, session INTEGER NOT NULL)",
+    "INSERT INTO last VALUES (0, 0)",
+)
+_COLUMNS = "data, version, czxid, mzxid, ephemeral_owner, children_created, children_count"
+
+
+class Worker(Protocol):
+    """Runs jobs elsewhere, or later: never before the call returns."""
+
+    def __call__(self, job: Callable[[], T], /) -> Deferred[T]:
+        """The job's result."""
+
+
+def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
+    """The session of this process with the tree in this file, which is made if it does not exist.
+
+    StartError when the file is damaged, is somebody else's, is in use, or cannot be read and written.
+    """
+    import sqlite3
+
+    try:
+        nodes = SqliteNodes(connect(path))
+        session_id = nodes.begin_session()
+    except sqlite3.Error as error:
+        raise StartError(
+            f"The metadata file {path} cannot be used ({error}): if no other process has it open, put back a copy from before the damage."
+        ) from error
+    return Session(session_id, _SqliteStore(nodes, worker))
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """The file at `path`, made if it does not exist, for this process alone; sqlite3.Error, StartError."""
+    import sqlite3
+
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        check_format(connection, path)
+        problem: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise sqlite3.DatabaseError(problem)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_format(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables in a new file; StartError unless they are those of this format."""
+    application_id: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    file_format: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application_id, file_format) == (APPLICATION_ID, FORMAT):
+        return
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if tables and application_id != APPLICATION_ID:
+        raise StartError(f"{path} is an SQLite file of another program, not txbroker's metadata: move it away.")
+    if tables:
+        raise StartError(f"The metadata file {path} has format {file_format}, not {FORMAT}: start the txbroker that wrote it.")
+    with _transaction(connection):
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute("INSERT INTO node VALUES ('/', '', ?, ?, ?, ?, ?, ?, ?)", ROOT)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+class SqliteNodes:
+    """Nodes as rows of one table. Each call may come from another thread, but never two at once."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.zxid: int = connection.execute("SELECT zxid FROM last").fetchone()[0]
+
+    def get(self, path: str) -> Node | None:
+        """See `Nodes`."""
+        row = self._connection.execute(f"SELECT {_COLUMNS} FROM node WHERE path = ?", (path,)).fetchone()
+        return None if row is None else Node(*row)
+
+    def names_under(self, path: str) -> list[str]:
+        """See `Nodes`."""
+        start = len(path) if path == "/" else len(path) + 1
+        return [child[start:] for (child,) in self._connection.execute("SELECT path FROM node WHERE parent = ?", (path,))]
+
+    def ephemerals_of(self, session_id: int) -> list[str]:
+        """See `Nodes`."""
+        rows = self._connection.execute("SELECT path FROM node WHERE ephemeral_owner = ? AND ephemeral_owner != 0", (session_id,))
+        return [path for (path,) in rows]
+
+    def write(self, changes: Mapping[str, Node | None], zxid: int) -> None:
+        """See `Nodes`."""
+        with _transaction(self._connection):
+            self._write_rows(changes, zxid)
+        self.zxid = zxid
+
+    def begin_session(self) -> int:
+        """Remove what sessions of earlier processes left behind; the number of this one."""
+        last_session: int = self._connection.execute("SELECT session FROM last").fetchone()[0]
+        owners = self._connection.execute("SELECT DISTINCT ephemeral_owner FROM node WHERE ephemeral_owner != 0").fetchall()
+        overlay = Overlay(self)
+        for (owner,) in owners:
+            overlay.end_session(owner)
+        with _transaction(self._connection):
+            self._write_rows(overlay.changes, overlay.zxid)
+            self._connection.execute("UPDATE last SET session = ?", (last_session + 1,))
+        self.zxid = overlay.zxid
+        return last_session + 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _write_rows(self, changes: Mapping[str, Node | None], zxid: int) -> None:
+        gone = [(path,) for path, node in changes.items() if node is None]
+        kept = [(path, "" if path == "/" else parent_of(path), *node) for path, node in changes.items() if node is not None]
+        self._connection.executemany("DELETE FROM node WHERE path = ?", gone)
+        self._connection.executemany("INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kept)
+        self._connection.execute("UPDATE last SET zxid = ?", (zxid,))
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An operation that has been called, and then what came of it."""
+
+    operation: Operation[Any]
+    watch: Watch | None
+    result: Deferred[Any]
+    value: Any = None
+    error: BaseException | None = None
+    events: tuple[WatchEvent, ...] = ()
+
+
+class _SqliteStore:
+    """Performs the operations of the one session, in order: all that have come while the worker was busy are its next job."""
+
+    def __init__(self, nodes: SqliteNodes, worker: Worker) -> None:
+        self._nodes = nodes
+        self._worker = worker
+        self._waiting: list[_Pending] = []
+        self._busy = False
+
+    def submit(self, session: Session, operation: Operation[T], watch: Watch | None = None) -> Deferred[T]:
+        """See `Store`."""
+        pending = _Pending(operation, watch, Deferred())
+        self._waiting.append(pending)
+        if not self._busy:
+            self._next_job(session)
+        return pending.result
+
+    def end(self, session: Session) -> Deferred[None]:
+        """See `Store`; the file is closed then."""
+        return Deferred.fromCoroutine(self._end(session))
+
+    async def _end(self, session: Session) -> None:
+        try:
+            await self.submit(session, lambda nodes: nodes.end_session(session.session_id))
+        finally:
+            await self._worker(self._nodes.close)
+
+    def _next_job(self, session: Session) -> None:
+        self._busy = True
+        batch, self._waiting = self._waiting, []
+        job = self._worker(lambda: self._perform(batch))
+        job.addErrback(_fail_all, batch)
+        job.addCallback(lambda _: self._deliver(session, batch))
+
+    def _perform(self, batch: list[_Pending]) -> None:
+        """In the worker: all operations of the batch, and one commit of what they changed."""
+        import sqlite3
+
+        overlay = Overlay(self._nodes)
+        try:
+            for pending in batch:
+                _attempt(pending, overlay)
+            if overlay.changes:
+                self._nodes.write(overlay.changes, overlay.zxid)
+        except sqlite3.Error as error:
+            log.error("the metadata file cannot be used, %d operations fail: %s", len(batch), error)
+            raise ConnectionLost("/") from error
+
+    def _deliver(self, session: Session, batch: list[_Pending]) -> None:
+        for pending in batch:
+            if pending.error is not None:
+                pending.result.errback(pending.error)
+                continue
+            if pending.watch is not None:
+                session.add_watch(pending.watch)
+            pending.result.callback(pending.value)
+            for event in pending.events:
+                for call in session.triggered(event):
+                    call()
+        self._busy = False
+        if self._waiting:
+            self._next_job(session)
+
+
+def _attempt(pending: _Pending, overlay: Overlay) -> None:
+    told = len(overlay.events)
+    try:
+        pending.value = pending.operation(overlay)
+    except (TreeError, ValueError) as error:
+        pending.error = error
+    else:
+        pending.events = tuple(overlay.events[told:])
+
+
+def _fail_all(failure: Failure, batch: list[_Pending]) -> None:
+    """The commit (or a read) failed: what the operations found is void, whoever waits learns that the outcome is unknown."""
+    for pending in batch:
+        pending.error, pending.events = failure.value, ()

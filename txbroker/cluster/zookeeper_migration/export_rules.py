@@ -1,0 +1,161 @@
+"""How the metadata of a txbroker becomes that of a broker of Apache Kafka: what ZooKeeper is to hold, and what speaks against it.
+
+Kafka must find every topic with the id that its logs have, a leader epoch above all that are in them, and no producer id that was given
+out already; and it must not make again what was deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import (
+    PartitionState,
+    ProducerIdBlock,
+    TopicAssignment,
+    decode_cluster_id,
+    decode_config,
+    decode_producer_id_block,
+    decode_state,
+    decode_topic,
+    encode_cluster_id,
+    encode_config,
+)
+from txbroker.cluster.tree.sqlite_file import data_of
+from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, FoundLogs, counted
+from txbroker.names import TopicPartition
+
+# Keys that only this broker has.
+OWN_TOPIC_KEYS = frozenset({"compaction.strategy", "compaction.strategy.header", "retention.precise"})
+OWN_BROKER_KEYS = frozenset({
+    "log.cleaner.compaction.strategy", "log.cleaner.compaction.strategy.header", "log.cleaner.schedule", "log.retention.precise",
+})  # fmt: skip
+OWN_BROKER_PREFIX = "txbroker."
+
+Nodes = Mapping[str, bytes | None]
+
+
+@dataclass(slots=True)
+class ExportPlan:
+    """What is to be written. `nodes` come before their children; `gone` are to be removed with what is under them.
+
+    `topics`: how many partitions each has, and what becomes of it. Notes, concerns and refusals as in `ImportPlan`.
+    """
+
+    cluster_id: str
+    broker_id: int
+    nodes: dict[str, bytes | None] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    topics: dict[str, tuple[int, str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    concerns: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+
+def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportPlan:
+    """What exporting comes to. `tree` is this broker's metadata, `there` what ZooKeeper holds now. MalformedNode: the tree is damaged."""
+    cluster_id = decode_cluster_id(tree.get(node_paths.CLUSTER_ID))
+    broker_id = -1 if found.identity.broker_id is None else found.identity.broker_id
+    plan = ExportPlan(cluster_id, broker_id)
+    plan.refusals += _identity_problems(plan, found, there)
+    plan.nodes |= dict.fromkeys(path for path in node_paths.STRUCTURE if path != node_paths.PRODUCER_ID_BLOCK)
+    plan.nodes[node_paths.CLUSTER_ID] = encode_cluster_id(cluster_id)
+    block = _producer_ids(tree, there)
+    if block is not None:
+        plan.nodes[node_paths.PRODUCER_ID_BLOCK] = block
+    for entity, known in ((node_paths.broker_entity(broker_id), there.broker_configs), (node_paths.ALL_BROKERS, there.default_configs)):
+        data = tree.get(entity.path)
+        configs = decode_config(data) if data else {}
+        if configs or known:
+            foreign = {key for key in configs if key in OWN_BROKER_KEYS or key.startswith(OWN_BROKER_PREFIX)}
+            plan.nodes[entity.path] = encode_config(_without(plan, configs, foreign, entity.entity_path))
+    deleting = data_of(tree, node_paths.DELETE_TOPICS)
+    for name, data in sorted(data_of(tree, node_paths.TOPICS).items()):
+        if name not in deleting:
+            _add_topic(plan, name, decode_topic(data), tree, found, there)
+    _delete_topics(plan, found, there)
+    replicated = [
+        f"{name}-{number}"
+        for name, topic in there.topics.items()
+        if name in plan.topics
+        for number, partition in topic.partitions.items()
+        if set(partition.replicas) - {broker_id}
+    ]
+    if replicated:
+        plan.concerns.append(
+            f"ZooKeeper says that other brokers have replicas of {counted(replicated, 'partition')}: this broker's become the only ones"
+        )
+    return plan
+
+
+def _identity_problems(plan: ExportPlan, found: FoundLogs, there: ForeignCluster) -> Iterable[str]:
+    where = ", ".join(found.directories)
+    if plan.broker_id < 0:
+        yield f"no meta.properties in {where} says which broker it is: name all log.dirs of the broker"
+    if there.cluster_id not in (None, plan.cluster_id):
+        yield (
+            f"{where} belongs to cluster {plan.cluster_id}, and {there.place} to cluster {there.cluster_id}: name its own, or an "
+            "empty chroot"
+        )
+    if there.alive:
+        yield f"brokers are running on {there.place} ({', '.join(map(str, sorted(there.alive)))}): stop them first"
+
+
+def _producer_ids(tree: Nodes, there: ForeignCluster) -> bytes | None:
+    data = tree.get(node_paths.PRODUCER_ID_BLOCK)
+    blocks: list[ProducerIdBlock] = [] if there.producer_ids is None else [there.producer_ids]
+    if data:
+        blocks.append(decode_producer_id_block(data))
+    return max(blocks, key=lambda block: block.end).encode() if blocks else None
+
+
+def _without(plan: ExportPlan, configs: Mapping[str, str], foreign: Iterable[str], whose: str) -> dict[str, str]:
+    foreign = sorted(foreign)
+    plan.notes += [f"{key}={configs[key]} of {whose} is not exported: Apache Kafka has no such key" for key in foreign]
+    return {key: value for key, value in configs.items() if key not in foreign}
+
+
+def _add_topic(
+    plan: ExportPlan, name: str, assignment: TopicAssignment, tree: Nodes, found: FoundLogs, there: ForeignCluster
+) -> None:
+    known = there.topics.get(name)
+    data = tree.get(node_paths.topic_entity(name).path)
+    configs = decode_config(data) if data else {}
+    kept = _without(plan, configs, OWN_TOPIC_KEYS & configs.keys(), f"topics/{name}")
+    plan.nodes[node_paths.topic_entity(name).path] = encode_config(kept)
+    plan.nodes[node_paths.topic(name)] = assignment.encode()
+    plan.nodes[node_paths.partitions(name)] = None
+    for number, replicas in sorted(assignment.partitions.items()):
+        topic_partition = TopicPartition(name, number)
+        plan.nodes[node_paths.partition(topic_partition)] = None
+        state_data = tree.get(node_paths.state(topic_partition))
+        log = found.logs.get(topic_partition)
+        epoch = max(
+            -1 if state_data is None else decode_state(state_data, 0).leader_epoch,
+            -1 if log is None else log.leader_epoch,
+            -1 if known is None or number not in known.partitions else known.partitions[number].leader_epoch,
+        )
+        state = PartitionState(replicas.replicas[0], epoch + 1, replicas.replicas, there.controller_epoch)
+        plan.nodes[node_paths.state(topic_partition)] = state.encode()
+    what = "new" if known is None else "known" if known.topic_id == assignment.topic_id else "made anew"
+    plan.topics[name] = (len(assignment.partitions), what)
+    if known is not None:
+        gone = sorted(known.partitions.keys() - assignment.partitions.keys())
+        plan.gone += [node_paths.partition(TopicPartition(name, number)) for number in gone]
+
+
+def _delete_topics(plan: ExportPlan, found: FoundLogs, there: ForeignCluster) -> None:
+    """Kafka is asked to delete what was deleted here, unless there is a log of it all the same, or another broker has one."""
+    unknown = [name for name in there.topics if name not in plan.topics]
+    logged = {topic for topic, _ in found.logs}
+    shared = {name for name in unknown if any(set(each.replicas) - {plan.broker_id} for each in there.topics[name].partitions.values())}
+    kept = [name for name in unknown if name in logged or name in shared]
+    if kept:
+        plan.notes.append(f"ZooKeeper keeps {counted(kept, 'topic')} that this broker does not serve")
+    deleted = [name for name in unknown if name not in kept]
+    for name in deleted:
+        plan.nodes[node_paths.deletion(name)] = None
+        plan.topics[name] = (len(there.topics[name].partitions), "deleted")
+    if deleted:
+        plan.concerns.append(f"{counted(deleted, 'topic')} in ZooKeeper and not here: Kafka deletes them when it starts")

@@ -1,0 +1,82 @@
+"""What a metadata tree is made of when it is imported: the topics of one broker, as they will be, and what speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import (
+    FEATURES,
+    PartitionState,
+    ProducerIdBlock,
+    ReplicaAssignment,
+    TopicAssignment,
+    encode_cluster_id,
+    encode_config,
+    encode_controller_epoch,
+)
+from txbroker.cluster.tree.interface import Create
+from txbroker.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTopic:
+    """A topic as it will be: the leader epoch of each partition, and those that have a log here."""
+
+    name: str
+    topic_id: bytes
+    epochs: Mapping[int, int]
+    here: frozenset[int]
+    configs: Mapping[str, str]
+    deleting: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ImportPlan:
+    """What is to be written. `notes` should be read, `concerns` agreed to, `refusals` keep it from being done."""
+
+    cluster_id: str
+    broker_id: int
+    topics: list[PlannedTopic] = field(default_factory=list)
+    broker_configs: Mapping[str, str] = field(default_factory=dict)
+    default_configs: Mapping[str, str] = field(default_factory=dict)
+    controller_epoch: int = 0
+    producer_ids: ProducerIdBlock | None = None
+    notes: list[str] = field(default_factory=list)
+    concerns: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def operations(self) -> list[Create]:
+        """What makes the tree of an empty one."""
+        block = self.producer_ids
+        data = {node_paths.PRODUCER_ID_BLOCK: None if block is None else block.encode()}
+        ops = [Create(path, data.get(path)) for path in node_paths.STRUCTURE]
+        ops.append(Create(node_paths.CLUSTER_ID, encode_cluster_id(self.cluster_id)))
+        ops.append(Create(node_paths.CONTROLLER_EPOCH, encode_controller_epoch(self.controller_epoch)))
+        ops.append(Create(node_paths.FEATURE, FEATURES))
+        for entity, configs in (
+            (node_paths.broker_entity(self.broker_id), self.broker_configs),
+            (node_paths.ALL_BROKERS, self.default_configs),
+        ):
+            if configs:
+                ops.append(Create(entity.path, encode_config(configs)))
+        for topic in self.topics:
+            ops += self._topic(topic)
+        return ops
+
+    def _topic(self, topic: PlannedTopic) -> list[Create]:
+        only = (self.broker_id,)
+        assignment = TopicAssignment(topic.topic_id, {partition: ReplicaAssignment(only) for partition in topic.epochs})
+        ops = [
+            Create(node_paths.topic_entity(topic.name).path, encode_config(topic.configs)),
+            Create(node_paths.topic(topic.name), assignment.encode()),
+            Create(node_paths.partitions(topic.name)),
+        ]
+        for partition, epoch in topic.epochs.items():
+            topic_partition = TopicPartition(topic.name, partition)
+            state = PartitionState(self.broker_id, epoch, only, self.controller_epoch)
+            ops += [Create(node_paths.partition(topic_partition)), Create(node_paths.state(topic_partition), state.encode())]
+        if topic.deleting:
+            ops.append(Create(node_paths.deletion(topic.name)))
+        return ops

@@ -1,0 +1,188 @@
+"""How the metadata of a broker of Apache Kafka becomes that of a single txbroker: what is taken over, and what speaks against it.
+
+Every partition is led by this broker in an epoch above all that its log and its cluster know, so that whoever holds on to an earlier
+leader is fenced (KIP-320), with this broker as its only replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from txbroker.cluster.zookeeper_migration.import_plan import ImportPlan, PlannedTopic
+from txbroker.cluster.zookeeper_migration.kafka_metadata import (
+    EVERY_TOPIC,
+    ForeignCluster,
+    ForeignPartition,
+    ForeignTopic,
+    FoundLog,
+    FoundLogs,
+    counted,
+)
+from txbroker.errors import BrokerError
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, TopicPartition, amount, check_topic_name, id_to_text
+
+Configs = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """What knows configurations: each tells the keys that cannot be used, and why. And who makes ids of topics that have none."""
+
+    topic: Callable[[Configs], Mapping[str, str]]
+    broker: Callable[[Configs], Mapping[str, str]]
+    all_brokers: Callable[[Configs], Mapping[str, str]]
+    new_topic_id: Callable[[], bytes]
+
+
+def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs], judges: Judges) -> ImportPlan:
+    """What importing comes to. `configs` are the user's, by topic (`EVERY_TOPIC`: for all), and win over the cluster's."""
+    identity = found.identity
+    broker_id = -1 if identity.broker_id is None else identity.broker_id
+    plan = ImportPlan(
+        cluster_id=identity.cluster_id or cluster.cluster_id or "",
+        broker_id=broker_id,
+        controller_epoch=cluster.controller_epoch,
+        producer_ids=cluster.producer_ids,
+        notes=list(cluster.left),
+        concerns=list(cluster.doubts),
+        refusals=list(_identity_problems(cluster, found)),
+    )
+    plan.broker_configs = _usable(plan, cluster.broker_configs, judges.broker(cluster.broker_configs), f"of broker {broker_id}")
+    plan.default_configs = _usable(plan, cluster.default_configs, judges.all_brokers(cluster.default_configs), "of all brokers")
+    troubles = _Troubles()
+    for name, topic in sorted(cluster.topics.items()):
+        try:
+            check_topic_name(name)
+        except BrokerError as error:
+            plan.refusals.append(str(error))
+            continue
+        logs = {partition: found.logs[TopicPartition(name, partition)] for partition in topic.partitions if (name, partition) in found.logs}
+        if not logs and not any(broker_id in each.replicas for each in topic.partitions.values()):
+            troubles.elsewhere.append(name)
+            continue
+        planned = _planned(plan, name, topic, logs, cluster, configs, judges)
+        plan.topics.append(planned)
+        troubles.look_at(plan, planned, topic, logs)
+    plan.concerns += troubles.concerns()
+    plan.refusals += troubles.refusals
+    plan.notes += _notes(cluster, found, troubles.elsewhere)
+    unknown = sorted(configs.keys() - cluster.topics.keys() - {EVERY_TOPIC})
+    if unknown:
+        plan.refusals.append(f"--topic-config names what is not there: {counted(unknown, 'topic')}")
+    return plan
+
+
+def _identity_problems(cluster: ForeignCluster, found: FoundLogs) -> Iterable[str]:
+    where = ", ".join(found.directories)
+    identity = found.identity
+    if identity.broker_id is None or (identity.cluster_id is None and cluster.cluster_id is None):
+        yield f"no meta.properties in {where} says which broker of which cluster wrote it: name the log.dirs of that broker, all of them"
+        return
+    if None not in (identity.cluster_id, cluster.cluster_id) and identity.cluster_id != cluster.cluster_id:
+        yield f"{where} belongs to cluster {identity.cluster_id}, and {cluster.place} to cluster {cluster.cluster_id}: name its own"
+    if identity.broker_id in cluster.alive:
+        yield (
+            f"broker {identity.broker_id} is registered in {cluster.place}: stop it, or, if it was killed, wait until its session has "
+            "expired (zookeeper.session.timeout.ms)"
+        )
+
+
+def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> Iterable[str]:
+    strangers = sorted({topic for topic, _ in found.logs if topic not in cluster.topics} - set(elsewhere))
+    if strangers:
+        yield (
+            f"{cluster.place} does not know {counted(strangers, 'topic')}: the logs stay as they are and are not served; move them away "
+            "before topics of these names are made"
+        )
+    opened = sum(log.open_transactions for log in found.logs.values())
+    if opened:
+        are = "is" if opened == 1 else "are"
+        yield f"{amount(opened, 'transaction')} {are} open: consumers that read committed records wait for their end"
+
+
+def _planned(
+    plan: ImportPlan,
+    name: str,
+    topic: ForeignTopic,
+    logs: Mapping[int, FoundLog],
+    cluster: ForeignCluster,
+    configs: Mapping[str, Configs],
+    judges: Judges,
+) -> PlannedTopic:
+    ids = [topic.topic_id, *(log.topic_id for log in logs.values())]
+    for_all = configs.get(EVERY_TOPIC, {})
+    own = topic.configs or {}
+    wanted = {**for_all, **own} if name in INTERNAL_TOPICS else {**own, **for_all}
+    wanted |= configs.get(name, {})
+    return PlannedTopic(
+        name=name,
+        topic_id=next((each for each in ids if each != NULL_TOPIC_ID), None) or judges.new_topic_id(),
+        epochs={number: _epoch(each, logs.get(number), cluster.epoch_margin) for number, each in sorted(topic.partitions.items())},
+        here=frozenset(logs),
+        configs=_usable(plan, wanted, judges.topic(wanted), f"of topic {name}"),
+        deleting=name in cluster.deleting,
+    )
+
+
+def _epoch(partition: ForeignPartition, log: FoundLog | None, margin: int) -> int:
+    return max(partition.leader_epoch, -1 if log is None else log.leader_epoch) + margin + 1
+
+
+def _usable(plan: ImportPlan, configs: Configs, problems: Mapping[str, str], whose: str) -> dict[str, str]:
+    plan.notes += [f"{key} {whose} is not imported: {why}" for key, why in sorted(problems.items())]
+    return {key: value for key, value in configs.items() if key not in problems}
+
+
+@dataclass(slots=True)
+class _Troubles:
+    """What is wrong with partitions, collected: thousands of them make one sentence a kind."""
+
+    elsewhere: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    replicated: list[str] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
+    deleting: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def look_at(self, plan: ImportPlan, planned: PlannedTopic, topic: ForeignTopic, logs: Mapping[int, FoundLog]) -> None:
+        """Judge one topic, and each of its partitions."""
+        name = planned.name
+        if planned.deleting:
+            self.deleting.append(name)
+        if list(planned.epochs) != list(range(len(planned.epochs))):
+            self.refusals.append(f"the partitions of topic {name} are not numbered from 0 without gaps: {list(planned.epochs)[:10]}")
+        for number, partition in sorted(topic.partitions.items()):
+            text = f"{name}-{number}"
+            log = logs.get(number)
+            if log is None:
+                (self.lost if plan.broker_id in partition.replicas else self.absent).append(text)
+                continue
+            if log.topic_id not in (NULL_TOPIC_ID, planned.topic_id):
+                self.refusals.append(
+                    f"{log.directory} is of topic id {id_to_text(log.topic_id)}, and topic {name} has {id_to_text(planned.topic_id)}: "
+                    "it is what an older topic of this name has left, move it away"
+                )
+            if set(partition.replicas) - {plan.broker_id}:
+                self.replicated.append(text)
+                if plan.broker_id not in partition.isr:
+                    self.behind.append(text)
+
+    def concerns(self) -> Iterable[str]:
+        """A sentence for each kind."""
+        if self.elsewhere:
+            yield f"other brokers have all of {counted(self.elsewhere, 'topic')}, which cannot be imported here"
+        if self.lost:
+            yield f"no directory has the log of {counted(self.lost, 'partition')}, which will begin empty: is one of log.dirs missing?"
+        if self.absent:
+            yield f"other brokers have {counted(self.absent, 'partition')} of topics that are imported, which will begin empty here"
+        if self.replicated:
+            yield (
+                f"other brokers have replicas of {counted(self.replicated, 'partition')}: the one here becomes the only one, and "
+                "the others must not be used any longer"
+            )
+        if self.behind:
+            yield f"the replica here is not in sync for {counted(self.behind, 'partition')}: the last acknowledged records are missing"
+        if self.deleting:
+            yield f"{counted(self.deleting, 'topic')} marked for deletion: deleted once the broker starts, as Kafka would"

@@ -1,0 +1,105 @@
+"""What a group wants done: it decides, the coordinator performs, in the order in which the group asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from txbroker.groups.group_results import JoinAnswer, Protocol, SyncAnswer
+
+JoinWaiter: TypeAlias = Callable[[JoinAnswer], object]
+SyncWaiter: TypeAlias = Callable[[SyncAnswer], object]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJoin:
+    """Answer a JoinGroup request by calling `waiter` with `answer`."""
+
+    waiter: JoinWaiter
+    answer: JoinAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSync:
+    """Answer a SyncGroup request by calling `waiter` with `answer`."""
+
+    waiter: SyncWaiter
+    answer: SyncAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call `Group.tick` at this time (wall clock, ms); it replaces the time that was asked for before."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    """A member as a group's record keeps it: its subscription for the chosen protocol, and its assignment."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """A generation as it is kept in `__consumer_offsets`; `state_ms` is None where an old record does not tell."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_ms: int | None
+    members: tuple[MemberRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyWritten:
+    """The record said that the group is empty in this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentWritten:
+    """The record holds the leader's assignment for this generation."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticMemberWritten:
+    """The record holds the new member id of a static member that came back to a stable group; the rest is what it was before."""
+
+    generation: int
+    member_id: str
+    waiter: JoinWaiter
+    can_skip_assignment: bool
+    old_member_id: str
+    old_leader: str
+    old_protocols: tuple[Protocol, ...]
+    old_rebalance_timeout_ms: int
+    old_session_timeout_ms: int
+
+
+Written: TypeAlias = EmptyWritten | AssignmentWritten | StaticMemberWritten
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Append `record` to the group's partition, then call `Group.written` with `then` and the outcome."""
+
+    record: GroupRecord
+    then: Written
+
+
+Effect: TypeAlias = AnswerJoin | AnswerSync | WakeAt | Persist

@@ -1,0 +1,165 @@
+"""What is remembered of a log's cleaning, segment by segment: how far each has been cleaned, and what passes have won, by the records' age.
+
+The generational schedule (a later phase of the proposal that brought log compaction) rewrites only those clean segments that promise
+enough. What is left alone has been cleaned up to an older offset than the rest: its `clean_end`. Time is counted in offsets here, which
+is records appended, and so are ages.
+
+`hidden` bounds from above how many records may be obsolete in segments that were left alone. Each of them has been replaced by a record
+of its key that was appended since; a pass finds as many keys in what is new as it can have made obsolete, and what it removes from
+rewritten segments is no longer hidden: hidden' <= hidden + keys of the new part - removed, and never more than the records left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from txbroker.log.cleaner.cleaning_job import GroupCleaned, SegmentSpan, SegmentYield
+
+# What a pass finds counts for so much of a rate, what was known before for the rest.
+NEWS = 0.3
+YIELD_MAX = 0.999  # all of a segment's records obsolete would be an infinite rate
+
+
+@dataclass(frozen=True, slots=True)
+class CleanSegment:
+    """A segment [base_offset, next_offset) that has been cleaned up to `clean_end`; `born`: the middle of its records' offsets."""
+
+    base_offset: int
+    next_offset: int
+    clean_end: int
+    born: int
+    records: int
+
+
+def age_class(age: int) -> int:
+    """Ages, in offsets, by half powers of two."""
+    return int(2 * math.log2(age + 1)) if age > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A log's. `clean_end`: all below it has been cleaned at least once. `whole_end`: up to where, when nothing was left alone last.
+
+    `rates`: by age class, the part of the records that becomes obsolete while one more is appended to the log.
+    """
+
+    clean_end: int
+    whole_end: int
+    hidden: int
+    segments: tuple[CleanSegment, ...] = ()
+    rates: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def lowest_end(self) -> int:
+        """Up to where every segment has been cleaned: what the cleaner checkpoint says, to Kafka too."""
+        return min((segment.clean_end for segment in self.segments), default=self.clean_end)
+
+    def of_all(self, spans: Iterable[SegmentSpan]) -> list[CleanSegment]:
+        """What is known of segments as they are now. What was not seen before, or was interrupted in a swap, counts as little."""
+        lowest_end = self.lowest_end
+        return [self._of(span, lowest_end) for span in spans]
+
+    def _of(self, span: SegmentSpan, lowest_end: int) -> CleanSegment:
+        first = bisect_right(self.segments, span.base_offset, key=lambda one: one.next_offset)
+        parts = self.segments[first : bisect_left(self.segments, span.next_offset, key=lambda one: one.base_offset)]
+        covered = bool(parts) and parts[0].base_offset <= span.base_offset and parts[-1].next_offset >= span.next_offset
+        end = min([one.clean_end for one in parts] + ([] if covered else [lowest_end]))
+        records = sum(one.records for one in parts) if covered else span.next_offset - span.base_offset
+        born = sum(one.born * one.records for one in parts) // max(records, 1) if covered else 0
+        return CleanSegment(span.base_offset, span.next_offset, end, born or (span.base_offset + span.next_offset) // 2, max(records, 0))
+
+    def rate(self, age: int) -> float | None:
+        """How fast records of an age become obsolete: by their class, or by the nearest one known, of younger ones if there are."""
+        wanted = age_class(age)
+        if wanted in self.rates:
+            return self.rates[wanted]
+        younger = [known for known in self.rates if known < wanted]
+        if younger:
+            return self.rates[max(younger)]
+        return self.rates[min(self.rates)] if self.rates else None
+
+    def expected_yield(self, born: int, since: int, until: int, records: int) -> float:
+        """What part of a segment has become obsolete by what was appended from `since` to `until`.
+
+        Before any pass has told: as if every one of the log's `records` were replaced as often.
+        """
+        appended = max(until - since, 0)
+        rate = self.rate((since + until) // 2 - born)
+        return 1 - math.exp(-appended * (1 / max(records, 1) if rate is None else rate))
+
+
+def begun(checkpoint: int, spans: Iterable[SegmentSpan]) -> History:
+    """Of a log that has been cleaned up to `checkpoint`, whoever did it."""
+    segments = tuple(
+        CleanSegment(span.base_offset, span.next_offset, checkpoint, (span.base_offset + span.next_offset) // 2,
+                     span.next_offset - span.base_offset)
+        for span in spans
+        if span.next_offset <= checkpoint
+    )  # fmt: skip
+    return History(checkpoint, checkpoint, 0, segments)
+
+
+def raised(history: History, checkpoint: int) -> History:
+    """A history whose log has been cleaned as a whole up to `checkpoint` meanwhile."""
+    if checkpoint <= history.lowest_end:
+        return history
+    segments = tuple(replace(one, clean_end=max(one.clean_end, checkpoint)) for one in history.segments)
+    return replace(history, clean_end=max(history.clean_end, checkpoint), segments=segments)
+
+
+def after_pass(
+    history: History, spans: Sequence[SegmentSpan], groups: Sequence[GroupCleaned], *, end_offset: int, keys: int, missed_keys: int
+) -> History:
+    """The history after a pass. `spans`: the job's segments; `groups`: what became of them; the map of `keys` reached `end_offset`.
+
+    Segments that lost keys in the map (`missed_keys`) stay as little clean as they were: a later pass finds those.
+    """
+    before = {known.base_offset: known for known in history.of_all(spans)}
+    yields = {one.base_offset: one for group in groups for one in group.yields}
+    clean_end = max(history.clean_end, end_offset)
+    made = [_made(group, before, yields, end_offset, missed_keys > 0) for group in groups]
+    alone = [before[span.base_offset] for span in spans if span.base_offset not in yields and span.next_offset <= clean_end]
+    removed = sum(yields[base].obsolete for base, one in before.items() if base in yields and one.next_offset <= history.clean_end)
+    new = min(keys + missed_keys, max(end_offset - history.clean_end, 0))
+    left = sum(one.records for one in (*made, *alone) if one.clean_end < clean_end)
+    whole = not missed_keys and all(one.clean_end >= clean_end for one in alone) and end_offset >= clean_end
+    return History(
+        clean_end=clean_end,
+        whole_end=end_offset if whole else history.whole_end,
+        hidden=min(max(history.hidden + new - (0 if missed_keys else removed), 0), left),
+        segments=tuple(sorted((*made, *alone), key=lambda one: one.base_offset)),
+        rates=_learned(history, before, yields, end_offset),
+    )
+
+
+def _made(
+    group: GroupCleaned, before: dict[int, CleanSegment], yields: dict[int, SegmentYield], end_offset: int, missed: bool
+) -> CleanSegment:
+    old = [before[base] for base in group.old_base_offsets]
+    counts = [yields[one.base_offset].records_after for one in old]
+    records = sum(counts)
+    born = sum(one.born * count for one, count in zip(old, counts, strict=True)) // records if records else old[0].born
+    clean_end = min(one.clean_end for one in old) if missed else end_offset
+    return CleanSegment(group.new_base_offset, old[-1].next_offset, clean_end, born, records)
+
+
+def _learned(history: History, before: dict[int, CleanSegment], yields: dict[int, SegmentYield], end_offset: int) -> dict[int, float]:
+    """The rates, with what this pass has shown: of each age class together, as single segments say little."""
+    shown: dict[int, list[float]] = {}
+    for base, won in yields.items():
+        segment = before[base]
+        since = segment.clean_end if segment.next_offset <= history.clean_end else base
+        if won.records_before and since < end_offset:
+            part = min(won.obsolete / won.records_before, YIELD_MAX)
+            rate = -math.log1p(-part) / (end_offset - since)
+            sums = shown.setdefault(age_class((since + end_offset) // 2 - segment.born), [0.0, 0.0])
+            sums[0] += rate * won.records_before
+            sums[1] += won.records_before
+    rates = dict(history.rates)
+    for known, (total, weight) in shown.items():
+        news = total / weight
+        rates[known] = news if known not in rates else (1 - NEWS) * rates[known] + NEWS * news
+    return rates

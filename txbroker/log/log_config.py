@@ -1,0 +1,73 @@
+"""The settings of one log: Kafka's topic configuration, typed, with Kafka's defaults (TopicConfig, LogConfig)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.wire.compression import Codec
+
+FOREVER_MS = 2**63 - 1
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class LogConfig:
+    """One topic's settings. Each field is the topic key with `.` as `_`; sizes in bytes, times in milliseconds.
+
+    `preallocate` is not among them: files are written at their ends, and the file system reserves for that what it wants to.
+    `compression_type` None stands for `producer`; `message_timestamp_log_append` for
+    `message.timestamp.type=LogAppendTime`. `roll_ms` is how long a segment stays active: max.compaction.lag.ms may cut it short
+    (KIP-354).
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_bytes: int = -1
+    retention_ms: int = 7 * DAY_MS
+    retention_precise: bool = False
+    max_message_bytes: int = (1 << 20) + 12
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    flush_messages: int = 2**63 - 1
+    flush_ms: int = FOREVER_MS
+    file_delete_delay_ms: int = 60_000
+    message_timestamp_log_append: bool = False
+    message_timestamp_before_max_ms: int = FOREVER_MS
+    message_timestamp_after_max_ms: int = FOREVER_MS
+    compression_type: Codec | None = None
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    min_insync_replicas: int = 1
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = FOREVER_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    compaction_strategy: Strategy = Strategy.OFFSET
+    compaction_strategy_header: str = ""
+
+    compact: bool = field(init=False)
+    delete: bool = field(init=False)
+    roll_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
+        object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level at which the broker compresses, for codecs that have one."""
+        match self.compression_type:
+            case Codec.GZIP:
+                return self.compression_gzip_level
+            case Codec.LZ4:
+                return self.compression_lz4_level
+            case Codec.ZSTD:
+                return self.compression_zstd_level
+            case _:
+                return None
+

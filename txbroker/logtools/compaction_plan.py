@@ -1,0 +1,193 @@
+"""A cleaning planned from a partition's files alone, for a dry run: a broker may be using them, nothing is opened for writing.
+
+What a broker knows (where the log ends, open transactions, producers) is read from the latest sound producer snapshot and the headers of
+the batches after it. What is torn or damaged at the end of the last segment does not count: a broker may be writing it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from txbroker.errors import CorruptRecords
+from txbroker.log.cleaner.cleanable import Cleanable, assess
+from txbroker.log.cleaner.cleaning_job import CleaningJob, CleaningSettings, LastRecord, SegmentSpan
+from txbroker.log.disk import Disk
+from txbroker.log.file_names import LOG, SNAPSHOT, TIME_INDEX, file_path, parse_name
+from txbroker.log.log_config import LogConfig
+from txbroker.log.producer_replay import replay_batch
+from txbroker.log.producer_snapshots import parse_snapshot
+from txbroker.log.producers import ProducerStates
+from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
+from txbroker.names import TopicPartition
+
+_TIME_ENTRY = struct.Struct(">qI")
+SNAPSHOT_BYTES_MAX = 64 << 20
+PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a pass would begin with. `job` is None when there is nothing to clean."""
+
+    job: CleaningJob | None
+    cleanable: Cleanable
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+
+
+class _Segment:
+    """A log file as it is now; its times are looked up when they are asked for."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
+        self.base_offset = base_offset
+        path = file_path(directory, base_offset, LOG)
+        self.size = disk.size(path) or 0
+        self.modified_ms = disk.modified_ms(path)
+        self._disk = disk
+        self._directory = directory
+
+    def walk(self, *, chunk_bytes: int = 1 << 20) -> Walk:
+        """Its batches, from the first on."""
+        return Walk(self._disk.open(file_path(self._directory, self.base_offset, LOG)), 0, self.size, chunk_bytes=chunk_bytes)
+
+    @cached_property
+    def largest_timestamp_ms(self) -> int:
+        """The last entry of its time index; without one, of all batches."""
+        path = file_path(self._directory, self.base_offset, TIME_INDEX)
+        size = self._disk.size(path) or 0
+        file = self._disk.open(path) if size else None
+        # What Kafka reserves behind the entries is zero.
+        for position in range(size - size % _TIME_ENTRY.size - _TIME_ENTRY.size, -1, -_TIME_ENTRY.size):
+            assert file is not None
+            timestamp, _ = _TIME_ENTRY.unpack(file.pread(position, _TIME_ENTRY.size))
+            if timestamp > 0:
+                return int(timestamp)
+        return max((entry.header.max_timestamp for entry in self.walk()), default=-1)
+
+    @cached_property
+    def first_timestamp(self) -> int:
+        """Of its first batch, the largest; -1 without one."""
+        first = next(iter(self.walk(chunk_bytes=LOOK_CHUNK_BYTES)), None)
+        return -1 if first is None else first.header.max_timestamp
+
+
+class _End:
+    """The active segment that a roll would make."""
+
+    size = 0
+    modified_ms = 0
+    largest_timestamp_ms = first_timestamp = -1
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+
+
+def plan(
+    disk: Disk,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    settings: CleaningSettings,
+    *,
+    checkpoint: int | None,
+    log_start_offset: int,
+    roll: bool,
+    now_ms: int,
+    seed: int,
+) -> Planned | None:
+    """The dry cleaning of a partition's directory; None when there is no segment in it.
+
+    `checkpoint` and `log_start_offset` are those of the checkpoint files; `roll`: as if the active segment were closed first.
+    StorageError when a file cannot be read, or is gone: a broker has cleaned or expired it meanwhile.
+    """
+    offsets = sorted(parsed[0] for name in disk.names(directory) if (parsed := parse_name(name)) and parsed[1:] == (LOG, ""))
+    if not offsets:
+        return None
+    found = [_Segment(disk, directory, offset) for offset in offsets]
+    start = max(log_start_offset, found[0].base_offset)
+    producers, end = _replayed(disk, directory, topic_partition, found)
+    unstable = producers.first_unstable_offset(end)
+    stable = end if unstable is None else unstable
+    segments: list[_Segment | _End] = [*found, _End(end)] if roll and end > found[-1].base_offset else [*found]
+    cleanable = assess(
+        segments,
+        config,
+        checkpoint=checkpoint,
+        log_start_offset=start,
+        log_end_offset=end,
+        last_stable_offset=stable,
+        now_ms=now_ms,
+    )
+    job = _job(directory, topic_partition, segments, cleanable, producers, start, end, settings, now_ms, seed)
+    return Planned(job=job, cleanable=cleanable, log_start_offset=start, log_end_offset=end, last_stable_offset=stable)
+
+
+def _job(
+    directory: str,
+    topic_partition: TopicPartition,
+    segments: list[_Segment | _End],
+    cleanable: Cleanable,
+    producers: ProducerStates,
+    start: int,
+    end: int,
+    settings: CleaningSettings,
+    now_ms: int,
+    seed: int,
+) -> CleaningJob | None:
+    if cleanable.first_uncleanable_offset <= cleanable.first_dirty_offset:
+        return None
+    spans = [
+        SegmentSpan(segment.base_offset, following.base_offset, segment.size, segment.modified_ms)
+        for segment, following in pairwise(segments)
+        if segment.base_offset < cleanable.first_uncleanable_offset
+    ]
+    return CleaningJob(
+        directory=directory,
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        segments=tuple(spans),
+        log_start_offset=start,
+        log_end_offset=end,
+        first_dirty_offset=cleanable.first_dirty_offset,
+        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+        producers=tuple(LastRecord(state.producer_id, state.epoch, state.last_offset) for state in producers),
+        now_ms=now_ms,
+        seed=seed,
+        settings=settings,
+        dry=True,
+    )
+
+
+def _replayed(disk: Disk, directory: str, topic_partition: TopicPartition, segments: list[_Segment]) -> tuple[ProducerStates, int]:
+    """The producers at the log's end, and that end."""
+    producers = ProducerStates(topic_partition, PRODUCER_EXPIRATION_MS)
+    known = _from_snapshot(disk, directory, producers, segments[-1].base_offset)
+    end = segments[-1].base_offset
+    for at, segment in enumerate(segments):
+        if at + 1 < len(segments) and segments[at + 1].base_offset <= known:
+            continue
+        for _, buffer, position, header in segment.walk():
+            end = max(end, header.last_offset + 1)
+            if header.last_offset >= known:
+                replay_batch(producers, buffer, position, header)
+    return producers, end
+
+
+def _from_snapshot(disk: Disk, directory: str, producers: ProducerStates, high: int) -> int:
+    """Fill in the latest sound snapshot that is not above `high`; its offset, 0 without one."""
+    offsets = sorted(parsed[0] for name in disk.names(directory) if (parsed := parse_name(name)) and parsed[1:] == (SNAPSHOT, ""))
+    for offset in reversed([offset for offset in offsets if offset <= high]):
+        path = file_path(directory, offset, SNAPSHOT)
+        if (disk.size(path) or 0) > SNAPSHOT_BYTES_MAX:
+            continue
+        try:
+            for state in parse_snapshot(disk.read(path) or b""):
+                producers.restore(state, None)
+        except CorruptRecords:
+            continue
+        return offset
+    return 0

@@ -1,0 +1,163 @@
+"""What a path names: a data directory (one of log.dirs), a partition's directory, or one file; whose it is, and who uses it now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from txbroker.config.properties import parse_properties
+from txbroker.errors import ConfigError, CorruptRecords, StorageError
+from txbroker.log import clean_shutdown, meta_properties
+from txbroker.log.directory import LOCK_FILE, META_PROPERTIES_SIZE_MAX
+from txbroker.log.directory_names import Fate, parse
+from txbroker.log.disk import Disk
+from txbroker.log.file_names import LOG, file_path
+from txbroker.logtools.bounded_read import read_small
+from txbroker.logtools.findings import Findings
+from txbroker.logtools.partition_files import find_files
+from txbroker.names import TopicPartition
+
+_FATES = {
+    Fate.DELETE: "belongs to a deleted partition: a broker removes it",
+    Fate.FUTURE: "is an unfinished copy of a partition that is moving here",
+    Fate.STRAY: "was set aside by a broker whose cluster did not know the partition",
+}
+
+
+class NoLogDirectory(Exception):
+    """A path that is nothing of a log directory; the text says what it is, and what to name instead."""
+
+
+@dataclass(slots=True)
+class DataDirectory:
+    """One of a broker's log.dirs. `live`: a broker holds its lock; `clean`: one closed it whole; `kraft`: it is of a KRaft node."""
+
+    path: str
+    live: bool = False
+    clean: bool = False
+    kraft: bool = False
+    identity: str = ""
+    problem: str = ""  # of meta.properties
+
+
+@dataclass(slots=True)
+class PartitionPlace:
+    """A partition's directory; `data` is the one that it lies in, if that is one. `size`: bytes of its log files."""
+
+    path: str
+    topic_partition: TopicPartition
+    data: DataDirectory | None
+    size: int
+
+    @property
+    def live(self) -> bool:
+        """Whether a broker has it in use."""
+        return self.data is not None and self.data.live
+
+    @property
+    def clean(self) -> bool:
+        """Whether a broker closed it whole."""
+        return self.data is not None and self.data.clean
+
+
+@dataclass(slots=True)
+class Survey:
+    """What paths name. `directories`: those that were named themselves; `findings`: what is odd about names."""
+
+    directories: list[DataDirectory] = field(default_factory=list)
+    partitions: list[PartitionPlace] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files of partitions."""
+        return sum(place.size for place in self.partitions)
+
+
+def survey(disk: Disk, paths: Sequence[str], *, topic: str | None = None, partition: int | None = None) -> Survey:
+    """Find out what absolute paths name; of partitions those of the topic and the number, if given.
+
+    NoLogDirectory for what is none; StorageError when it cannot be read.
+    """
+    found = Survey()
+    for path in paths:
+        path = path.rstrip("/") or "/"
+        if not disk.is_directory(path):
+            if disk.size(path) is None:
+                raise NoLogDirectory(f"{path} does not exist; name a directory of log.dirs, a partition's directory, or a file of one")
+            found.files.append(path)
+        elif find_files(disk, path).any or parse(_name(path)) is not None:
+            found.partitions.append(_partition(disk, path, _parent(disk, path)))
+        else:
+            _survey_directory(disk, path, found)
+    found.partitions = [
+        place
+        for place in found.partitions
+        if topic in (None, place.topic_partition.topic) and partition in (None, place.topic_partition.partition)
+    ]
+    return found
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _parent(disk: Disk, path: str) -> DataDirectory | None:
+    parent = path.rpartition("/")[0] or "/"
+    there = any(disk.size(f"{parent}/{name}") is not None for name in (meta_properties.FILE_NAME, LOCK_FILE))
+    return look_at(disk, parent) if there else None
+
+
+def _partition(disk: Disk, path: str, data: DataDirectory | None) -> PartitionPlace:
+    named = parse(_name(path))
+    topic_partition = named.topic_partition if named is not None else TopicPartition(_name(path), 0)
+    return PartitionPlace(path, topic_partition, data, log_bytes(disk, path))
+
+
+def log_bytes(disk: Disk, directory: str) -> int:
+    """Bytes of a partition's log files."""
+    return sum(disk.size(file_path(directory, base, LOG)) or 0 for base in find_files(disk, directory).logs)
+
+
+def _survey_directory(disk: Disk, path: str, found: Survey) -> None:
+    names = disk.names(path)
+    directories = [name for name in names if disk.is_directory(f"{path}/{name}")]
+    parsed = {name: parse(name) for name in directories}
+    if meta_properties.FILE_NAME not in names and not any(parsed.values()):
+        raise NoLogDirectory(f"{path} is no log directory: it has no meta.properties and no directory of a partition; see log.dirs")
+    data = look_at(disk, path)
+    found.directories.append(data)
+    for name, what in parsed.items():
+        if what is None:
+            found.findings.note(f"{path}/{name}", "is no directory of a partition")
+        elif what.fate is not Fate.KEEP:
+            found.findings.note(f"{path}/{name}", _FATES[what.fate])
+        else:
+            found.partitions.append(_partition(disk, f"{path}/{name}", data))
+
+
+def look_at(disk: Disk, path: str) -> DataDirectory:
+    """Whose directory it is, and who uses it."""
+    data = DataDirectory(path)
+    try:
+        data.live = disk.locked(f"{path}/{LOCK_FILE}")
+    except StorageError as error:
+        data.problem = str(error)
+    data.clean = disk.size(f"{path}/{clean_shutdown.FILE_NAME}") is not None
+    meta_path = f"{path}/{meta_properties.FILE_NAME}"
+    try:
+        content = read_small(disk, meta_path, META_PROPERTIES_SIZE_MAX)
+        if content is None:
+            return data
+        values = {key: found.text.strip() for key, found in parse_properties(content, meta_path, {}).items()}
+    except (CorruptRecords, ConfigError, UnicodeError) as error:
+        data.problem = str(error)
+        return data
+    version = values.get("version")
+    if version not in ("0", "1"):
+        data.problem = f"it has version {version!r}, and 0 and 1 are known"
+    data.kraft = version == "1"
+    names = ("node.id", "cluster.id", "directory.id") if data.kraft else ("broker.id", "cluster.id")
+    data.identity = ", ".join(f"{name}={values[name]}" for name in names if name in values)
+    return data

@@ -1,0 +1,1 @@
+"""Background work on logs: cleaning, retention, checkpoints and flushes, on a schedule or on request."""

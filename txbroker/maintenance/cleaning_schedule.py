@@ -1,0 +1,109 @@
+"""The generational schedule in the broker (`log.cleaner.schedule`): what is remembered of each log's cleaning, and its next pass.
+
+Only where the last record of a key stays (`compaction.strategy=offset`): the other strategies look at all of a log in any case. The
+cleaner checkpoint says up to where every segment has been cleaned, so that Kafka, or this broker with the other schedule or without
+its memory, cleans what was left alone as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txbroker.config.resolve import BrokerConfig
+from txbroker.log.cleaner.cleanable import Cleanable
+from txbroker.log.cleaner.cleaning_history import History, after_pass, begun, raised
+from txbroker.log.cleaner.cleaning_job import CleaningJob, GroupCleaned, Mapped, Strategy
+from txbroker.log.cleaner.generational_schedule import Plan, plan
+from txbroker.log.directories import LogDirectories
+from txbroker.log.log import Log
+
+log = logging.getLogger("txbroker.cleaner")
+
+
+class Schedule:
+    """For the reactor's thread only."""
+
+    def __init__(self, config: BrokerConfig, directories: LogDirectories) -> None:
+        self._config = config
+        self._directories = directories
+
+    def start(self) -> None:
+        """Forget what a crash, which may have cost logs their ends, has made untrue."""
+        for topic_partition, candidate in self._directories.logs().items():
+            known = self._directories.cleaning_history(topic_partition)
+            if known is not None and known.clean_end > candidate.log_end_offset:
+                self._directories.keep_cleaning_history(topic_partition, None)
+
+    def covers(self, candidate: Log) -> bool:
+        """Whether a log's clean segments may be left alone."""
+        generational = self._config.text("log.cleaner.schedule") == "generational"
+        return generational and candidate.config.compaction_strategy is Strategy.OFFSET
+
+    def clean_end(self, candidate: Log, checkpoint: int | None) -> int | None:
+        """Up to where a log has been cleaned at least once; None: it never was."""
+        if checkpoint is None or not self.covers(candidate):
+            return checkpoint
+        return self._history(candidate, checkpoint).clean_end
+
+    def plan(self, candidate: Log, cleanable: Cleanable) -> Plan | None:
+        """The next pass over a log that this schedule covers; None: none is due yet. StorageError."""
+        checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
+        if not cleanable.cleanable_bytes:
+            return None
+        if checkpoint is None or cleanable.overdue_ms > 0:
+            # max.compaction.lag.ms is a promise that nothing older is left: everything is rewritten.
+            first = cleanable.first_dirty_offset
+            return Plan(first if checkpoint is None else max(min(first, checkpoint), candidate.log_start_offset), None)
+        spans = candidate.closed_below(cleanable.first_uncleanable_offset)
+        config = candidate.config
+        found = plan(
+            self._history(candidate, checkpoint),
+            spans,
+            cleanable.first_uncleanable_offset,
+            config.min_cleanable_dirty_ratio,
+            config.segment_bytes,
+        )
+        return found and replace(found, first_dirty_offset=max(found.first_dirty_offset, candidate.log_start_offset))
+
+    def applied(self, job: CleaningJob, candidate: Log, chosen: Plan) -> CleaningJob:
+        """A job that does as it was planned."""
+        known = self._known(candidate)
+        each = zip(job.segments, known.of_all(job.segments), strict=True)
+        spans = tuple(span._replace(clean_end=one.clean_end) for span, one in each)
+        return replace(job, segments=spans, first_dirty_offset=chosen.first_dirty_offset, rewrite=chosen.rewrite)
+
+    def ended(self, cleaned: Log, job: CleaningJob, mapped: Mapped | None, groups: Sequence[GroupCleaned], end_offset: int) -> int:
+        """A pass reached its end: remember what it has shown. What is to be the checkpoint."""
+        topic_partition = cleaned.topic_partition
+        covered = self.covers(cleaned)
+        if mapped is None or not (covered or job.rewrite is not None):
+            self._directories.keep_cleaning_history(topic_partition, None)
+            return end_offset
+        known = self._known(cleaned)
+        after = after_pass(
+            known, job.segments, groups, end_offset=end_offset, keys=mapped.keys, missed_keys=mapped.missed_keys
+        )
+        # Of what was left alone the checkpoint must tell, whatever the topic's configuration has become meanwhile.
+        self._directories.keep_cleaning_history(topic_partition, after if covered else None)
+        log.debug(
+            "%s: %d of %d closed segments were rewritten, at most %d records of the others are obsolete",
+            topic_partition,
+            sum(len(group.old_base_offsets) for group in groups),
+            len(job.segments),
+            after.hidden,
+        )
+        return after.lowest_end
+
+    def _known(self, candidate: Log) -> History:
+        checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
+        return self._history(candidate, candidate.log_start_offset if checkpoint is None else checkpoint)
+
+    def _history(self, candidate: Log, checkpoint: int) -> History:
+        """What is known of a log, as far as it can still be so; else what the checkpoint says."""
+        known = self._directories.cleaning_history(candidate.topic_partition)
+        lost = known is None or known.clean_end > candidate.log_end_offset or checkpoint < known.lowest_end or candidate.generation
+        if known is None or lost:
+            return begun(checkpoint, candidate.closed_below(checkpoint))
+        return raised(known, checkpoint)
