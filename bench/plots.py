@@ -40,7 +40,7 @@ def _figure(width: float, height: float) -> Any:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise NoPlots("matplotlib is not installed: `make bench`, or pip install 'txbroker[bench]'") from error
+        raise NoPlots("matplotlib is not installed: run `make bench`, or pip install matplotlib") from error
     matplotlib.rcParams["svg.hashsalt"] = "txbroker"  # names inside the file would differ in each run
     matplotlib.rcParams["svg.fonttype"] = "none"  # text, not outlines of letters
     return Figure(figsize=(width, height), layout="constrained")

@@ -39,7 +39,7 @@ class NoProfile(Exception):
 def _py_spy() -> str:
     program = shutil.which("py-spy", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]))
     if program is None:
-        raise NoProfile("py-spy is not installed: `make profile`, or pip install 'txbroker[bench]'")
+        raise NoProfile("py-spy is not installed: run `make profile`, or pip install py-spy")
     return program
 
 

@@ -189,4 +189,4 @@ def test_what_cannot_be_asked(broker: Server, topic: str, tmp_path: Path) -> Non
 def test_pyarrow_is_asked_for_where_it_is_missing(broker: Server, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     flags = ("--bootstrap-server", broker.address, "--topic", topic, "--output", str(tmp_path / "x.parquet"))
-    assert "pip install 'txbroker[arrow]'" in run("audit", "keys", *flags, status=1)[1]
+    assert "-m pip install pyarrow" in run("audit", "keys", *flags, status=1)[1]

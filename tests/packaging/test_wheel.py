@@ -20,7 +20,7 @@ from tests.support.running import Running
 
 pytestmark = pytest.mark.process
 
-SOURCES = ("txbroker", "twisted", "setup.cfg", "pyproject.toml", "README.md")
+SOURCES = ("txbroker", "twisted", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 # An environment without what this one has.
 CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
@@ -65,6 +65,12 @@ def test_the_wheel_has_every_module(wheel: Path) -> None:
     assert {"txbroker/py.typed", "twisted/plugins/txbroker_plugin.py"} <= names
     assert "twisted/plugins/__init__.py" not in names
     assert {Path(name).parts[0] for name in names if not Path(name).parts[0].endswith(".dist-info")} == {"txbroker", "twisted"}
+
+
+def test_the_wheel_has_the_licence(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in packed(wheel) if Path(name).name == "LICENSE")
+    assert archive.read(name) == (CHECKOUT / "LICENSE").read_bytes()
 
 
 def test_the_wheel_has_the_command(wheel: Path) -> None:

@@ -57,7 +57,7 @@ def _keep(verdict: Verdict, results: Path, hours: float) -> None:
 
         draw(verdict.samples, results / "soak.svg", f"{hours:g} hours of mixed load")
     except ImportError:
-        print("no plot: matplotlib is not installed (pip install 'txbroker[bench]')", file=sys.stderr)
+        print("no plot: matplotlib is not installed (pip install matplotlib)", file=sys.stderr)
     if not verdict.faults:
         shutil.rmtree(results / "broker", ignore_errors=True)
 

@@ -53,6 +53,11 @@ def warn(sentence: str) -> None:
     print(visible(sentence), file=sys.stderr, flush=True)
 
 
+def missing_library(feature: str, library: str) -> CommandFailed:
+    """`feature` needs a Python library that is not installed in the environment that this command runs in."""
+    return CommandFailed(f"{feature} needs {library}, which is not installed: {sys.executable} -m pip install {library}")
+
+
 def no_topic(name: str) -> CommandFailed:
     """A topic that was named does not exist."""
     return CommandFailed(f"topic {name} does not exist; see `txbroker topics --list`, or create it with `txbroker topics --create`")

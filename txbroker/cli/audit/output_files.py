@@ -11,7 +11,7 @@ import numpy as np
 
 from txbroker.cli.audit.audit import Page
 from txbroker.cli.audit.latest_versions import DELETED, VERSIONED, Ints, Rows
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.cli.failures import BadUsage, CommandFailed, missing_library
 
 FORMATS = (".arrow", ".parquet")
 
@@ -26,7 +26,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise CommandFailed("Arrow and Parquet files need pyarrow, which is not installed: pip install 'txbroker[arrow]'") from None
+        raise missing_library("an Arrow or Parquet file", "pyarrow") from None
     return pyarrow
 
 

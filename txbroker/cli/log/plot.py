@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.cli.failures import CommandFailed, missing_library
 
 if TYPE_CHECKING:
     from txbroker.logtools.partition_stats import PartitionStats
@@ -21,7 +21,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise CommandFailed("--plot needs matplotlib, which is not installed: pip install 'txbroker[plot]'") from None
+        raise missing_library("--plot", "matplotlib") from None
 
 
 def plot(path: str, counted: Sequence[PartitionStats]) -> None:

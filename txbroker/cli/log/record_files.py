@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.cli.failures import BadUsage, CommandFailed, missing_library
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -123,7 +123,7 @@ class _ArrowFile(_File):
         try:
             import pyarrow
         except ImportError:
-            raise CommandFailed("Arrow and Parquet files need pyarrow, which is not installed: pip install 'txbroker[arrow]'") from None
+            raise missing_library("an Arrow or Parquet file", "pyarrow") from None
         self._arrow: Any = pyarrow
         self._key_text, self._value_text = key_encoding == "utf-8", value_encoding == "utf-8"
         self._schema = _schema(pyarrow, self._key_text, self._value_text)
