@@ -1,30 +1,28 @@
-# Everything that is done to this project. `make help` lists it; every target is safe to run again and quick when nothing changed.
+# Build, test, measure. `make help` lists the targets; each can be run again, and is quick when nothing changed.
 
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The Python of the virtual environment; without one packaging/make-venv chooses.
+PYTHON ?=
 PORT ?= 9092
 DATA ?= ./data
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Downloads that tests need (jars, PySpark). Set TXBROKER_TEST_CACHE to share them between clones.
+# Downloads for the tests (jars, PySpark). Set TXBROKER_TEST_CACHE to share them between clones.
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
 .PHONY: help venv run test unit prepare lint fuzz crash damage soak overload bench scale profile compat demo clean
 
-help:  ## this list
+help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
-venv: $(VENV)/.installed  ## the virtual environment, with the project installed in it
+venv: $(VENV)/.installed  ## create the virtual environment and install txbroker in it (PYTHON=/path/to/python3.11)
 
 $(VENV)/bin/python:
-	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
-	  echo "txbroker needs Python 3.11 or newer, and found $$($(PYTHON) --version 2>&1 || echo none): make PYTHON=/path/to/python3.11" >&2; exit 1; fi
-	@echo "== a virtual environment in $(VENV), from $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module does not work here (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@packaging/make-venv $(VENV) $(PYTHON)
 
-# The path mode of editable installs keeps the whole checkout importable: also twisted/plugins, and `python -m bench`.
+# This mode of editable installs makes the whole checkout importable, including twisted/plugins and bench.
 EDITABLE := --config-settings editable_mode=compat -e
 
 $(VENV)/.installed: $(VENV)/bin/python setup.cfg pyproject.toml
@@ -33,12 +31,12 @@ $(VENV)/.installed: $(VENV)/bin/python setup.cfg pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
-	@echo "== installing what the tests and linters need"
+	@echo "== installing the packages for tests and linters"
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[test,dev]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-tests
-	@echo "== installing what profiles and plots need"
+	@echo "== installing the packages for profiles and plots"
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
 	@touch $@
 
@@ -47,55 +45,55 @@ $(VENV)/.installed-fuzz: $(VENV)/.installed-tests
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[fuzz]'
 	@touch $@
 
-run: venv  ## a broker in the foreground (PORT=9092 DATA=./data)
+run: venv  ## run a broker in the foreground (PORT=9092 DATA=./data)
 	@exec $(BIN)/txbroker run \
 	  --override listeners=PLAINTEXT://127.0.0.1:$(PORT) \
 	  --override log.dirs=$(DATA) \
 	  --override group.initial.rebalance.delay.ms=0
 
-prepare: $(VENV)/.installed-tests  ## download what the tests need beside Python packages: kcat, Kafka's and Spark's jars, PySpark
+prepare: $(VENV)/.installed-tests  ## download what the tests need besides Python packages: kcat, Kafka's and Spark's jars, PySpark
 	@$(BIN)/python -m tests.support.prepare
 
-test: prepare  ## every test, against real broker processes and real clients
+test: prepare  ## run all tests, with real broker processes and real clients (ARGS=...)
 	@$(BIN)/python -m pytest --durations=15 $(ARGS)
 
-unit: $(VENV)/.installed-tests  ## the tests that need no process and no port
+unit: $(VENV)/.installed-tests  ## run the tests that start no process (ARGS=...)
 	@$(BIN)/python -m pytest -q -m 'not process' $(ARGS)
 
-lint: $(VENV)/.installed-tests  ## ruff, and mypy --strict
+lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy txbroker tests/support $(wildcard bench compat)
 
-fuzz: $(VENV)/.installed-fuzz  ## mutated frames and batches, for a bounded time (ARGS=...)
+fuzz: $(VENV)/.installed-fuzz  ## fuzz frames and record batches for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-damage: $(VENV)/.installed-tests  ## every file of a log directory damaged in every way before a start (ARGS=...)
+damage: $(VENV)/.installed-tests  ## damage every file of a log directory in every way, and start the broker on it (ARGS=...)
 	@$(BIN)/python -m tests.damage $(ARGS)
 
-crash: prepare  ## kill -9 under a producing load, again and again (ARGS=...)
+crash: prepare  ## kill the broker under load, repeatedly, and check what it recovers (ARGS=...)
 	@$(BIN)/python -m tests.crash $(ARGS)
 
 HOURS ?= 2
-soak: prepare $(VENV)/.installed-bench  ## hours of mixed load with clients that come, go and hang; flat or not (HOURS=2 ARGS=...)
+soak: prepare $(VENV)/.installed-bench  ## run hours of mixed load with clients that connect, disconnect and hang; check memory and descriptors (HOURS=2 ARGS=...)
 	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
 
-overload: prepare  ## clients that take all they can get, and what others suffer: a table beside stated bounds (ARGS=...)
+overload: prepare  ## measure the latency of other clients while one client overloads the broker: bench/OVERLOAD.md (ARGS=...)
 	@$(BIN)/python -m tests.overload $(ARGS)
 
-bench: prepare $(VENV)/.installed-bench  ## produce and fetch, turn about with Apache Kafka (ARGS=...)
+bench: prepare $(VENV)/.installed-bench  ## measure every load on txbroker and Apache Kafka in turn: bench/RESULTS.md (ARGS=...)
 	@$(BIN)/python -m bench $(ARGS)
 
-scale: prepare $(VENV)/.installed-bench  ## how cost grows with connections, partitions and groups, beside Apache Kafka (ARGS=...)
+scale: prepare $(VENV)/.installed-bench  ## measure how costs grow with connections, partitions and groups: bench/SCALE.md (ARGS=...)
 	@$(BIN)/python -m bench scale $(ARGS)
 
-profile: prepare $(VENV)/.installed-bench  ## where the broker spends its time under a load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
+profile: prepare $(VENV)/.installed-bench  ## profile the broker under one load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
 	@$(BIN)/python -m bench.profile $(LOAD) $(ARGS)
 
-compat: prepare  ## the table client x feature (ARGS=...)
+compat: prepare  ## try every client with every feature, and compare with compat/TABLE.md (ARGS=...)
 	@$(BIN)/python -m compat $(ARGS)
 
-demo: prepare  ## a Debian package index through every client, and compared (ARGS=...)
+demo: prepare  ## send Debian's package index through every client and compare what arrives (ARGS=...)
 	@$(BIN)/python -m compat.demo $(ARGS)
 
-clean:  ## remove what was built; data and downloads stay
+clean:  ## remove what was built; keep data and downloads
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
