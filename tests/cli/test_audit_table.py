@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from txbroker.cli.audit.audit import Audit, Selection, Wanted
 from txbroker.cli.audit.latest_versions import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
-from txbroker.cli.audit.record_rows import Aborted, Bounds, Chunk, Decoded, Decoder
+from txbroker.cli.audit.record_rows import Bounds, Chunk, Decoded, Decoder
 from txbroker.cli.failures import CommandFailed
+from txbroker.log.aborted_transactions import UNKNOWN_END
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.compression import Codec
 from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.records import Record, build
@@ -202,7 +204,8 @@ def test_transactions_as_a_consumer_sees_them() -> None:
         batch(0, b"a", 1), batch(1, b"b", 2), batch(2, b"c", 1, transactional=False), marker(3, 1, False), batch(4, b"d", 1),
         marker(5, 2, True), marker(6, 1, True), batch(7, b"e", 2), marker(8, 2, False),
     ])  # fmt: skip
-    found_rows = decode(Chunk(data, 0, [Aborted(1, 0), Aborted(2, 7)]), 9)
+    aborted = [AbortedTransaction(producer_id, first_offset, UNKNOWN_END, -1) for producer_id, first_offset in ((1, 0), (2, 7))]
+    found_rows = decode(Chunk(data, 0, aborted), 9)
     assert [found_rows.rows.key(i) for i in range(len(found_rows.rows))] == [b"b", b"c", b"d"]
     assert found_rows.next_offset == 9
     everything = decode(Chunk(data, 0, []), 9)

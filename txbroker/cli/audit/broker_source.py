@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from txbroker.cli.audit.record_rows import Aborted, Bounds, Chunk
+from txbroker.cli.audit.record_rows import Bounds, Chunk
 from txbroker.cli.failures import CommandFailed, broker_error
 from txbroker.cli.partition_flags import EARLIEST, LATEST
 from txbroker.client.blocking import Closed, Link, Silent, Unreachable
 from txbroker.client.topic_leaders import PASSING, Broker, Topic
 from txbroker.errors import ErrorCode
+from txbroker.log.aborted_transactions import UNKNOWN_END
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from txbroker.wire.messages.list_offsets import (
@@ -83,8 +85,9 @@ class BrokerTopic:
                 what = f"partition {partition} of {self.name} ends at offset {offset} and not at {end} as before"
                 raise CommandFailed(f"{what}: it has lost its end; run this again")
             assert isinstance(data.records, memoryview)
-            aborted = data.aborted_transactions if self._isolation else None
-            return Chunk(data.records, offset, [Aborted(one.producer_id, one.first_offset) for one in aborted or ()])
+            found = (data.aborted_transactions or ()) if self._isolation else ()
+            aborted = [AbortedTransaction(one.producer_id, one.first_offset, UNKNOWN_END, -1) for one in found]
+            return Chunk(data.records, offset, aborted)
 
     def _fetch(self, link: Link, partition: int, offset: int) -> tuple[int, PartitionData]:
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from txbroker.cli.audit.record_rows import BATCH_BYTES_MAX, Aborted, Bounds, Chunk
+from txbroker.cli.audit.record_rows import BATCH_BYTES_MAX, Bounds, Chunk
 from txbroker.cli.failures import CommandFailed, warn
 from txbroker.errors import BrokerError
+from txbroker.log.aborted_transactions import TransactionScan
 from txbroker.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.scan import Walk, find
 from txbroker.names import TopicPartition, parse_partition_directory
-from txbroker.wire.batch import BatchHeader
-from txbroker.wire.control import read_marker
-from txbroker.wire.entries import Scan, read_records
+from txbroker.wire.entries import Scan
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _LOG = ".log"
@@ -52,14 +52,6 @@ class _Place:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Transaction:
-    """An aborted transaction of a producer: the offsets of its first record and of its marker."""
-
-    aborted: Aborted
-    last_offset: int
-
-
 class DirectoryTopic:
     """A topic in log directories. `committed_only`: up to the first open transaction and without aborted records.
 
@@ -73,7 +65,7 @@ class DirectoryTopic:
         self._paths: dict[int, Path] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
-        self._aborted: dict[int, list[_Transaction]] = {}
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
         self._next: dict[int, _Place] = {}
         for directory in map(Path, directories):
             self._look(directory)
@@ -115,7 +107,7 @@ class DirectoryTopic:
         position = place.position + scan.position
         if position < place.file.size:
             self._next[partition] = _Place(last + 1, place.base_offset, place.file, position)
-        mine = [one.aborted for one in self._aborted.get(partition, ()) if one.last_offset >= offset and one.aborted.first_offset <= last]
+        mine = [one for one in self._aborted.get(partition, ()) if one.last_offset >= offset and one.first_offset <= last]
         return Chunk(memoryview(data)[: scan.position], offset, mine)
 
     # --- finding things ---
@@ -138,22 +130,20 @@ class DirectoryTopic:
         if not bases:
             return Bounds(0, 0)
         start = end = max(bases[0], self._starts.get(known, 0))
-        aborted: list[_Transaction] = []
-        open_since: dict[int, int] = {}
+        transactions = TransactionScan()
         for base in bases if self._committed_only else bases[-1:]:
             file = LogFile(self._path(partition, base))
             walk = Walk(file, 0, file.size)
             end = base
             for entry in walk:
-                header = entry.header
-                end = header.last_offset + 1
-                if self._committed_only and isinstance(header, BatchHeader) and header.transactional:
-                    _follow(entry.buffer, entry.at, header, open_since, aborted)
+                end = entry.header.last_offset + 1
+                if self._committed_only:
+                    transactions.add(entry.buffer, entry.at, entry.header)
             if walk.problem and base != bases[-1]:
                 raise CommandFailed(f"{file.path} is damaged: {walk.problem}; see `txbroker dump-log`")
-        self._aborted[partition] = aborted
+        self._aborted[partition] = transactions.aborted
         end = min(end, self._high_watermarks.get(known, end))
-        return Bounds(start, max(start, min([end, *open_since.values()])))
+        return Bounds(start, max(start, min([end, *transactions.open.values()])))
 
     def _find(self, partition: int, offset: int) -> _Place | None:
         bases = self._bases(partition)
@@ -174,21 +164,6 @@ class DirectoryTopic:
 
     def _path(self, partition: int, base_offset: int) -> Path:
         return self._paths[partition] / f"{base_offset:020d}{_LOG}"
-
-
-def _follow(data: bytes, at: int, header: BatchHeader, open_since: dict[int, int], aborted: list[_Transaction]) -> None:
-    """Keep up with a producer's transaction."""
-    producer_id = header.producer_id
-    if not header.control:
-        open_since.setdefault(producer_id, header.base_offset)
-        return
-    first = open_since.pop(producer_id, None)
-    if first is None:
-        return
-    for record in read_records(data, at, header, BATCH_BYTES_MAX):
-        marker = read_marker(record)
-        if marker is not None and not marker.committed:
-            aborted.append(_Transaction(Aborted(producer_id, first), header.last_offset))
 
 
 def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:

@@ -12,12 +12,14 @@ import numpy as np
 from txbroker.cli.audit.latest_versions import DELETED, VERSIONED, Hashes, Ints, Rows, empty, joined
 from txbroker.cli.failures import CommandFailed
 from txbroker.errors import BrokerError
+from txbroker.log.aborted_transactions import AbortedBatches
 from txbroker.log.cleaner.columns import Batches, Records, Section, read_batches, read_records, sections
 from txbroker.log.cleaner.compaction_strategy import HeaderVersions, record_times
 from txbroker.log.cleaner.key_hash import KeyHash
 from txbroker.log.cleaner.unaligned_reads import PADDING, Flags, words_of
+from txbroker.log.log_results import AbortedTransaction
+from txbroker.log.markers import read_marker
 from txbroker.wire.batch import BatchHeader
-from txbroker.wire.control import read_marker
 from txbroker.wire.entries import EntryHeader, Scan
 from txbroker.wire.entries import read_records as read_entry
 
@@ -27,19 +29,12 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 SEED = 280
 
 
-class Aborted(NamedTuple):
-    """An aborted transaction, as Fetch tells it: its producer, and the offset of its first record."""
-
-    producer_id: int
-    first_offset: int
-
-
 class Chunk(NamedTuple):
     """Batches from offset `start` on (records before it are not meant, the last batch may be cut), and what was aborted of them."""
 
     data: bytes | memoryview
     start: int
-    aborted: Sequence[Aborted]
+    aborted: Sequence[AbortedTransaction]
 
 
 class Bounds(NamedTuple):
@@ -94,12 +89,12 @@ class Decoder:
         """The records of a chunk before `end`, without markers and what was aborted. CommandFailed for what cannot be read."""
         buffer = b"".join((chunk.data, bytes(PADDING + 8)))
         scan = Scan(chunk.data, check_crc=True)
-        ended = _Ended(chunk.aborted)
+        aborted = AbortedBatches(chunk.aborted)
         found = _Found(chunk.start, end)
         try:
             for is_batch, some in groupby(scan, lambda entry: isinstance(entry[1], BatchHeader)):
                 entries = list(some)
-                shown = [header.last_offset >= chunk.start and ended.shows(buffer, at, header) for at, header in entries]
+                shown = [header.last_offset >= chunk.start and _is_shown(buffer, at, header, aborted) for at, header in entries]
                 if is_batch:
                     self._add_batches(found, buffer, entries, shown, chosen)
                 else:
@@ -178,22 +173,13 @@ def _some_of(records: Records, indexes: Ints) -> Records:
     return Records(*(getattr(records, each.name)[indexes] for each in fields(records)))
 
 
-class _Ended:
-    """Which batches a consumer with isolation.level=read_committed is shown, in the order of a log."""
-
-    def __init__(self, aborted: Sequence[Aborted]) -> None:
-        self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-        self._aborting: set[int] = set()
-
-    def shows(self, data: bytes | memoryview, position: int, entry: EntryHeader) -> bool:
-        while self._coming and self._coming[-1].first_offset <= entry.last_offset:
-            self._aborting.add(self._coming.pop().producer_id)
-        if not isinstance(entry, BatchHeader):
-            return True
-        if entry.control:
-            if entry.producer_id in self._aborting:
-                markers = [read_marker(record) for record in read_entry(data, position, entry, BATCH_BYTES_MAX)]
-                if any(marker is not None and not marker.committed for marker in markers):
-                    self._aborting.discard(entry.producer_id)
-            return False
-        return not (entry.transactional and entry.producer_id in self._aborting)
+def _is_shown(buffer: bytes, at: int, header: EntryHeader, aborted: AbortedBatches) -> bool:
+    """Whether a consumer gets the records of a batch; the batches of a chunk are passed in order."""
+    if not isinstance(header, BatchHeader) or not header.transactional:
+        return not header.control
+    hidden = aborted.find(header.producer_id, header.base_offset, header.last_offset) is not None
+    if hidden and header.control:
+        marker = read_marker(buffer, at, header)
+        if marker is not None and not marker.committed:
+            aborted.end(header.producer_id)
+    return not hidden and not header.control

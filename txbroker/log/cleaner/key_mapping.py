@@ -242,12 +242,12 @@ def judge_transaction(chunk: Chunk, batches: Batches, number: int, transactions:
     if last_offset >= first_uncleanable_offset:
         return False
     if not batches.attributes[number] & CONTROL:
-        return transactions.data(producer_id, int(batches.base_offset[number]), last_offset)
+        return transactions.may_remove_data(producer_id, int(batches.base_offset[number]), last_offset)
     header = wire_batch.read_header(chunk.buffer, int(batches.at[number]))
     if not header.count:
         return True
     marker = read_marker(chunk.buffer, int(batches.at[number]), header)
     committed = None if marker is None else marker.committed
-    return transactions.marker(producer_id, last_offset, committed, emptied_before=header.delete_horizon is not None)
+    return transactions.may_remove_marker(producer_id, last_offset, committed, has_horizon=header.delete_horizon is not None)
 
 
