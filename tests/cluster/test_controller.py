@@ -10,9 +10,10 @@ from tests.cluster.brokers import LISTENER, FakeCluster
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import report_log_dir_failure
 from txbroker.cluster.controller.elect_leaders import ElectionType
+from txbroker.cluster.controller.term import ControllerTerm
 from txbroker.cluster.node_data import PartitionState
 from txbroker.cluster.topics import NewTopic
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StartError
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest
@@ -481,22 +482,81 @@ def test_the_only_replica_is_on_a_failed_directory() -> None:
     assert cluster.state("t").leader == 1
 
 
-def test_damaged_nodes_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_nodes_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1)
     cluster.result(cluster.observer.create(node_paths.topic("bad"), b"?"))
     cluster.result(cluster.observer.create(node_paths.broker(9), b"{}", ephemeral=True))
     cluster.result(cluster.admin.create(new_topic("good", (1,))))
     assert cluster.state("good").leader == 1
     assert list(cluster.brokers[1].image.brokers) == [1]
-    assert "topic bad is not served" in caplog.text
-    assert "broker 9 counts as dead" in caplog.text
+    assert "ignoring topic bad" in caplog.text
+    assert "ignoring the malformed registration of broker 9" in caplog.text
+
+
+def test_a_malformed_partition_state_stops_neither_a_takeover_nor_other_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("good", (1, 2))
+    cluster.create_topic("bad", (1, 2), (2, 1))
+    cluster.result(cluster.observer.set(node_paths.state(TopicPartition("bad", 0)), b"?"))
+    cluster.kill(1)
+    assert cluster.controller.epoch == 2
+    assert cluster.state("good").leader == 2 == cluster.state("bad", 1).leader
+    assert cluster.result(cluster.observer.get(node_paths.state(TopicPartition("bad", 0))))[0] == b"?"
+    assert "partition bad-0 is not served, repair or delete /brokers/topics/bad/partitions/0/state" in caplog.text
+
+
+def test_a_controller_that_fails_to_take_over_deletes_its_node(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of(1, 2, 3)
+    cluster.create_topic("t", (1, 2, 3))
+    failed: list[int] = []
+    take_over = ControllerTerm._take_over_partitions
+
+    async def failing_once(self: ControllerTerm) -> None:
+        if not failed:
+            failed.append(self.controlling.broker_id)
+            raise ZeroDivisionError
+        await take_over(self)
+
+    monkeypatch.setattr(ControllerTerm, "_take_over_partitions", failing_once)
+    cluster.kill(1)
+    [first] = failed
+    assert not cluster.brokers[first].controller.active
+    assert cluster.brokers[5 - first].controller.active
+    assert "a controller step failed, next election in 10 s" in caplog.text
+    assert cluster.state("t").leader in (2, 3)
+
+
+def test_an_unexpected_error_ends_the_term_and_the_next_one_repairs(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of(1)
+    term = cluster.term
+
+    def failing(_: object) -> None:
+        raise ZeroDivisionError
+
+    term.outbox.send = failing  # type: ignore[method-assign]
+    cluster.result(cluster.admin.create(new_topic("t", (1,))))
+    assert not cluster.brokers[1].controller.active
+    assert cluster.result(cluster.observer.exists(node_paths.CONTROLLER)) is None
+    assert "ZeroDivisionError" in caplog.text
+    [(delay_s, retry)] = cluster.later
+    retry()
+    cluster.turns.run()
+    assert (delay_s, cluster.controller.epoch, cluster.state("t").leader) == (10.0, 2, 1)
+    assert cluster.brokers[1].roles[TopicPartition("t", 0)] == (1, 0)
+
+
+def test_a_malformed_controller_epoch_refuses_the_start() -> None:
+    cluster = FakeCluster()
+    cluster.result(cluster.observer.create(node_paths.CONTROLLER_EPOCH, b"?"))
+    with pytest.raises(StartError, match=r"'\?' is not a controller epoch. Repair or restore it."):
+        cluster.start(1)
 
 
 def test_a_request_that_does_not_arrive_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1, 2)
     cluster.lost = 1
     cluster.create_topic("t", (2,))
-    assert "LeaderAndIsrRequest did not reach broker 2: gone" in caplog.text
+    assert "failed to send LeaderAndIsrRequest to broker 2: gone" in caplog.text
     assert cluster.brokers[2].image.topic("t") is not None
 
 

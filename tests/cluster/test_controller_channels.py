@@ -50,7 +50,7 @@ def test_a_lost_request_does_not_hold_up_the_next(caplog: pytest.LogCaptureFixtu
     world.flying[0][2].errback(OSError("gone"))
     assert world.sent() == [(1, 10), (1, 11)]
     assert world.answered == []
-    assert "UpdateMetadataRequest did not reach broker 1: gone" in caplog.text
+    assert "failed to send UpdateMetadataRequest to broker 1: gone" in caplog.text
     assert "STALE_CONTROLLER_EPOCH" in caplog.text
 
 

@@ -125,7 +125,7 @@ def test_logs_that_are_ahead_of_the_metadata_are_told_of_once(house: House, capl
         made.leader_epochs.assign(2 if topic == "behind" else 5, 0)
         assert house.roles(topic, epoch=3) == ErrorCode.NONE
     assert [record.getMessage().partition(":")[0] for record in caplog.records if "import --force" in record.getMessage()] == [
-        "ahead-0 was led in epoch 5, and the metadata knows no epoch after 3"
+        "ahead-0 has leader epoch 5 in its log, and the metadata has 3"
     ]
 
 

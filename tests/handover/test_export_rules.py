@@ -48,9 +48,9 @@ def test_epochs_and_producer_ids_are_above_those_of_both() -> None:
     assert decode_state(exported(imported(), there).nodes["/brokers/topics/orders/partitions/0/state"], 0).leader_epoch == 41
 
 
-def test_a_topic_that_was_made_anew_replaces_the_old_one_with_fewer_partitions() -> None:
+def test_a_recreated_topic_replaces_the_old_one_with_fewer_partitions() -> None:
     made = exported(imported(), cluster(orders=topic(ALONE, ALONE, ALONE, topic_id=MADE)))
-    assert made.topics == {"orders": (2, "made anew")} and made.gone == ["/brokers/topics/orders/partitions/2"]
+    assert made.topics == {"orders": (2, "recreated")} and made.gone == ["/brokers/topics/orders/partitions/2"]
     assert decode_topic(made.nodes["/brokers/topics/orders"]).topic_id == ORDERS
 
 

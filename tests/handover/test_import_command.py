@@ -47,7 +47,7 @@ def test_a_directory_is_imported_by_itself_and_nothing_else_in_it_changes(direct
 
 def test_unknown_configurations_want_agreement_and_a_dry_run_writes_nothing(directory: Path) -> None:
     output, complaint = run("import", "--log-dirs", str(directory), status=1)
-    assert "concern: the directories do not tell the configurations of 6 topics" in output
+    assert "concern: the directories do not contain the configurations of 6 topics" in output
     assert "s-compact" in output and "--yes" in complaint
     run("import", "--log-dirs", str(directory), "--yes", "--dry-run")
     assert not (directory / FILE_NAME).exists()

@@ -85,7 +85,7 @@ def test_other_brokers_replicas_have_to_be_agreed_to() -> None:
     assert made.topics[0].here == {0, 1} and made.topics[0].epochs.keys() == {0, 1, 2}
     text = "\n".join(made.concerns)
     assert len(made.concerns) == 4 and made.refusals == []
-    for part in ("all of 1 topic (away)", "other brokers have 1 partition (orders-2)", "replicas of 1 partition (orders-1)",
+    for part in ("1 topic (away) cannot be imported", "other brokers have 1 partition (orders-2)", "replicas of 1 partition (orders-1)",
                  "not in sync for 1 partition (orders-1)"):  # fmt: skip
         assert part in text
 
@@ -102,7 +102,7 @@ def test_a_missing_log_a_deletion_and_a_stranger_are_said() -> None:
 
 
 @pytest.mark.parametrize(("foreign", "found", "said"), [
-    (cluster(orders=topic(ALONE)), logs("orders-0", topic_id=MADE), "is of topic id"),
+    (cluster(orders=topic(ALONE)), logs("orders-0", topic_id=MADE), "has topic id"),
     (replace(cluster(orders=topic(ALONE)), cluster_id="other"), logs("orders-0"), "to cluster other"),
     (replace(cluster(orders=topic(ALONE)), alive=frozenset({1})), logs("orders-0"), "is registered"),
     (cluster(orders=topic(ALONE)), replace(logs("orders-0"), identity=Identity(None, None)), "no meta.properties"),
@@ -153,5 +153,5 @@ def test_directories_alone_tell_most_and_say_what_they_do_not() -> None:
     internal = next(each for each in made.topics if each.name == "__consumer_offsets")
     assert internal.configs["cleanup.policy"] == "compact" and internal.topic_id == MADE
     text = "\n".join(made.concerns)
-    assert "do not tell the configurations of 1 topic (orders)" in text and "has worked on orders" in text and "orders-1" in text
+    assert "do not contain the configurations of 1 topic (orders)" in text and "has cleaned orders" in text and "orders-1" in text
     assert "configurations" not in "\n".join(plan(cluster_from_logs(found, {"*": {}}), found, {"*": {}}).concerns)

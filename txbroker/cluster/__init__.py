@@ -1,1 +1,1 @@
-"""What the cluster is and who leads what: the metadata tree, the image, partitions, replicas and the controller."""
+"""Cluster state: the metadata tree, the cluster image, partitions, replicas and the controller."""

@@ -1,4 +1,4 @@
-"""A broker's own place in the metadata tree: the nodes that must exist, the cluster's id, the broker's registration."""
+"""A broker's start-up work in the metadata tree: the root nodes, the cluster id and the broker's registration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txbroker.errors import StartError
 
 
 def create_structure(tree: Tree) -> Deferred[None]:
-    """Create the nodes under which everything else is, those of them that do not exist."""
+    """Create the root nodes that do not exist yet."""
     return Deferred.fromCoroutine(_create_structure(tree))
 
 
@@ -27,11 +27,11 @@ async def _create_structure(tree: Tree) -> None:
         try:
             await tree.multi([Create(path) for path in missing])
         except NodeExists:
-            continue  # another broker has just created some of them
+            continue  # another broker has created some of them in the meantime
 
 
 def cluster_id(tree: Tree, new_id: Callable[[], str]) -> Deferred[str]:
-    """The cluster's id; the first broker gives the cluster the one that `new_id` makes. StartError when the node is damaged."""
+    """Return the cluster id; the first broker of a cluster writes the result of `new_id`. StartError when the node is damaged."""
     return Deferred.fromCoroutine(_cluster_id(tree, new_id))
 
 
@@ -47,11 +47,11 @@ async def _cluster_id(tree: Tree, new_id: Callable[[], str]) -> str:
         try:
             await tree.create(node_paths.CLUSTER_ID, encode_cluster_id(new_id()))
         except NodeExists:
-            continue  # another broker was first: its id counts
+            continue  # another broker wrote its id first
 
 
 def register(tree: Tree, broker_id: int, registration: BrokerRegistration, now_ms: int) -> Deferred[int]:
-    """Tell the cluster that this broker is alive and where; its broker epoch. StartError when the id is taken."""
+    """Register this broker and its endpoints; returns the broker epoch. StartError when the id is in use."""
     return Deferred.fromCoroutine(_register(tree, broker_id, registration, now_ms))
 
 
@@ -61,8 +61,8 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
         results = await tree.multi([Create(path, ephemeral=True), Set(path, registration.encode(now_ms), 0)])
     except NodeExists as error:
         raise StartError(
-            f"Broker id {broker_id} is in use by another broker of this cluster: give this one another broker.id, "
-            "or wait until the session of the other one is over."
+            f"Broker id {broker_id} is in use by another broker of this cluster: set another broker.id, "
+            "or wait until the session of the other broker has expired."
         ) from error
     stat = results[1]
     assert isinstance(stat, Stat)
@@ -70,5 +70,5 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
 
 
 def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[str]:
-    """Tell the controller that a log directory of this broker has failed: it asks which replicas are still there and elects leaders."""
+    """Notify the controller that a log directory of this broker has failed, so that it finds the offline replicas and elects leaders."""
     return tree.create(node_paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True)

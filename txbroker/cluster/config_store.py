@@ -1,7 +1,7 @@
-"""Configurations in the metadata tree: changing them, and hearing of changes.
+"""Configurations in the metadata tree: reads, changes and change notifications.
 
-A configuration is one node, `/config/<type>/<name>`. Who changes one also leaves a sequential node under `/config/changes`, in the same
-transaction; every broker watches these, reads the configuration that a new one names, and deletes those that are old.
+A configuration is one node, `/config/<type>/<name>`. A change also creates a sequential node under `/config/changes`, in the same
+transaction. Every broker watches these change nodes, reads the configuration that a new one names, and deletes old change nodes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ ConfigObserver = Callable[[Entity, Mapping[str, str]], None]
 
 
 def encoded_config(properties: Mapping[str, str]) -> bytes:
-    """What the node of a configuration holds; INVALID_CONFIG when it is more than a node can."""
+    """The data of a configuration's node; INVALID_CONFIG when it exceeds the maximum size of a node."""
     data = encode_config(properties)
     if len(data) > DATA_SIZE_MAX:
-        raise BrokerError(ErrorCode.INVALID_CONFIG, f"The configuration has {len(data)} bytes, more than {DATA_SIZE_MAX}.")
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"The configuration has {len(data)} bytes; the maximum is {DATA_SIZE_MAX}.")
     return data
 
 
@@ -57,19 +57,19 @@ async def read_config(tree: Tree, entity: Entity) -> tuple[dict[str, str], Stat 
 
 
 class ConfigAdmin:
-    """Reads and changes configurations for admin requests; what they may be is the caller's business."""
+    """Reads and changes configurations for admin requests. The caller validates them."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def read(self, entity: Entity) -> Deferred[dict[str, str]]:
-        """The configuration of this entity as it is now; empty when nothing is configured."""
+        """The current configuration of this entity; empty when nothing is configured."""
         return for_admin(self._read(entity))
 
     def change(self, entity: Entity, compute: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Deferred[dict[str, str]]:
-        """Replace the configuration by what `compute` makes of it, durably, and tell all brokers; the new configuration.
+        """Replace the configuration durably by the result of `compute`, and notify all brokers. Returns the new configuration.
 
-        `compute` may refuse with a BrokerError, and is called again when somebody else was quicker.
+        `compute` may raise a BrokerError. It is called again after a concurrent change.
         """
         return for_admin(self._change(entity, compute))
 
@@ -91,7 +91,7 @@ class ConfigAdmin:
 
 
 class ConfigWatcher:
-    """What this broker must know of configurations: its own, the default of all brokers, and those of its topics."""
+    """The configurations that this broker uses: its own, the cluster-wide broker default, and those of its topics."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ConfigWatcher:
         self._read_again = False
 
     def start(self) -> Deferred[None]:
-        """Watch from now on; the observer is told of this broker's configuration and of the default before the Deferred fires."""
+        """Begin to watch. The observer receives this broker's configuration and the default before the Deferred fires."""
         return Deferred.fromCoroutine(self._start())
 
     def topic(self, name: str) -> Mapping[str, str]:
@@ -120,28 +120,28 @@ class ConfigWatcher:
         return self._topics.get(name, {})
 
     def load_topics(self, names: Iterable[str]) -> Deferred[None]:
-        """Read the configurations of topics whose logs are about to be opened. From then on the observer is told of their changes."""
+        """Read the configurations of topics before their logs are opened. From then on the observer is notified of their changes."""
         return Deferred.fromCoroutine(self._load_topics(list(names)))
 
     def reread_topic(self, name: str) -> Deferred[None]:
-        """Tell the observer of a loaded topic's configuration as it is now: who has just changed it need not wait for the watch."""
-        return for_admin(self._tell(topic_entity(name)))
+        """Pass a loaded topic's current configuration to the observer, so that a change made here takes effect before its watch fires."""
+        return for_admin(self._notify(topic_entity(name)))
 
     def forget_topic(self, name: str) -> None:
-        """The topic has no log here any longer."""
+        """Stop watching the topic: it has no log here any longer."""
         self._topics.pop(name, None)
 
     async def _start(self) -> None:
-        await self._list_changes()  # a change that is here already is in what is read next
+        await self._list_changes()  # changes that exist already are part of the configurations read next
         for entity in self._own:
-            await self._tell(entity)
+            await self._notify(entity)
 
     async def _load_topics(self, names: list[str]) -> None:
         configs = await together([Deferred.fromCoroutine(self._config(topic_entity(name))) for name in names])
         self._topics.update(zip(names, configs, strict=True))
 
     async def _list_changes(self) -> list[str]:
-        """The change nodes that are new, in their order; the watch is set again."""
+        """The new change nodes in order; sets the watch again."""
         names = await self._tree.children(node_paths.CONFIG_CHANGES, watch=self._changed)
         new = [name for name in names if name not in self._seen_ms]
         now_ms = self._clock_ms()
@@ -167,16 +167,16 @@ class ConfigWatcher:
                 unread = await self._list_changes()
                 entities = {await self._changed_entity(name) for name in unread}
                 for entity in sorted(entity for entity in entities if entity is not None):
-                    await self._tell(entity)
+                    await self._notify(entity)
                 unread = []
             await self._purge()
         except ConnectionLost as error:
-            log.warning("changes of configurations could not be read, it is tried again: %s", error)
+            log.warning("failed to read configuration changes, retrying: %s", error)
             for name in unread:
                 del self._seen_ms[name]
             self._call_later(RETRY_S, self._begin_reading)
         except TreeError as error:
-            log.warning("changes of configurations are not read any longer: %s %s", type(error).__name__, error)
+            log.warning("stopped reading configuration changes: %s %s", type(error).__name__, error)
         finally:
             self._reading = False
 
@@ -188,10 +188,10 @@ class ConfigWatcher:
         except NoNode:
             return None
         except MalformedNode as error:
-            log.error("%s is passed over: %s", path, error)
+            log.error("skipping %s: %s", path, error)
             return None
 
-    async def _tell(self, entity: Entity) -> None:
+    async def _notify(self, entity: Entity) -> None:
         if entity.type == TOPIC_TYPE and entity.name in self._topics:
             self._topics[entity.name] = await self._config(entity)
             self._observer(entity, self._topics[entity.name])
@@ -202,7 +202,7 @@ class ConfigWatcher:
         try:
             return (await read_config(self._tree, entity))[0]
         except MalformedNode as error:
-            log.error("%s counts as empty: %s", entity.path, error)
+            log.error("treating %s as empty: %s", entity.path, error)
             return {}
 
     async def _purge(self) -> None:
@@ -211,4 +211,4 @@ class ConfigWatcher:
             try:
                 await self._tree.delete(f"{node_paths.CONFIG_CHANGES}/{name}")
             except NoNode:
-                continue  # another broker was quicker
+                continue  # deleted by another broker

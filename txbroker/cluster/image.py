@@ -1,7 +1,7 @@
-"""What this broker knows of the cluster: brokers, topics and partitions, as the controller's UpdateMetadata requests tell it.
+"""The cluster image: brokers, topics and partitions, as received in the controller's UpdateMetadata requests.
 
-The image is the counterpart of Kafka's `ZkMetadataCache`. Only `apply` changes it. What it hands out (`TopicImage`, `BrokerImage`) is
-never changed afterwards but replaced, so that a reader may keep what it got for as long as `version` stays the same.
+The counterpart of Kafka's `ZkMetadataCache`. Only `apply` changes it. The values that it returns (`TopicImage`, `BrokerImage`) are
+replaced, never modified, so that a reader may keep them for as long as `version` stays the same.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     )
 
 NO_CONTROLLER = -1
-LEADER_DURING_DELETE = -2  # Kafka's LeaderAndIsr.LeaderDuringDelete: the partition is to be forgotten
+LEADER_DURING_DELETE = -2  # Kafka's LeaderAndIsr.LeaderDuringDelete: brokers forget the partition
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens, as it advertises it."""
+    """An advertised listener of a broker."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class BrokerImage(NamedTuple):
 
 
 class PartitionImage(NamedTuple):
-    """The state of one partition, as the controller last told it."""
+    """The state of one partition, as last received from the controller."""
 
     leader: int  # -1 when there is none
     leader_epoch: int
@@ -60,18 +60,18 @@ class TopicImage(NamedTuple):
 
 
 class ImageChanges(NamedTuple):
-    """What one UpdateMetadata request changed, topics by name."""
+    """The changes of one UpdateMetadata request; topics by name."""
 
     changed: frozenset[str]
     deleted: frozenset[str]
-    brokers: bool  # the set of live brokers, or an endpoint, is another one
+    brokers: bool  # whether the set of live brokers, or an endpoint, changed
 
 
 class ClusterImage:
-    """All topics, partitions and live brokers; look-ups by name or id take constant time."""
+    """All topics, partitions and live brokers. Look-ups by name or id take constant time."""
 
     def __init__(self) -> None:
-        self.version = 0  # grows with each `apply`: whoever caches an answer compares it
+        self.version = 0  # incremented by each `apply`: caches of responses compare it
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
         self._brokers: dict[int, BrokerImage] = {}
@@ -103,12 +103,12 @@ class ClusterImage:
         return None if image is None else image.partitions.get(partition)
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Where a live broker listens under this listener name; None when it is not alive or has no such listener."""
+        """The endpoint of a live broker for this listener name; None when it is not alive or has no such listener."""
         broker = self._brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
     def apply(self, request: UpdateMetadataRequest) -> ImageChanges:
-        """Take over what the controller says. STALE_CONTROLLER_EPOCH when it speaks for a controller that has been replaced."""
+        """Apply a request of the controller. STALE_CONTROLLER_EPOCH when it comes from a controller that has been replaced."""
         if request.controller_epoch < self.controller_epoch:
             raise BrokerError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
@@ -127,15 +127,15 @@ class ClusterImage:
         return ImageChanges(frozenset(changed), frozenset(deleted), brokers_changed)
 
     def _apply_topic(self, state: UpdateMetadataTopicState) -> bool:
-        """Whether the topic still has partitions afterwards."""
+        """Returns whether the topic still has partitions."""
         name = state.topic_name
         before = self._topics.get(name)
         live = [partition for partition in state.partition_states if partition.leader != LEADER_DURING_DELETE]
         partitions: dict[int, PartitionImage] = {}
-        # A topic under another id is another topic: it was deleted, and created anew, while this broker was not told.
+        # A topic with another id is another topic: it was deleted and created again, and this broker missed the requests in between.
         if before is not None and before.topic_id != state.topic_id:
             if not live:
-                return True  # the end of the one before
+                return True  # the deletion of the previous topic of this name
             self._names.pop(before.topic_id, None)
         elif before is not None:
             partitions.update(before.partitions)

@@ -1,7 +1,7 @@
-"""What the nodes of the metadata tree hold: Kafka's JSON, as in ZooKeeper mode, to and from values.
+"""Encoding and decoding of the data in the metadata tree's nodes: Kafka's JSON, as in ZooKeeper mode.
 
-Compact JSON with Kafka's order of keys. What is read may have been written by another broker or by a person: unknown keys are
-passed over, anything else that does not fit raises `MalformedNode`.
+Compact JSON with Kafka's order of keys. A node may have been written by another broker or by an operator: unknown keys are ignored,
+any other unexpected content raises `MalformedNode`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_LEADER = -1
 
 
 class MalformedNode(Exception):
-    """A node does not hold what belongs there."""
+    """The data of a node is not valid."""
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
@@ -30,7 +30,7 @@ def to_json(value: Mapping[str, Any]) -> bytes:
 
 
 def _decoder(what: str) -> Callable[[Callable[Concatenate[dict[str, Any], P], T]], Callable[Concatenate[bytes | None, P], T]]:
-    """Hand the decorated function a JSON object; whatever it does not find there as expected becomes MalformedNode."""
+    """Pass a JSON object to the decorated function; missing keys and values of the wrong type raise MalformedNode."""
 
     def decorate(function: Callable[Concatenate[dict[str, Any], P], T]) -> Callable[Concatenate[bytes | None, P], T]:
         @wraps(function)
@@ -41,7 +41,7 @@ def _decoder(what: str) -> Callable[[Callable[Concatenate[dict[str, Any], P], T]
                     raise ValueError("not an object")
                 return function(value, *args, **kwargs)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise MalformedNode(f"{data[:200] if data else data!r} is no {what}: {type(error).__name__} {error}") from error
+                raise MalformedNode(f"{data[:200] if data else data!r} is not a valid {what}: {type(error).__name__} {error}") from error
 
         return decode
 
@@ -50,7 +50,7 @@ def _decoder(what: str) -> Callable[[Callable[Concatenate[dict[str, Any], P], T]
 
 def _ids(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or any(type(item) is not int for item in value):
-        raise ValueError(f"{value!r} is no list of broker ids")
+        raise ValueError(f"{value!r} is not a list of broker ids")
     return tuple(value)
 
 
@@ -63,13 +63,13 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 def decode_cluster_id(value: dict[str, Any]) -> str:
     """`/cluster/id`."""
     if not isinstance(value["id"], str):
-        raise ValueError("the id is no text")
+        raise ValueError("the id is not a string")
     return value["id"]
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredEndpoint:
-    """One listener of a broker, as it advertises it."""
+    """One advertised listener of a broker."""
 
     listener: str
     host: str
@@ -83,13 +83,13 @@ class RegisteredEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`: where a broker is."""
+    """`/brokers/ids/N`: the registration of a live broker."""
 
     endpoints: tuple[RegisteredEndpoint, ...]
     rack: str | None = None
 
     def encode(self, timestamp_ms: int) -> bytes:
-        """Host and port of their own are for clients of old: those of the first endpoint without encryption."""
+        """The separate host and port are for old clients: those of the first PLAINTEXT endpoint."""
         plain = next((e for e in self.endpoints if e.security_protocol == "PLAINTEXT"), None)
         value: dict[str, Any] = {
             "features": {},
@@ -120,8 +120,8 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> RegisteredEndpoint:
     listener, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not separator or not colon:
-        raise ValueError(f"{text!r} is no endpoint")
-    # Before listeners had names of their own (version 3 and before) their names were those of the protocols.
+        raise ValueError(f"{text!r} is not an endpoint")
+    # Up to version 3 the name of a listener is its security protocol.
     return RegisteredEndpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
 
 
@@ -131,7 +131,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """`/controller_epoch`, which is no JSON."""
+    """`/controller_epoch`, which is plain text, not JSON."""
     return b"%d" % epoch
 
 
@@ -140,7 +140,7 @@ def decode_controller_epoch(data: bytes | None) -> int:
     try:
         return int(data or b"")
     except ValueError as error:
-        raise MalformedNode(f"{data!r} is no controller epoch") from error
+        raise MalformedNode(f"{data!r} is not a controller epoch") from error
 
 
 # `/feature` of a cluster without finalized features; status 1 is "enabled" (KIP-584).
@@ -149,7 +149,7 @@ FEATURES = to_json({"features": {}, "version": 2, "status": 1})
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Which brokers have a partition, the preferred leader first; while it moves, which are being added and removed."""
+    """The replicas of a partition, preferred leader first, and those that a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -193,14 +193,14 @@ def decode_topic(value: dict[str, Any]) -> TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """`/brokers/topics/T/partitions/P/state`: who leads a partition, and which replicas have all of it (LeaderAndIsr)."""
+    """`/brokers/topics/T/partitions/P/state`: leader, leader epoch and ISR of a partition (Kafka's LeaderAndIsr)."""
 
-    leader: int  # NO_LEADER when there is none
+    leader: int  # NO_LEADER: none
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
-    recovering: bool = False  # the leader was elected outside of the ISR and has not yet said that it has recovered (KIP-704)
-    partition_epoch: int = 0  # the node's version, which is not part of its data
+    recovering: bool = False  # the leader was elected outside of the ISR and has not reported its recovery yet (KIP-704)
+    partition_epoch: int = 0  # the node's version, not part of its data
 
     def encode(self) -> bytes:
         """Without the partition epoch."""
@@ -253,14 +253,14 @@ def decode_config_change(value: dict[str, Any]) -> Entity:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """`/latest_producer_id_block`: the producer ids `start` to `end`, both inclusive, that one broker hands out."""
+    """`/latest_producer_id_block`: the producer ids `start` to `end`, both inclusive, that one broker assigns."""
 
     broker_id: int
     start: int
     end: int
 
     def encode(self) -> bytes:
-        """Numbers are text, as in Kafka, since they are longs."""
+        """Numbers are strings, as in Kafka, because they are longs."""
         return to_json({"version": 1, "broker": self.broker_id, "block_start": str(self.start), "block_end": str(self.end)})
 
 

@@ -1,4 +1,4 @@
-"""Where things are in the metadata tree: Kafka's paths in ZooKeeper mode."""
+"""The paths of the metadata tree's nodes: Kafka's paths in ZooKeeper mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txbroker.names import TopicPartition
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
-BROKER_SEQUENCE = "/brokers/seqid"  # its version numbers the brokers that have no id of their own
+BROKER_SEQUENCE = "/brokers/seqid"  # its version is the next generated broker id
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 FEATURE = "/feature"
@@ -20,7 +20,7 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
-# What every broker creates when it starts, as Kafka does: parents come before children.
+# The nodes that every broker creates at its start, as Kafka does; parents before children.
 STRUCTURE = (
     "/consumers",
     "/brokers",
@@ -44,7 +44,7 @@ STRUCTURE = (
 
 
 class Entity(NamedTuple):
-    """What has a configuration: `Entity("topics", "t1")`, `Entity("brokers", "1")`."""
+    """An entity with a configuration: `Entity("topics", "t1")`, `Entity("brokers", "1")`."""
 
     type: str
     name: str
@@ -56,7 +56,7 @@ class Entity(NamedTuple):
 
     @property
     def entity_path(self) -> str:
-        """How a config change names it."""
+        """Its name in config change nodes."""
         return f"{self.type}/{self.name}"
 
 
@@ -102,5 +102,5 @@ def state(topic_partition: TopicPartition) -> str:
 
 
 def deletion(name: str) -> str:
-    """Asks the controller to delete a topic."""
+    """The request to the controller to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"

@@ -1,7 +1,7 @@
 """One partition on this broker: its log, its role, its in-sync replicas and its high watermark (Kafka's `Partition`).
 
-The high watermark is changed here and nowhere else. Whoever waits for a partition to move is not known here: `moved` is reported to
-one observer, and so is a log that cannot be read or written. Whoever uses the disk of a partition's log does it through here.
+The only place that changes the high watermark. A partition reports to one observer that it moved, or that its log cannot be read or
+written; it does not know the requests that wait for it. All access to the log's files goes through this class.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from txbroker.log.log import Log
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
 from txbroker.names import TopicPartition
 
-CONSUMER = -1  # the replica id of a reader that is no replica
+CONSUMER = -1  # the replica id of readers that are not replicas
 
-# Offsets that ListOffsets asks for by name (KIP-79, KIP-734, KIP-405, KIP-1005).
+# Special timestamps of ListOffsets (KIP-79, KIP-734, KIP-405, KIP-1005).
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -28,7 +28,7 @@ EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
-HIGH_WATERMARK_REQUEST = -1  # DeleteRecords up to the high watermark
+HIGH_WATERMARK_REQUEST = -1  # in DeleteRecords: the high watermark
 
 
 class Isolation(IntEnum):
@@ -39,7 +39,7 @@ class Isolation(IntEnum):
 
 
 class Leadership(NamedTuple):
-    """What the controller says of a partition."""
+    """A partition's state as received from the controller."""
 
     leader: int
     leader_epoch: int
@@ -48,11 +48,11 @@ class Leadership(NamedTuple):
     partition_epoch: int
 
 
-NOBODY = Leadership(NO_LEADER, -1, (), (), -1)
+NO_LEADERSHIP = Leadership(NO_LEADER, -1, (), (), -1)
 
 
 class Observer(Protocol):
-    """Who is told what happens to a partition."""
+    """Receives the events of a partition."""
 
     def moved(self, partition: Partition) -> None:
         """Its end offset, its high watermark or its leadership has changed."""
@@ -62,7 +62,7 @@ class Observer(Protocol):
 
 
 class Flush(Protocol):
-    """Syncs a log up to its present end in a worker, then calls `done`; not when its disk failed, which is told otherwise."""
+    """Syncs a log up to its current end in a worker, then calls `done`. A disk failure is reported separately and `done` is not called."""
 
     def __call__(self, log: Log, now_ms: int, done: Callable[[], None], /) -> None: ...
 
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 def _reporting(method: Callable[Concatenate[Partition, P], T]) -> Callable[Concatenate[Partition, P], T]:
-    """A StorageError of this method is told to the observer before the caller has it."""
+    """Report a StorageError of this method to the observer before it reaches the caller."""
 
     @wraps(method)
     def reporting(self: Partition, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -86,7 +86,7 @@ def _reporting(method: Callable[Concatenate[Partition, P], T]) -> Callable[Conca
 
 
 class Partition:
-    """A replica of one partition, leader or follower, over one log. All offsets are of records."""
+    """A replica of one partition, leader or follower, with its log."""
 
     __slots__ = (
         "_counted_end",
@@ -108,16 +108,16 @@ class Partition:
     def __init__(
         self, broker_id: int, log: Log, observer: Observer, flush: Flush, *, high_watermark: int = 0, counts: TopicCounts | None = None
     ) -> None:
-        """`counts` are those of the topic; its own if None."""
+        """`counts`: the topic's counters; None creates new ones."""
         self.broker_id = broker_id
         self.counts = counts or TopicCounts()
         self._counted_end = log.log_end_offset
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.observer = observer
-        self.state = NOBODY
+        self.state = NO_LEADERSHIP
         self.is_leader = False
-        # A checkpoint may be older or newer than the log that was found.
+        # The checkpoint may be older or newer than the log.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._follower_ends: dict[int, int] = {}
         self._single = False
@@ -127,21 +127,21 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the leadership that this replica last took over."""
+        """The leader epoch of the last LeaderAndIsr request that was applied."""
         return self.state.leader_epoch
 
     def storage_failed(self, error: StorageError) -> None:
-        """The log could not be read or written: its directory must not be used any longer."""
+        """Report that the log could not be read or written; its directory goes offline."""
         self.observer.storage_failed(self, error)
 
     @_reporting
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """The log is that of the topic with this id; INCONSISTENT_TOPIC_ID when it has another."""
+        """Set the log's topic id; INCONSISTENT_TOPIC_ID when it has another one."""
         self.log.assign_topic_id(topic_id)
 
     @_reporting
     def lead(self, state: Leadership) -> bool:
-        """Become leader, or take over a new ISR as leader. Whether the leadership is new. Nothing has changed when it fails."""
+        """Become leader, or apply a new ISR as leader. Returns whether the leader epoch is new. A failure changes nothing."""
         new_epoch = not self.is_leader or state.leader_epoch != self.state.leader_epoch
         if not self.is_leader:
             self._counted_end = self.log.log_end_offset
@@ -159,7 +159,7 @@ class Partition:
         return new_epoch
 
     def follow(self, state: Leadership) -> bool:
-        """Become a follower of another broker. Whether anything changed."""
+        """Become a follower of another broker. Returns whether anything changed."""
         changed = self.is_leader or state.leader_epoch != self.state.leader_epoch or state.leader != self.state.leader
         self.count_messages()
         self.state = state
@@ -171,19 +171,19 @@ class Partition:
         return changed
 
     def count_messages(self) -> None:
-        """Count what was appended since the last call; whoever reads the counts calls it first. Offsets tell how many there were."""
+        """Add the records appended since the last call to the counters. Call it before reading the counters."""
         if self.is_leader:
             self.counts.messages_in += self.log.log_end_offset - self._counted_end
             self._counted_end = self.log.log_end_offset
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
-        """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320) unless a client of that epoch is right here."""
+        """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320) unless this broker leads in that epoch."""
         self.check_epoch(current_leader_epoch)
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """FENCED_LEADER_EPOCH for a client of the past, UNKNOWN_LEADER_EPOCH for one of the future; -1 is not checked."""
+        """FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one; -1 is not checked."""
         if current_leader_epoch == -1 or current_leader_epoch == self.state.leader_epoch:
             return
         if current_leader_epoch < self.state.leader_epoch:
@@ -191,9 +191,9 @@ class Partition:
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
-        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS unless min.insync.replicas are there.
+        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS when the ISR is smaller than min.insync.replicas.
 
-        Whether it may be answered is for `acknowledged` to say.
+        `acknowledged` decides when the request may be answered.
         """
         counts = self.counts
         counts.produce_requests += 1
@@ -204,7 +204,7 @@ class Partition:
         if all_in_sync and len(self.state.isr) < wanted:
             message = f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {wanted}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        try:  # in place, as in `read`: these two are called for each request
+        try:  # no `_reporting` here and in `read`, which are called for each request
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
         except StorageError as error:
             self.storage_failed(error)
@@ -221,7 +221,7 @@ class Partition:
         return appended
 
     def _have_flushed(self, now_ms: int) -> None:
-        """Have the log synced as flush.messages says; one sync at a time, and the next one covers what came meanwhile."""
+        """Sync the log for flush.messages; one sync at a time, the next one covers the records appended in between."""
         self._flush_wanted_ms = now_ms
         if not self._flushing:
             self._flushing = True
@@ -236,23 +236,23 @@ class Partition:
             self.observer.moved(self)
 
     def take_log(self, log: Log) -> None:
-        """Go on with another copy of the log, which has the same records."""
+        """Replace the log by a copy with the same records in another directory."""
         self.log = log
-        self._flushed()  # of a flush of the other copy nobody may hear any more
+        self._flushed()  # a flush of the old copy may never complete
 
     def check_replica(self, replica: int) -> None:
-        """NOT_LEADER_OR_FOLLOWER unless this broker is one of those that the partition is assigned to."""
+        """NOT_LEADER_OR_FOLLOWER unless `replica` is in the partition's assignment."""
         if replica not in self.state.replicas:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is no replica of {self.topic_partition}")
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is not a replica of {self.topic_partition}")
 
     def follower_fetched(self, replica: int, offset: int) -> None:
-        """A replica was given what the log has from `offset` on: it has everything below it."""
+        """A replica fetched from `offset`: it has every record below it."""
         self._follower_ends[replica] = offset
         if self._advance():
             self.observer.moved(self)
 
     def _advance(self) -> bool:
-        """The high watermark follows the slowest in-sync replica, and this one's flushes; it never goes back. Whether it moved."""
+        """Advance the high watermark to the slowest in-sync replica and this replica's flushed end. Returns whether it moved."""
         ends = [self._follower_ends.get(replica, 0) for replica in self.state.isr if replica != self.broker_id]
         wanted = min([*ends, self.log.settled_end])
         if wanted <= self.high_watermark:
@@ -261,22 +261,22 @@ class Partition:
         return True
 
     def acknowledged(self, last_offset: int, *, all_in_sync: bool = True) -> bool:
-        """Whether every in-sync replica (else only this one) has the record at `last_offset`, synced where flush.messages says so."""
+        """Whether every in-sync replica (else only this one) has the record at `last_offset`, synced where flush.messages requires it."""
         return self.high_watermark > last_offset or (not all_in_sync and self.log.settled_end > last_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed consumer must stop."""
+        """The end (exclusive) of a read_committed read."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def end_for(self, isolation: int, replica: int = CONSUMER) -> int:
-        """The offset (exclusive) up to which this reader may see records."""
+        """The offset (exclusive) up to which this reader may read."""
         if replica != CONSUMER:
             return self.log.log_end_offset
         return self.last_stable_offset if isolation == Isolation.READ_COMMITTED else self.high_watermark
 
     def read(self, offset: int, bytes_max: int, offset_end: int, whole_first_batch: bool) -> Read:
-        """A region from the batch with `offset` on; OFFSET_OUT_OF_RANGE outside of the log. The caller has checked role and epoch."""
+        """The batches from the one that contains `offset`; OFFSET_OUT_OF_RANGE outside of the log. The caller checks role and epoch."""
         try:
             return self.log.read(offset, bytes_max, offset_end=offset_end, whole_first_batch=whole_first_batch)
         except StorageError as error:
@@ -289,21 +289,21 @@ class Partition:
         return self.log.aborted_transactions(start, end)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-        """Where a reader whose log ends with `last_fetched_epoch` at `fetch_offset` must cut it back to, if it diverges (KIP-595)."""
+        """The truncation point of a reader whose log ends with this epoch and offset; None if it does not diverge (KIP-595)."""
         if last_fetched_epoch < 0:
             return None
         end = self.log.end_offset_for_epoch(last_fetched_epoch)
         if end.epoch < 0:
-            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} knows no epoch up to {last_fetched_epoch}")
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} has no leader epoch up to {last_fetched_epoch}")
         if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
             return end
         return None
 
     @_reporting
     def list_offset(self, timestamp: int, isolation: int | None) -> TimestampOffset | None:
-        """Answer ListOffsets: a named offset, or the first record at `timestamp` or later. None when there is none to be seen.
+        """Serve ListOffsets: a special timestamp, or the first record at `timestamp` or later. None when there is no such record.
 
-        `isolation` None is a replica, which sees up to the log's end.
+        `isolation` None: a replica, which reads up to the log end offset.
         """
         log = self.log
         end = log.log_end_offset if isolation is None else self.end_for(isolation)
@@ -312,13 +312,13 @@ class Partition:
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return TimestampOffset(-1, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset))
         if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-            return None  # nothing is tiered here
+            return None  # no tiered storage
         found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
         return found if found is not None and found.offset < end else None
 
     @_reporting
     def segment_offsets(self, timestamp: int, isolation: int | None) -> list[int]:
-        """Answer ListOffsets v0: segment starts from `timestamp` backwards, newest first; the log's end is the newest of all."""
+        """Serve ListOffsets v0: base offsets of segments from `timestamp` backwards, newest first; the log end offset comes first."""
         log = self.log
         end = log.log_end_offset if isolation is None else self.high_watermark
         starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
@@ -331,18 +331,18 @@ class Partition:
         return sorted({offset for offset in offsets if offset <= end}, reverse=True)
 
     def start_moved(self) -> None:
-        """Retention has moved the log's start."""
+        """Report that retention has advanced the log start offset."""
         self.observer.moved(self)
 
     @_reporting
     def delete_records(self, offset: int) -> int:
-        """Move the log's start up to `offset` (-1: the high watermark). The new low watermark of this replica.
+        """Advance the log start offset to `offset` (-1: the high watermark). Returns the new low watermark of this replica.
 
-        POLICY_VIOLATION on a topic without cleanup.policy=delete, OFFSET_OUT_OF_RANGE above the high watermark; a start that
-        is further on already stays where it is.
+        POLICY_VIOLATION on a topic without cleanup.policy=delete, OFFSET_OUT_OF_RANGE above the high watermark. A start offset
+        that is already higher stays.
         """
         if not self.log.config.delete:
-            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic_partition.topic} has no delete")
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {self.topic_partition.topic} does not include delete")
         wanted = self.high_watermark if offset == HIGH_WATERMARK_REQUEST else offset
         if wanted < 0 or wanted > self.high_watermark:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the high watermark of {self.topic_partition} is {self.high_watermark}")

@@ -1,6 +1,6 @@
-"""Which brokers get the replicas of a new partition: Kafka's round robin (class `AdminUtils`), with and without racks.
+"""Replica placement for new partitions: Kafka's round robin (class `AdminUtils`), with and without racks.
 
-First replicas go round the brokers from a random start, so that leaders are spread evenly. The other replicas follow at a shift that
+First replicas are assigned round robin from a random start, so that leaders are spread evenly. The other replicas follow at a shift that
 grows by one each time that the first replicas have gone round once, so that the partitions of one leader have their followers on
 different brokers. With racks, the brokers are first put in an order that alternates between racks, and a partition takes no second
 replica in a rack before it has one in each.

@@ -1,4 +1,4 @@
-"""Producer ids: unique in the cluster for ever, handed out by each broker from blocks of its own (KIP-98)."""
+"""Producer ids: unique in the cluster, assigned by each broker from blocks of its own (KIP-98)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 def allocate_block(tree: Tree, broker_id: int) -> Deferred[ProducerIdBlock]:
-    """Take the next block for a broker, durably, before any id of it is used: what the controller does for AllocateProducerIds."""
+    """Allocate the next block for a broker, durably, before any of its ids is used: the controller's part of AllocateProducerIds."""
     return Deferred.fromCoroutine(_allocate_block(tree, broker_id))
 
 
@@ -34,12 +34,12 @@ async def _allocate_block(tree: Tree, broker_id: int) -> ProducerIdBlock:
         try:
             await tree.set(node_paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)
         except BadVersion:
-            continue  # another broker has just taken this block
+            continue  # another broker has allocated this block
         return block
 
 
 class ProducerIds:
-    """Hands out the ids of one block after the other; `allocate` gets a block from the controller."""
+    """Assigns ids block by block; `allocate` requests a block from the controller."""
 
     def __init__(self, allocate: Callable[[], Deferred[ProducerIdBlock]]) -> None:
         self._allocate = allocate
@@ -49,7 +49,7 @@ class ProducerIds:
         self._allocating = False
 
     def next_id(self) -> Deferred[int]:
-        """An id that nobody has had. COORDINATOR_LOAD_IN_PROGRESS (clients try again) when no block can be had now."""
+        """A new id. COORDINATOR_LOAD_IN_PROGRESS (clients retry) when no block can be allocated now."""
         result: Deferred[int] = Deferred()
         self._waiting.append(result)
         self._serve()
@@ -70,7 +70,7 @@ class ProducerIds:
 
     def _refuse(self, failure: Failure) -> None:
         self._allocating = False
-        log.error("no block of producer ids, %d producers have to try again: %s", len(self._waiting), failure.getErrorMessage())
+        log.error("failed to allocate a block of producer ids, %d producers must retry: %s", len(self._waiting), failure.getErrorMessage())
         waiting, self._waiting = self._waiting, []
         for result in waiting:
             result.errback(BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "No block of producer ids could be allocated."))

@@ -1,6 +1,6 @@
-"""The partitions that this broker keeps (what is left of Kafka's `ReplicaManager` when the requests are taken out of it).
+"""The partitions on this broker (the state of Kafka's `ReplicaManager`, without its request handling).
 
-Only LeaderAndIsr and StopReplica requests, and directories that fail, change the set of partitions and their roles.
+Only LeaderAndIsr requests, StopReplica requests and failed log directories change the set of partitions and their roles.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from txbroker.cluster.controller.request_batch import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import NOBODY, Leadership, Partition
+from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition
 from txbroker.cluster.partition import Observer as PartitionObserver
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
@@ -31,13 +31,13 @@ log = logging.getLogger("txbroker.cluster.replicas")
 
 
 class ReplicasObserver(PartitionObserver, Protocol):
-    """Who is told what becomes of the partitions here."""
+    """Receives the role changes of partitions."""
 
     def leading(self, partition: Partition) -> None:
-        """This broker has become leader, or leader anew in another epoch."""
+        """This broker became leader, or leader again in a new epoch."""
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """This broker does not lead the partition any longer."""
+        """This broker no longer leads the partition."""
 
 
 class Replicas:
@@ -58,9 +58,9 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         self._counts: dict[str, TopicCounts] = {}
-        self._counted: dict[str, set[int]] = {}  # the partitions of each topic that was counted
+        self._counted: dict[str, set[int]] = {}  # the partitions of each topic that has counters
         self._counts_of_gone = TopicCounts()
-        self._told_of_epochs = False
+        self._warned_of_epochs = False
         self.isr_shrinks = 0
         self.isr_expands = 0
 
@@ -72,11 +72,11 @@ class Replicas:
 
     @property
     def offline_count(self) -> int:
-        """How many replicas are in directories that failed."""
+        """The number of replicas in failed log directories."""
         return len(self._offline)
 
     def counts(self) -> tuple[dict[str, TopicCounts], TopicCounts]:
-        """What went through each topic here, and through all together, those that are gone among them."""
+        """The counters of each topic here, and their sum, which includes deleted topics."""
         for partition in self._partitions.values():
             partition.count_messages()
         together = TopicCounts()
@@ -86,11 +86,11 @@ class Replicas:
         return dict(self._counts), together
 
     def find(self, topic: str, partition: int) -> Partition | None:
-        """The partition, if it is here and its directory is online."""
+        """The partition, if it exists here and its log directory is online."""
         return self._partitions.get((topic, partition))
 
     def get(self, topic: str, partition: int) -> Partition:
-        """The partition; KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION when it is not here."""
+        """The partition; KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION when it is unavailable here."""
         found = self._partitions.get((topic, partition))
         if found is not None:
             return found
@@ -100,10 +100,10 @@ class Replicas:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} has no replica of {topic}-{partition}")
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    # What the controller says
+    # The controller's requests
 
     def leader_and_isr(self, request: LeaderAndIsrRequest, now_ms: int) -> LeaderAndIsrResponse:
-        """Take over roles: logs are made or opened, leaders begin to lead. STALE_CONTROLLER_EPOCH for the whole request."""
+        """Apply leader and follower roles: create or open logs. STALE_CONTROLLER_EPOCH for the whole request."""
         self._check_controller(request.controller_epoch)
         answers = []
         for topic in request.topic_states:
@@ -114,13 +114,13 @@ class Replicas:
                     self._take_role(topic.topic_name, topic.topic_id, state, now_ms)
                 except BrokerError as error:
                     code = error.code
-                    log.warning("%s-%d: no role taken: %s", topic.topic_name, state.partition_index, error)
+                    log.warning("%s-%d: failed to become leader or follower: %s", topic.topic_name, state.partition_index, error)
                 errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
             answers.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=answers)
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop replicas, and delete those whose topic goes."""
+        """Stop replicas, and delete those of deleted topics."""
         self._check_controller(request.controller_epoch)
         errors = []
         for topic in request.topic_states:
@@ -131,7 +131,7 @@ class Replicas:
                     self._stop(topic_partition, state.leader_epoch, state.delete_partition)
                 except BrokerError as error:
                     code = error.code
-                    log.warning("%s: not stopped: %s", topic_partition, error)
+                    log.warning("%s: failed to stop the replica: %s", topic_partition, error)
                 errors.append(
                     StopReplicaPartitionError(topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code)
                 )
@@ -139,7 +139,7 @@ class Replicas:
 
     def _check_controller(self, epoch: int) -> None:
         if epoch < self.controller_epoch:
-            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {epoch} after {self.controller_epoch}")
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {epoch} is older than {self.controller_epoch}")
         self.controller_epoch = epoch
 
     def _take_role(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, now_ms: int) -> None:
@@ -149,11 +149,11 @@ class Replicas:
         known = self._partitions.get(key)
         if known is not None and topic_id != NULL_TOPIC_ID:
             known.assign_topic_id(topic_id)
-        before = NOBODY if known is None else known.state
+        before = NO_LEADERSHIP if known is None else known.state
         if state.leader_epoch < before.leader_epoch:
-            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"leader epoch {state.leader_epoch} after {before.leader_epoch}")
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"leader epoch {state.leader_epoch} is older than {before.leader_epoch}")
         if state.leader_epoch == before.leader_epoch and state.partition_epoch <= before.partition_epoch:
-            return  # told twice: controllers repeat themselves after their own start
+            return  # a repeated request: controllers send them after their election
         partition = known or self._open(TopicPartition(*key), topic_id, state.is_new, now_ms)
         if known is None:
             self._compare_epochs(partition, state.leader_epoch)
@@ -162,17 +162,17 @@ class Replicas:
             self._change_role(partition, state)
         except BrokerError:
             if known is None:
-                self._partitions.pop(key, None)  # without a role it is none; its log stays for the next time
+                self._partitions.pop(key, None)  # without a role it is not served; its log stays for the next request
             raise
 
     def _compare_epochs(self, partition: Partition, leader_epoch: int) -> None:
-        """Warn, once, of logs that are ahead of the metadata: whoever led them since does not exist here."""
+        """Warn, once, that a log has a newer leader epoch than the metadata."""
         latest = partition.log.leader_epochs.latest
-        if latest > leader_epoch and not self._told_of_epochs:
-            self._told_of_epochs = True
+        if latest > leader_epoch and not self._warned_of_epochs:
+            self._warned_of_epochs = True
             log.warning(
-                "%s was led in epoch %d, and the metadata knows no epoch after %d: another broker has written to these logs since, "
-                "or an old copy of the metadata was put back; `txbroker import --force` takes over what Apache Kafka has made of them",
+                "%s has leader epoch %d in its log, and the metadata has %d: another broker has written to these logs since, "
+                "or an old copy of the metadata was restored; `txbroker import --force` takes over logs that Apache Kafka has written",
                 partition.topic_partition,
                 latest,
                 leader_epoch,
@@ -211,7 +211,7 @@ class Replicas:
         partition = self._partitions.get(key)
         if partition is not None:
             if NO_EPOCH < leader_epoch < partition.leader_epoch:
-                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} after {partition.leader_epoch}")
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} is older than {partition.leader_epoch}")
             led = partition.is_leader
             partition.follow(partition.state._replace(leader=-1))
             if led:
@@ -225,7 +225,7 @@ class Replicas:
             self._directories.delete(topic_partition)
 
     def _forget_counts(self, topic: str, partition: int) -> None:
-        """A partition was deleted: with the last one of its topic go the topic's counts, which stay in those of all."""
+        """Drop the topic's counters with its last partition; the sum of all topics keeps them."""
         counted = self._counted.get(topic)
         if counted is not None:
             counted.discard(partition)
@@ -233,14 +233,14 @@ class Replicas:
                 del self._counted[topic]
                 self._counts_of_gone.add(self._counts.pop(topic))
 
-    # What else happens to partitions
+    # Other events
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
-        """A read or write of the partition's log failed: its directory goes offline, which comes back as `directory_failed`."""
+        """A read or write of the partition's log failed: take its directory offline, which calls `directory_failed`."""
         self._directories.fail(partition.log, error)
 
     def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are gone with their directory: whoever asks is answered KAFKA_STORAGE_ERROR."""
+        """Take the partitions of a failed directory offline: requests for them receive KAFKA_STORAGE_ERROR."""
         log.error("log directory %s is offline, with %d partitions", directory, len(partitions))
         for topic_partition in partitions:
             partition = self._partitions.pop(topic_partition, None)
@@ -255,13 +255,13 @@ class Replicas:
             self._observer.moved(partition)
 
     def log_moved(self, topic_partition: TopicPartition, moved: Log) -> None:
-        """The partition's log is in another directory now."""
+        """Replace the log of a partition that was moved to another directory."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             partition.take_log(moved)
 
     def high_watermark(self, topic_partition: TopicPartition) -> int:
-        """That of a partition; 0 as long as it has no role here."""
+        """The high watermark of a partition; 0 while it has no role here."""
         partition = self._partitions.get(topic_partition)
         return 0 if partition is None else partition.high_watermark
 

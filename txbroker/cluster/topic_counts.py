@@ -1,10 +1,10 @@
-"""What went through the partitions of a topic here, counted since the broker's start. Plain numbers, for whoever reads."""
+"""Traffic counters of a topic on this broker since its start: plain integers, read by the metrics."""
 
 from __future__ import annotations
 
 
 class TopicCounts:
-    """One topic's counts, which all of its partitions on this broker share. Bytes are those of record batches.
+    """The counters of one topic, shared by all of its partitions on this broker. Bytes are those of record batches.
 
     `fetch_requests` counts the partitions that were read for a fetch, one that waits once more each time it is tried. The failed ones
     are those that failed for reasons other than who asked for what where, as Kafka has it.
@@ -35,6 +35,6 @@ class TopicCounts:
     produce_requests: int
 
     def add(self, other: TopicCounts) -> None:
-        """Count what `other` has counted, too."""
+        """Add the counters of `other`."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

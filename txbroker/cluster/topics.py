@@ -1,4 +1,4 @@
-"""Topics as admin requests make, enlarge and delete them: checks, and then the tree. The controller, which watches it, does the rest."""
+"""Creation, enlargement and deletion of topics: validates requests and writes the tree. The controller, which watches it, does the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Assignments = Sequence[tuple[int, Sequence[int]]]  # partition and its brokers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to be created: numbers (FROM_DEFAULT: what the broker is configured for) or assignments, not both."""
+    """A topic to be created: partition count and replication factor (FROM_DEFAULT: the broker's defaults), or assignments, not both."""
 
     name: str
     partition_count: int = FROM_DEFAULT
@@ -38,7 +38,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """What has been created, or would be (then `topic_id` is the null id)."""
+    """A created topic, or with validate_only the topic that would be created (`topic_id` is the null id)."""
 
     name: str
     topic_id: bytes
@@ -48,7 +48,7 @@ class CreatedTopic:
 
 
 class TopicAdmin:
-    """Serves CreateTopics, CreatePartitions and DeleteTopics as far as the tree. All failures of a request are BrokerErrors."""
+    """The part of CreateTopics, CreatePartitions and DeleteTopics that reads and writes the tree. All failures are BrokerErrors."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class TopicAdmin:
         random: Random,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """`brokers`: the live ones and their racks; the two numbers are num.partitions and default.replication.factor."""
+        """`brokers`: live brokers and their racks. `partition_count`, `replication_factor`: num.partitions, default.replication.factor."""
         self._tree = tree
         self._brokers = brokers
         self._validate_configs = validate_configs
@@ -73,7 +73,7 @@ class TopicAdmin:
         self._deleted: Callable[[str], None] = lambda name: None
 
     def create(self, topic: NewTopic, *, validate_only: bool = False) -> Deferred[CreatedTopic]:
-        """Write the topic and its configuration, or only say what would be written.
+        """Write the topic and its configuration; with `validate_only` only return what would be written.
 
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_CONFIG, INVALID_PARTITIONS, POLICY_VIOLATION,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICATION_ASSIGNMENT.
@@ -81,21 +81,21 @@ class TopicAdmin:
         return for_admin(self._create(topic, validate_only))
 
     def delete(self, name: str) -> Deferred[None]:
-        """Ask for the deletion of a topic, durably; asking twice is the same. UNKNOWN_TOPIC_OR_PARTITION."""
+        """Request the deletion of a topic durably; idempotent. UNKNOWN_TOPIC_OR_PARTITION."""
         return for_admin(self._delete(name))
 
     def is_deleting(self, name: str) -> bool:
-        """Whether a deletion that was asked for here is still under way: only after it can the name be used again."""
+        """Whether a deletion requested here is still in progress; the name can be used again only when it is complete."""
         return name in self._deleting
 
-    def on_deleted(self, told: Callable[[str], None]) -> None:
-        """Tell this one of each deletion that was asked for here and is over."""
-        self._deleted = told
+    def on_deleted(self, callback: Callable[[str], None]) -> None:
+        """Call back for each deletion that was requested here and is complete."""
+        self._deleted = callback
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> Deferred[None]:
-        """Enlarge a topic to `count` partitions; `assignments` has the brokers of each new one, None lets the broker choose.
+        """Enlarge a topic to `count` partitions. `assignments`: the replicas of each new partition; None: the broker chooses.
 
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS,
         POLICY_VIOLATION, INVALID_REPLICATION_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
@@ -140,7 +140,7 @@ class TopicAdmin:
         by_numbers = topic.partition_count != FROM_DEFAULT or topic.replication_factor != FROM_DEFAULT
         if topic.assignments:
             if by_numbers:
-                message = "Give either the number of partitions and the replication factor, or the assignments, not both."
+                message = "Specify either the number of partitions and the replication factor, or the assignments, not both."
                 raise BrokerError(ErrorCode.INVALID_REQUEST, message)
             _check_count(len(topic.assignments))
             return self._checked(topic.assignments, first_partition=0)
@@ -152,7 +152,7 @@ class TopicAdmin:
     def _checked(
         self, assignments: Assignments, *, first_partition: int, replication_factor: int | None = None
     ) -> dict[int, tuple[int, ...]]:
-        """Explicit assignments in the order of their partitions, INVALID_REPLICATION_ASSIGNMENT unless they make sense."""
+        """Explicit assignments in partition order; INVALID_REPLICATION_ASSIGNMENT when they are inconsistent."""
         placed = {partition: tuple(replicas) for partition, replicas in sorted(assignments, key=lambda item: item[0])}
         brokers = self._brokers()
         factor = len(next(iter(placed.values()))) if replication_factor is None else replication_factor
@@ -172,30 +172,30 @@ class TopicAdmin:
     def _new_topic_id(self) -> bytes:
         while True:
             topic_id = uuid.UUID(bytes=self._random_bytes(16), version=4).bytes
-            # Kafka passes over ids whose text begins with a dash, which command lines take for an option.
+            # As in Kafka, no id begins with a dash in text form: command lines would parse it as an option.
             if topic_id not in RESERVED_TOPIC_IDS and not id_to_text(topic_id).startswith("-"):
                 return topic_id
 
     async def _write_new(self, name: str, config_data: bytes, assignment: TopicAssignment) -> None:
         config_path = node_paths.topic_entity(name).path
         while True:
-            # A configuration can be there without a topic: a Kafka broker writes it first and may have died in between.
+            # A configuration without a topic is possible: Kafka writes the configuration first and may stop before it writes the topic.
             left_behind = await self._tree.exists(config_path) is not None
             config = Set(config_path, config_data) if left_behind else Create(config_path, config_data)
             try:
                 await self._tree.multi([config, Create(node_paths.topic(name), assignment.encode())])
             except (NodeExists, NoNode) as error:
                 if error.path == config_path:
-                    continue  # somebody else has just made or removed it
+                    continue  # created or removed concurrently
                 raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
             return
 
     async def _delete(self, name: str) -> None:
         if await self._tree.exists(node_paths.topic(name)) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
-        with suppress(NodeExists):  # then somebody has asked before
+        with suppress(NodeExists):  # deletion already requested
             await self._tree.create(node_paths.deletion(name))
-        # The node goes with the last step of the deletion, after the image has forgotten the topic.
+        # The last step of the deletion removes the node, after the image has dropped the topic.
         with suppress(NoNode):
             await self._tree.get(node_paths.deletion(name), watch=self._deletion_changed)
             self._deleting.add(name)
@@ -229,16 +229,16 @@ class TopicAdmin:
         self, before: TopicAssignment, count: int, assignments: Sequence[Sequence[int]] | None
     ) -> Mapping[int, tuple[int, ...]]:
         if any(assignment.adding or assignment.removing for assignment in before.partitions.values()):
-            raise BrokerError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "Partitions of the topic are being moved.")
+            raise BrokerError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "Partitions of the topic are being reassigned.")
         present = len(before.partitions)
         if count <= present:
-            raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"The topic has {present} partitions; it cannot be made to have {count}.")
+            raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"The topic has {present} partitions; it cannot be changed to {count}.")
         _check_count(count - present)
         first = before.partitions[0].replicas
         if assignments is None:
             return place(self._brokers(), count - present, len(first), self._random, first_partition=present, after_leader=first[0])
         if len(assignments) != count - present:
-            message = f"{count - present} partitions are to be added, but {len(assignments)} assignments are given."
+            message = f"The request adds {count - present} partitions, but has {len(assignments)} assignments."
             raise BrokerError(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, message)
         return self._checked(list(enumerate(assignments, present)), first_partition=present, replication_factor=len(first))
 
@@ -249,4 +249,4 @@ def _assignment(topic_id: bytes, placed: Mapping[int, tuple[int, ...]]) -> Topic
 
 def _check_count(count: int) -> None:
     if count > PARTITIONS_MAX:
-        raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{count} new partitions are more than one request may ask for ({PARTITIONS_MAX}).")
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{count} new partitions exceed the limit of one request ({PARTITIONS_MAX}).")

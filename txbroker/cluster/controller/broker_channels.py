@@ -1,4 +1,4 @@
-"""The controller's requests on their way: to each broker one at a time, in the order in which they were given."""
+"""The controller's request queues: one request in flight per broker, in the order of `put`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answered = Callable[[int, ControllerRequest, Response], None]
 
 
 class Channels:
-    """One queue per broker. `send` tries for as long as the broker is registered: when it fails, what it was given is lost."""
+    """One queue per broker. `send` retries while the broker is registered; when it fails, the request is dropped."""
 
     def __init__(self, send: Send, answered: Answered) -> None:
         self._send = send
@@ -27,20 +27,20 @@ class Channels:
         self._queues: dict[int, _Queue] = {}
 
     def put(self, broker_id: int, request: ControllerRequest) -> None:
-        """Send this after what was given before."""
+        """Queue a request."""
         queue = self._queues.get(broker_id)
         if queue is None:
             queue = self._queues[broker_id] = _Queue(broker_id, self._send, self._answered)
         queue.put(request)
 
     def drop(self, broker_id: int) -> None:
-        """The broker is gone, or is another start of itself: forget what waits, and what it may still answer."""
+        """The broker is gone or has restarted: drop its queued requests and ignore late responses."""
         queue = self._queues.pop(broker_id, None)
         if queue is not None:
             queue.closed = True
 
     def close(self) -> None:
-        """Forget all."""
+        """Drop all queues."""
         for broker_id in list(self._queues):
             self.drop(broker_id)
 
@@ -75,5 +75,5 @@ class _Queue:
     def _lost(self, request: ControllerRequest, failure: Failure) -> None:
         self._in_flight = False
         if not self.closed:
-            log.error("%s did not reach broker %d: %s", type(request).__name__, self._broker_id, failure.getErrorMessage())
+            log.error("failed to send %s to broker %d: %s", type(request).__name__, self._broker_id, failure.getErrorMessage())
         self._next()

@@ -1,11 +1,11 @@
-"""ControlledShutdown: a broker that is about to stop hands over what it leads, before clients notice."""
+"""ControlledShutdown: moves leadership away from a broker before it stops."""
 
 from __future__ import annotations
 
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.election_rules import elect_for_shutdown, without_replicas
 from txbroker.cluster.controller.leadership import Leadership
-from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.node_data import PartitionState
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
@@ -13,9 +13,9 @@ from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 
 
 async def controlled_shutdown(
-    request: ControlledShutdownRequest, context: ControllerContext, leadership: Leadership, outbox: Outbox
+    request: ControlledShutdownRequest, context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests
 ) -> ControlledShutdownResponse:
-    """Elect other leaders and take the broker out of the ISRs. What has no other replica stays as it is, and is not in the answer."""
+    """Elect other leaders and remove the broker from ISRs. Partitions without another replica do not change and are not in the response."""
     broker = context.brokers.get(request.broker_id)
     if broker is None:
         return ControlledShutdownResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, remaining_partitions=[])
@@ -39,7 +39,7 @@ async def controlled_shutdown(
     )
 
 
-async def _hand_over(led: list[TopicPartition], context: ControllerContext, leadership: Leadership, outbox: Outbox) -> None:
+async def _hand_over(led: list[TopicPartition], context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests) -> None:
     def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         replicas = context.assignment(topic_partition).replicas
         online = context.online(topic_partition, shutting_down_too=True)
@@ -52,14 +52,14 @@ async def _hand_over(led: list[TopicPartition], context: ControllerContext, lead
 
 
 async def _stop_following(
-    followed: list[TopicPartition], stopping: int, context: ControllerContext, leadership: Leadership, outbox: Outbox
+    followed: list[TopicPartition], stopping: int, context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests
 ) -> None:
-    stop = outbox.batch()  # with the leader epochs of before: the replica knows no later one
+    stop = outbox.batch()  # with the previous leader epochs, the latest that the replica has
     for topic_partition in followed:
         stop.stop(stopping, topic_partition, delete=False)
     outbox.send(stop)
     roles = outbox.batch()
     for topic_partition in await leadership.change(followed, lambda _, state: without_replicas(state, {stopping})):
         roles.roles([r for r in context.assignment(topic_partition).replicas if r != stopping], topic_partition)
-    roles.metadata(context.brokers, context.partitions_on([stopping]))  # it is an offline replica of these from now on
+    roles.metadata(context.brokers, context.partitions_on([stopping]))  # its replicas are offline from now on
     outbox.send(roles)

@@ -1,10 +1,10 @@
-"""The controller's office: who holds it, and that what its holder does happens one step after the other.
+"""Controller election, and the sequential execution of the active controller's steps.
 
-Every broker has a `Controller`. The one that creates the ephemeral node `/controller`, and with the same transaction writes the next
-`/controller_epoch`, holds the office for a `ControllerTerm`. The others watch the node and try when it vanishes.
+Every broker has a `Controller`. The broker that creates the ephemeral node `/controller`, and in the same transaction writes the next
+`/controller_epoch`, is the active controller for a `ControllerTerm`. The others watch the node and run for election when it is deleted.
 
-`send(broker_id, request) -> Deferred[response]` is given to it: it delivers LeaderAndIsr, UpdateMetadata and StopReplica to a broker,
-this one included, and goes on trying for as long as that broker is registered.
+`send(broker_id, request) -> Deferred[response]` is a constructor argument: it sends LeaderAndIsr, UpdateMetadata and StopReplica to a
+broker, this one included, and retries while that broker is registered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txbroker.cluster.controller.fenced_writes import ControllerMoved
 from txbroker.cluster.controller.isr_changes import alter_partition
 from txbroker.cluster.controller.request_batch import Controlling
 from txbroker.cluster.controller.term import ControllerTerm, Handler
-from txbroker.cluster.node_data import decode_controller_epoch, encode_controller, encode_controller_epoch
+from txbroker.cluster.node_data import MalformedNode, decode_controller_epoch, encode_controller, encode_controller_epoch
 from txbroker.cluster.tree.interface import (
     BadVersion,
     ConnectionLost,
@@ -37,7 +37,7 @@ from txbroker.cluster.tree.interface import (
     Tree,
     WatchEvent,
 )
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StartError
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -45,11 +45,12 @@ from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest
 T = TypeVar("T")
 log = logging.getLogger("txbroker.controller")
 
-RETRY_S = 1.0  # after a write or read of the tree has failed, a new term begins this much later
+RETRY_S = 1.0  # delay before a new election after a failed read or write of the tree
+RETRY_AFTER_FAILURE_S = 10.0  # the same after an unexpected error or a malformed node
 
 
 class Controller:
-    """Stands for election, and serves while elected, until it is stopped or its session with the tree expires."""
+    """Runs for election and serves while elected, until it is stopped or its session with the tree expires."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class Controller:
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
         self._stopped = False
+        self._suspended = False  # after an unexpected error, until the next election
         tree.on_expired(self.stop)
 
     @property
@@ -82,25 +84,31 @@ class Controller:
 
     @property
     def epoch(self) -> int | None:
-        """The controller epoch, None while another broker is the controller."""
+        """The controller epoch, None while this broker is not the controller."""
         return None if self._term is None else self._term.controlling.epoch
 
     def broker_epoch(self, broker_id: int) -> int | None:
-        """The epoch of a live broker, as the controller knows it; NOT_CONTROLLER."""
-        broker = self._in_office().context.brokers.get(broker_id)
+        """The broker epoch of a live broker; NOT_CONTROLLER."""
+        broker = self._active_term().context.brokers.get(broker_id)
         return None if broker is None else broker.epoch
 
     def start(self) -> Deferred[None]:
-        """Stand for election; fires when this broker has taken over the cluster, or another one is the controller."""
-        return self._step(self._elect)
+        """Run for election. Fires when this broker has taken over the cluster, or another broker is the controller. StartError."""
+        return self._step(self._elect).addErrback(self._start_failed)
+
+    def _start_failed(self, failure: Failure) -> Failure:
+        self._resign()
+        if failure.check(MalformedNode):
+            raise StartError(f"The controller cannot read the metadata: {failure.getErrorMessage()}. Repair or restore it.")
+        return failure
 
     def stop(self) -> None:
-        """Do nothing more. The node `/controller` goes with the session."""
+        """Stop. The node `/controller` is deleted with the session."""
         self._stopped = True
         self._resign()
 
     def idle(self) -> Deferred[None]:
-        """Fires when every step that has been asked for so far is done."""
+        """Fires when all steps queued so far are complete."""
         return self._steps.run(lambda: None)
 
     def alter_partition(self, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
@@ -120,7 +128,7 @@ class Controller:
             )
         )
 
-    # Steps, one after the other
+    # Steps, executed in sequence
 
     def _step(self, step: Callable[[], Awaitable[T]]) -> Deferred[T]:
         async def run() -> T:
@@ -130,21 +138,27 @@ class Controller:
 
     def _serve(self, serve: Callable[[ControllerTerm], Awaitable[T]]) -> Deferred[T]:
         async def step() -> T:
+            term = self._active_term()
             try:
-                return await serve(self._in_office())
+                return await serve(term)
             except (ControllerMoved, ConnectionLost) as error:
-                self._begin_again(RETRY_S)
+                self._retry_election(RETRY_S)
                 raise BrokerError(ErrorCode.NOT_CONTROLLER) from error
+            except (BrokerError, SessionExpired):
+                raise
+            except Exception:
+                self._abandon_term()
+                raise
 
         return self._step(step)
 
-    def _in_office(self) -> ControllerTerm:
+    def _active_term(self) -> ControllerTerm:
         if self._term is None:
             raise BrokerError(ErrorCode.NOT_CONTROLLER)
         return self._term
 
     def _enqueue(self, term: ControllerTerm, handler: Handler) -> None:
-        """A step of a term, left out when the term is over by then."""
+        """Queue a step of a term; it is skipped when the term has ended by then."""
 
         async def step() -> None:
             if term is self._term:
@@ -156,12 +170,31 @@ class Controller:
         if failure.check(SessionExpired):
             self._resign()
         elif failure.check(ControllerMoved):
-            self._begin_again(0.0)
+            self._retry_election(0.0)
         elif failure.check(ConnectionLost):
-            log.warning("the metadata tree failed the controller, it begins again: %s", failure.getErrorMessage())
-            self._begin_again(RETRY_S)
+            log.warning("metadata store connection lost, retrying the election in %d s: %s", RETRY_S, failure.getErrorMessage())
+            self._retry_election(RETRY_S)
+        elif failure.check(MalformedNode):
+            log.error("malformed metadata, next controller election in %d s: %s", RETRY_AFTER_FAILURE_S, failure.getErrorMessage())
+            self._abandon_term()
         else:
-            log.error("a step of the controller failed: %s", failure.getTraceback())
+            log.error("a controller step failed, next election in %d s: %s", RETRY_AFTER_FAILURE_S, failure.getTraceback())
+            self._abandon_term()
+
+    def _abandon_term(self) -> None:
+        """End a term after an unexpected error, when its context may differ from the tree.
+
+        The node `/controller` is deleted, so that another broker, or this one later, is elected and reads the tree again.
+        """
+        term = self._term
+        self._suspended = True  # its own deletion of the node must not trigger the next election
+        self._retry_election(RETRY_AFTER_FAILURE_S)
+        if term is not None:
+            self._step(term.release).addErrback(self._release_failed)
+
+    def _release_failed(self, failure: Failure) -> None:
+        # `_elect` deletes the node too, when this broker runs for election again.
+        log.error("failed to delete %s: %s", node_paths.CONTROLLER, failure.getErrorMessage())
 
     # Election
 
@@ -170,7 +203,7 @@ class Controller:
             return
         stat = await self._tree.exists(node_paths.CONTROLLER, watch=self._controller_watch)
         if stat is not None and stat.ephemeral_owner == self._tree.session_id:
-            await self._tree.delete(node_paths.CONTROLLER)  # a term of this broker that failed: the next needs another epoch
+            await self._tree.delete(node_paths.CONTROLLER)  # left by a failed term of this broker: the next term needs a new epoch
             stat = await self._tree.exists(node_paths.CONTROLLER, watch=self._controller_watch)
         if stat is not None:
             return
@@ -184,13 +217,10 @@ class Controller:
         try:
             await self._term.begin()
         except ControllerMoved:
-            self._begin_again(0.0)
-        except BaseException:
-            self._resign()
-            raise
+            self._retry_election(0.0)
 
     async def _write_election(self) -> tuple[int, int] | None:
-        """Write the two nodes; the epoch and its node's version, None when another broker was quicker."""
+        """Write the two nodes. Returns the epoch and its node's version, None when another broker won the election."""
         try:
             data, stat = await self._tree.get(node_paths.CONTROLLER_EPOCH)
         except NoNode:
@@ -200,9 +230,9 @@ class Controller:
                 return None
             data, stat = await self._tree.get(node_paths.CONTROLLER_EPOCH)
         epoch = decode_controller_epoch(data) + 1
-        office = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._clock_ms()), ephemeral=True)
+        controller = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._clock_ms()), ephemeral=True)
         try:
-            results = await self._tree.multi([office, Set(node_paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version)])
+            results = await self._tree.multi([controller, Set(node_paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version)])
         except (NodeExists, BadVersion):
             return None
         written = results[1]
@@ -210,26 +240,27 @@ class Controller:
         return epoch, written.version
 
     def _controller_watch(self, _: WatchEvent) -> None:
-        self._step(self._look_at_office).addErrback(self._step_failed)
+        self._step(self._controller_changed).addErrback(self._step_failed)
 
-    async def _look_at_office(self) -> None:
-        """`/controller` has changed: somebody was elected, or it is gone."""
+    async def _controller_changed(self) -> None:
+        """`/controller` has changed: a broker was elected, or the node was deleted."""
         stat = await self._tree.exists(node_paths.CONTROLLER, watch=self._controller_watch)
         if stat is None or stat.ephemeral_owner != self._tree.session_id:
             self._resign()
-        if stat is None:
+        if stat is None and not self._suspended:
             await self._elect()
 
     def _resign(self) -> None:
         if self._term is not None:
-            log.info("this broker is not the controller any longer")
+            log.info("this broker is no longer the controller")
             self._term.close()
             self._term = None
 
-    def _begin_again(self, delay_s: float) -> None:
+    def _retry_election(self, delay_s: float) -> None:
         self._resign()
         if not self._stopped:
-            self._call_later(delay_s, self._stand_again)
+            self._call_later(delay_s, self._run_again)
 
-    def _stand_again(self) -> None:
+    def _run_again(self) -> None:
+        self._suspended = False
         self._step(self._elect).addErrback(self._step_failed)

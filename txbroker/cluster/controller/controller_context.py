@@ -1,4 +1,4 @@
-"""What the controller knows of the cluster, as it last read or wrote it (Kafka's `ControllerContext`)."""
+"""The controller's copy of the cluster state, as last read or written (Kafka's `ControllerContext`)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from txbroker.names import TopicPartition
 
 
 class LiveBroker(NamedTuple):
-    """A broker that is registered."""
+    """A registered broker."""
 
-    epoch: int  # the czxid of its registration: another one is another start of the broker
+    epoch: int  # the czxid of its registration: a new one means that the broker restarted
     registration: BrokerRegistration
 
     def endpoint(self, listener: str) -> RegisteredEndpoint | None:
-        """Where it listens under this listener name."""
+        """The endpoint for this listener name."""
         return next((e for e in self.registration.endpoints if e.listener == listener), None)
 
 
 class ControllerContext:
-    """Plain data with look-ups; only the controller's term changes it."""
+    """Plain data with look-ups; changed only by the controller's term."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, LiveBroker] = {}
-        self.shutting_down: set[int] = set()  # registered, but about to stop: they lead nothing any more
+        self.shutting_down: set[int] = set()  # registered brokers in controlled shutdown: they get no leadership
         self.topics: dict[str, TopicAssignment] = {}
-        self.states: dict[TopicPartition, PartitionState] = {}  # partitions that have no state yet are missing
+        self.states: dict[TopicPartition, PartitionState] = {}  # without partitions that have no state yet
         self.deleting: set[str] = set()
         self.offline: dict[int, set[TopicPartition]] = {}  # by broker: replicas whose log directory has failed
 
     def is_online(self, broker_id: int, topic_partition: TopicPartition, *, shutting_down_too: bool = False) -> bool:
-        """Whether a replica can serve: its broker is alive, does not stop, and has its log directory."""
+        """Whether a replica can serve: its broker is alive and not shutting down, and its log directory is online."""
         return (
             broker_id in self.brokers
             and (shutting_down_too or broker_id not in self.shutting_down)
@@ -45,11 +45,11 @@ class ControllerContext:
         return tuple(r for r in replicas if self.is_online(r, topic_partition, shutting_down_too=shutting_down_too))
 
     def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
-        """The replicas of a partition that is known."""
+        """The replicas of an existing partition."""
         return self.topics[topic_partition.topic].partitions[topic_partition.partition]
 
     def knows(self, topic_partition: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """Whether the partition exists."""
         topic = self.topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
 
@@ -71,17 +71,17 @@ class ControllerContext:
                     yield TopicPartition(topic, partition)
 
     def led_offline(self) -> list[TopicPartition]:
-        """Partitions that no online replica leads, those without any state included; none of a topic that is being deleted."""
+        """Partitions without an online leader, including those without state; topics in deletion are excluded."""
         return [tp for tp in self.partitions() if tp.topic not in self.deleting and not self._is_led(tp)]
 
     def forget_broker(self, broker_id: int) -> None:
-        """It is not registered any longer."""
+        """Remove a broker that is no longer registered."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
         self.offline.pop(broker_id, None)
 
     def forget_topic(self, topic: str) -> None:
-        """It does not exist any longer."""
+        """Remove a deleted topic."""
         for topic_partition in self.partitions_of([topic]):
             self.states.pop(topic_partition, None)
             for offline in self.offline.values():

@@ -1,4 +1,4 @@
-"""ElectLeaders: an admin asks for preferred leaders, or for a leader at any price (KIP-183, KIP-460)."""
+"""ElectLeaders: preferred and unclean leader elections on request (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.election_rules import elect_offline, elect_preferred
 from txbroker.cluster.controller.leadership import Leadership
-from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.node_data import PartitionState
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
@@ -26,9 +26,9 @@ async def elect_leaders(
     partitions: Iterable[TopicPartition],
     context: ControllerContext,
     leadership: Leadership,
-    outbox: Outbox,
+    outbox: OutgoingRequests,
 ) -> dict[TopicPartition, ErrorCode]:
-    """The outcome for each partition: NONE when a leader was elected, otherwise why not."""
+    """The error code of each partition; NONE when a leader was elected."""
 
     def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         replicas, online = context.assignment(topic_partition).replicas, context.online(topic_partition)
@@ -50,7 +50,7 @@ async def elect_leaders(
 
 
 def _not_needed(kind: ElectionType, topic_partition: TopicPartition, context: ControllerContext) -> ErrorCode | None:
-    """Why there is nothing to elect, None when there is."""
+    """The error code of a partition that needs no election; None when it needs one."""
     state = context.states.get(topic_partition)
     if state is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

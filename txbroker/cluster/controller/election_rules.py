@@ -1,8 +1,8 @@
-"""Who leads a partition next: Kafka's rules of election, as functions of a partition's state and of which replicas are online.
+"""Kafka's leader election rules, as functions of a partition's state and its online replicas.
 
-Each returns the state to be written, or None when there is nobody to elect. A new state has the next leader epoch, so that leaders
-and followers of before are fenced; its partition epoch is still that of the state it replaces. The preferred leader is the first replica,
-and of several candidates the first in the order of the assignment leads.
+Each returns the new state, or None when no replica can be elected. A new state has the next leader epoch, which fences the previous
+leader and followers; its partition epoch is still that of the state that it replaces. The preferred leader is the first replica, and the
+first candidate in assignment order is elected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INITIAL_LEADER_EPOCH = 0
 
 
 def first_state(replicas: Sequence[int], online: Collection[int], controller_epoch: int) -> PartitionState | None:
-    """The state of a new partition: all replicas that are online are in sync, since it is empty."""
+    """The state of a new partition: all online replicas are in sync, because it is empty."""
     isr = tuple(replica for replica in replicas if replica in online)
     if not isr:
         return None
@@ -24,7 +24,7 @@ def first_state(replicas: Sequence[int], online: Collection[int], controller_epo
 
 
 def elect_offline(state: PartitionState, replicas: Sequence[int], online: Collection[int], *, unclean: bool) -> PartitionState | None:
-    """The leader is gone: one of the in-sync replicas leads; with `unclean` any other, at the price of records that only the ISR has."""
+    """The leader is offline: elect an in-sync replica; with `unclean` any other replica, which loses the records that only the ISR has."""
     in_sync = tuple(replica for replica in state.isr if replica in online)
     leader = _first(replicas, in_sync)
     if leader is not None:
@@ -34,7 +34,7 @@ def elect_offline(state: PartitionState, replicas: Sequence[int], online: Collec
 
 
 def elect_preferred(state: PartitionState, replicas: Sequence[int], online: Collection[int]) -> PartitionState | None:
-    """Back to the first replica, if it is online and in sync; the ISR stays."""
+    """Elect the first replica if it is online and in sync; the ISR stays."""
     preferred = replicas[0]
     if preferred not in online or preferred not in state.isr:
         return None
@@ -44,7 +44,7 @@ def elect_preferred(state: PartitionState, replicas: Sequence[int], online: Coll
 def elect_for_shutdown(
     state: PartitionState, replicas: Sequence[int], online: Collection[int], shutting_down: Collection[int]
 ) -> PartitionState | None:
-    """The leader is about to stop: an in-sync replica that is online and does not stop leads; those that stop leave the ISR."""
+    """The leader shuts down: elect an online in-sync replica that does not; replicas that shut down leave the ISR."""
     leader = _first(replicas, [replica for replica in state.isr if replica in online and replica not in shutting_down])
     if leader is None:
         return None
@@ -52,9 +52,9 @@ def elect_for_shutdown(
 
 
 def without_replicas(state: PartitionState, offline: Collection[int]) -> PartitionState | None:
-    """Offline replicas leave the ISR and lead no longer; None when that changes nothing.
+    """Remove offline replicas from the ISR and from leadership; None when nothing changes.
 
-    An ISR that is offline as a whole stays: each of its replicas has every committed record, and the first that is back leads.
+    An ISR that is entirely offline stays: each of its replicas has every committed record, and the first that returns leads.
     """
     isr = tuple(replica for replica in state.isr if replica not in offline) or state.isr
     leader = NO_LEADER if state.leader in offline else state.leader

@@ -1,11 +1,12 @@
-"""What only the controller writes to the tree: the states of partitions, and the removal of topics. Every write is fenced.
+"""The controller's fenced writes to the tree: partition states and the removal of topics.
 
-Each transaction begins with a check of the version of `/controller_epoch`: once another controller has been elected, nothing that the
-one before still tries to write is written.
+Each transaction begins with a check of the version of `/controller_epoch`: after the election of another controller, all writes of the
+previous one fail.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,48 +17,57 @@ from txbroker.cluster.tree.interface import MULTI_OPS_MAX, BadVersion, Check, Cr
 from txbroker.cluster.tree.operations import found, together
 from txbroker.names import TopicPartition
 
+log = logging.getLogger("txbroker.controller")
+
 
 class ControllerMoved(Exception):
-    """Another broker has been elected controller: this one's term is over."""
+    """Another broker has been elected controller: this term has ended."""
 
 
 class Updated(NamedTuple):
-    """What became of an update of partition states."""
+    """The result of an update of partition states."""
 
-    written: dict[TopicPartition, PartitionState]  # as they are now, the new partition epoch included
-    conflicts: list[TopicPartition]  # not written: somebody else had changed or removed the node
+    written: dict[TopicPartition, PartitionState]  # with their new partition epochs
+    conflicts: list[TopicPartition]  # not written: the node was changed or removed concurrently
 
 
 class StateNodes:
-    """Reads and writes for one term of one controller."""
+    """Reads and fenced writes for one controller term."""
 
     def __init__(self, tree: Tree, epoch: int, epoch_version: int) -> None:
-        """`epoch_version` is the version of `/controller_epoch` that this controller's election wrote."""
+        """`epoch_version` is the version of `/controller_epoch` written by this controller's election."""
         self._tree = tree
+        self.unreadable: set[TopicPartition] = set()  # partitions whose state node is malformed: not served, never overwritten
         self._epoch = epoch
         self._fence = Check(node_paths.CONTROLLER_EPOCH, epoch_version)
 
     async def write(self, ops: Sequence[Op]) -> None:
-        """One fenced transaction; TreeError of the first that cannot be done (its index counts the fence), or ControllerMoved."""
+        """One fenced transaction. TreeError of the first operation that fails (its index counts the fence), or ControllerMoved."""
         try:
             await self._tree.multi([self._fence, *ops])
         except (BadVersion, NoNode) as error:
             if error.index == 0:
-                raise ControllerMoved(f"controller epoch {self._epoch} is over") from error
+                raise ControllerMoved(f"controller epoch {self._epoch} has ended") from error
             raise
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """The states of these partitions, without those that have none."""
+        """The states of these partitions, except those without state and those that are `unreadable`."""
         wanted = [(tp, node_paths.state(tp)) for tp in partitions]
         reads = await found([self._tree.get(path) for _, path in wanted])
         states: dict[TopicPartition, PartitionState] = {}
         for (topic_partition, path), read in zip(wanted, reads, strict=True):
+            self.unreadable.discard(topic_partition)
             if read is not None:
-                states[topic_partition] = _decoded(path, *read)
+                data, stat = read
+                try:
+                    states[topic_partition] = decode_state(data, stat.version)
+                except MalformedNode as error:
+                    self.unreadable.add(topic_partition)
+                    log.error("partition %s is not served, repair or delete %s: %s", topic_partition, path, error)
         return states
 
     async def create(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Write the first states of partitions, and the nodes above them that do not exist."""
+        """Write the first states of partitions, and their missing parent nodes."""
         groups = [[Create(node)] for node in await self._missing({node_paths.partitions(tp.topic) for tp in states})]
         present = {tp.topic for tp in states} - {topic_of(group[0].path) for group in groups}
         missing = set(await self._missing({node_paths.partition(tp) for tp in states if tp.topic in present}))
@@ -69,7 +79,7 @@ class StateNodes:
             await self.write(ops)
 
     async def update(self, states: Mapping[TopicPartition, PartitionState]) -> Updated:
-        """Write states, each only if its node still has the partition epoch that the state says."""
+        """Write states, each only if its node still has the state's partition epoch."""
         updated = Updated({}, [])
         items = [(tp, replace(state, controller_epoch=self._epoch)) for tp, state in states.items()]
         for start in range(0, len(items), MULTI_OPS_MAX - 1):
@@ -77,7 +87,7 @@ class StateNodes:
             try:
                 await self._update(chunk, updated)
             except (BadVersion, NoNode):
-                for item in chunk:  # one of them has been changed by somebody else: the others are written all the same
+                for item in chunk:  # one was changed concurrently: write the others one by one
                     try:
                         await self._update([item], updated)
                     except (BadVersion, NoNode):
@@ -85,7 +95,7 @@ class StateNodes:
         return updated
 
     async def delete_topic(self, topic: str) -> None:
-        """Remove all nodes of a topic, its configuration, and last the request to delete it."""
+        """Remove all nodes of a topic, its configuration, and finally its deletion request."""
         groups: list[list[Delete]] = []
         try:
             partitions = await self._tree.children(node_paths.partitions(topic))
@@ -115,20 +125,13 @@ class StateNodes:
         updated.written.update((tp, replace(state, partition_epoch=state.partition_epoch + 1)) for tp, state in items)
 
 
-def _decoded(path: str, data: bytes | None, stat: Stat) -> PartitionState:
-    try:
-        return decode_state(data, stat.version)
-    except MalformedNode as error:
-        raise MalformedNode(f"{path}: {error}") from error
-
-
 def topic_of(path: str) -> str:
-    """The topic to which a node under `/brokers/topics` belongs."""
+    """The topic of a node under `/brokers/topics`."""
     return path.split("/")[3]
 
 
 def _chunks(groups: Iterable[Sequence[Op]]) -> Iterator[list[Op]]:
-    """The operations in lists short enough for one transaction; a group is never torn apart."""
+    """The operations in lists short enough for one transaction; groups are never split."""
     chunk: list[Op] = []
     for group in groups:
         if len(chunk) + len(group) > MULTI_OPS_MAX - 1:

@@ -1,4 +1,4 @@
-"""AlterPartition: a leader asks for another ISR (KIP-497), or says that it has recovered from an unclean election (KIP-704)."""
+"""AlterPartition: a leader changes its ISR (KIP-497), or reports its recovery from an unclean election (KIP-704)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.leadership import Leadership
-from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.node_data import PartitionState
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
@@ -20,13 +20,13 @@ from txbroker.wire.messages.alter_partition import (
     TopicDataResult,
 )
 
-_NO_STATE = PartitionState(leader=0, leader_epoch=0, isr=(), controller_epoch=0)  # what an answer with an error says
+_NO_STATE = PartitionState(leader=0, leader_epoch=0, isr=(), controller_epoch=0)  # in responses with an error
 
 
 async def alter_partition(
-    request: AlterPartitionRequest, context: ControllerContext, leadership: Leadership, outbox: Outbox
+    request: AlterPartitionRequest, context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests
 ) -> AlterPartitionResponse:
-    """Check each partition, write those that pass in one go, tell all brokers, answer with what is in force."""
+    """Validate each partition, write all valid changes together, notify all brokers, and respond with the current states."""
     broker = context.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
@@ -59,9 +59,9 @@ async def alter_partition(
 
 
 async def _write(
-    wanted: dict[TopicPartition, PartitionState], context: ControllerContext, leadership: Leadership, outbox: Outbox
+    wanted: dict[TopicPartition, PartitionState], context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests
 ) -> set[TopicPartition]:
-    """Write the states that are still wanted for the partition epoch that was asked for; the others."""
+    """Write the states whose partition epoch is still the requested one. Returns the other partitions."""
 
     def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         asked = wanted[topic_partition]
@@ -89,14 +89,14 @@ def _find(context: ControllerContext, names: Mapping[bytes, str], topic: TopicDa
 
 
 def _asked(context: ControllerContext, broker_id: int, topic_partition: TopicPartition, asked: PartitionData) -> PartitionState | None:
-    """The state to be written, None when it is in force already; BrokerError when it must not be."""
+    """The state to be written; None when it is already current. BrokerError when it is not allowed."""
     state = context.states[topic_partition]
     isr = tuple(item.broker_id for item in asked.new_isr_with_epochs) or tuple(asked.new_isr)
     recovering = asked.leader_recovery_state == 1
     if asked.leader_epoch != state.leader_epoch:
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
     if (isr, recovering) == (state.isr, state.recovering):
-        return None  # asked again because the answer was lost: fine even with an old partition epoch
+        return None  # a retry after a lost response: accepted even with an old partition epoch
     if asked.partition_epoch != state.partition_epoch:
         raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION)
     if broker_id != state.leader or broker_id not in isr or len(set(isr)) != len(isr):

@@ -1,4 +1,4 @@
-"""Electing leaders: the rules of `elections`, applied to many partitions and written to the tree."""
+"""Leader elections of many partitions: applies `election_rules` and writes the new states to the tree."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Rule = Callable[[TopicPartition, PartitionState], PartitionState | None]
 
 
 class Elected(NamedTuple):
-    """Partitions whose state was written."""
+    """Partitions whose new state was written."""
 
-    new: list[TopicPartition]  # those that had none before
+    new: list[TopicPartition]  # partitions that had no state before
     changed: list[TopicPartition]
 
 
@@ -30,7 +30,7 @@ class Leadership:
     """Changes partition states in the tree and in the context."""
 
     def __init__(self, context: ControllerContext, nodes: StateNodes, tree: Tree, unclean_default: Callable[[], bool], epoch: int) -> None:
-        """`unclean_default` is the broker's `unclean.leader.election.enable`, for topics that do not say."""
+        """`unclean_default` is the broker's `unclean.leader.election.enable`, the default of topics."""
         self._context = context
         self._nodes = nodes
         self._tree = tree
@@ -38,7 +38,7 @@ class Leadership:
         self._epoch = epoch
 
     async def change(self, partitions: Iterable[TopicPartition], rule: Rule) -> list[TopicPartition]:
-        """Write what the rule makes of each state; those that were written. Where somebody else was quicker, the rule is asked again."""
+        """Apply the rule to each state and write the results, again after a concurrent change. Returns the written partitions."""
         changed: list[TopicPartition] = []
         waiting = [tp for tp in partitions if tp in self._context.states]
         while waiting:
@@ -51,7 +51,7 @@ class Leadership:
         return changed
 
     async def refresh(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read the states of these partitions anew."""
+        """Read the states of these partitions again."""
         wanted = list(partitions)
         states = await self._nodes.read(wanted)
         for topic_partition in wanted:
@@ -59,9 +59,11 @@ class Leadership:
         self._context.states.update(states)
 
     async def create(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Write the first state of those of these partitions that have an online replica."""
+        """Write the first states of the partitions that have an online replica."""
         states: dict[TopicPartition, PartitionState] = {}
         for topic_partition in partitions:
+            if topic_partition in self._nodes.unreadable:
+                continue
             replicas = self._context.assignment(topic_partition).replicas
             state = first_state(replicas, self._context.online(topic_partition), self._epoch)
             if state is not None:
@@ -71,7 +73,7 @@ class Leadership:
         return list(states)
 
     async def elect_led_offline(self) -> Elected:
-        """Elect leaders for all partitions that no online replica leads."""
+        """Elect leaders for all partitions without an online leader."""
         led_offline = self._context.led_offline()
         offline = [tp for tp in led_offline if tp in self._context.states]
         new = await self.create([tp for tp in led_offline if tp not in self._context.states])
@@ -84,7 +86,7 @@ class Leadership:
         return Elected(new, await self.change(offline, rule))
 
     async def shrink(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Take the replicas that are offline out of the ISR, and out of the lead."""
+        """Remove offline replicas from the ISR and from leadership."""
 
         def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
             concerned = {*state.isr, state.leader} - {-1}
@@ -93,7 +95,7 @@ class Leadership:
         return await self.change(partitions, rule)
 
     async def _unclean_topics(self, partitions: Iterable[TopicPartition]) -> set[str]:
-        """The topics of those partitions that only an unclean election can give a leader, and that allow it."""
+        """The topics that allow unclean election, of the partitions that have no other way to get a leader."""
         topics = {tp.topic for tp in partitions if self._needs_unclean(tp)}
         return {topic for topic in sorted(topics) if await self._allows_unclean(topic)}
 

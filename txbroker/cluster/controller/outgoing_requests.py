@@ -1,4 +1,4 @@
-"""What the parts of the controller send through: batches for one change after the other."""
+"""The controller's outgoing requests: a batch per change."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.request_batch import Controlling, RequestBatch
 
 
-class Outbox:
-    """Makes request batches of one controller's term and hands them to the brokers' channels."""
+class OutgoingRequests:
+    """Creates the request batches of one controller term and passes them to the brokers' channels."""
 
     def __init__(self, controlling: Controlling, context: ControllerContext, channels: Channels) -> None:
         self._controlling = controlling
@@ -20,6 +20,6 @@ class Outbox:
         return RequestBatch(self._controlling, self._context)
 
     def send(self, batch: RequestBatch) -> None:
-        """Send what the batch has collected, with the states of the partitions as they are known now."""
+        """Send the batch with the current states of its partitions."""
         for broker_id, request in batch.requests():
             self._channels.put(broker_id, request)

@@ -1,5 +1,5 @@
-"""What the controller tells brokers after a change: one LeaderAndIsr, UpdateMetadata and StopReplica per broker, however many partitions
-changed (Kafka's `ControllerBrokerRequestBatch`)."""
+"""The controller's requests after a change: one LeaderAndIsr, UpdateMetadata and StopReplica per broker for any number of partitions
+(Kafka's `ControllerBrokerRequestBatch`)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from txbroker.wire.messages.update_metadata import (
 
 ControllerRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
-EPOCH_DURING_DELETE = -2  # Kafka's LeaderAndIsr.EpochDuringDelete: whatever epoch the replica has, it stops
+EPOCH_DURING_DELETE = -2  # Kafka's LeaderAndIsr.EpochDuringDelete: the replica stops at any epoch
 NO_EPOCH = -1
 _PROTOCOL_NUMBERS = {name: number for number, name in enumerate(PROTOCOLS)}
 
 
 class Controlling(NamedTuple):
-    """Who speaks: what every request of one controller's term says."""
+    """The sender: the fields that all requests of one controller term share."""
 
     broker_id: int
     epoch: int
-    listener: str  # the name of the listener that brokers use among themselves
+    listener: str  # the name of the inter-broker listener
 
 
 class RequestBatch:
-    """Collects what has changed; `requests` is what is to be sent, in this order. Brokers that are not alive get nothing."""
+    """Collects changes; `requests` returns the requests in sending order. Brokers that are not alive receive none."""
 
     def __init__(self, controlling: Controlling, context: ControllerContext) -> None:
         self._controlling = controlling
@@ -52,34 +52,34 @@ class RequestBatch:
         self._stops: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether to delete them
 
     def roles(self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False) -> None:
-        """Tell these replicas who leads the partition, and then all brokers."""
+        """Send the partition's leader and ISR to these replicas, and its metadata to all brokers."""
         for broker in brokers:
             self._roles.setdefault(broker, {})[topic_partition] = is_new
         self.metadata(self._context.brokers, [topic_partition])
 
     def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Tell these brokers of these partitions, and in any case which brokers are alive."""
-        told = dict.fromkeys(partitions)
+        """Send the metadata of these partitions, and the live brokers, to these brokers."""
+        wanted = dict.fromkeys(partitions)
         for broker in brokers:
-            self._metadata.setdefault(broker, {}).update(told)
+            self._metadata.setdefault(broker, {}).update(wanted)
 
     def stop(self, broker: int, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Tell a replica to stop, and perhaps to delete its log."""
+        """Stop a replica, and optionally delete its log."""
         self._stops.setdefault(broker, {})[topic_partition] = delete
 
     def requests(self) -> list[tuple[int, ControllerRequest]]:
-        """Roles first, then metadata, then stops."""
+        """LeaderAndIsr first, then UpdateMetadata, then StopReplica."""
         live = self._context.brokers
         requests: list[tuple[int, ControllerRequest]] = []
-        requests += [(id_, self._leader_and_isr(live[id_], told)) for id_, told in self._roles.items() if id_ in live]
+        requests += [(id_, self._leader_and_isr(live[id_], partitions)) for id_, partitions in self._roles.items() if id_ in live]
         requests += self._update_metadata()
-        requests += [(id_, self._stop_replica(live[id_], told)) for id_, told in self._stops.items() if id_ in live]
+        requests += [(id_, self._stop_replica(live[id_], partitions)) for id_, partitions in self._stops.items() if id_ in live]
         return requests
 
-    def _leader_and_isr(self, broker: LiveBroker, told: dict[TopicPartition, bool]) -> LeaderAndIsrRequest:
+    def _leader_and_isr(self, broker: LiveBroker, partitions: dict[TopicPartition, bool]) -> LeaderAndIsrRequest:
         topics: dict[str, LeaderAndIsrTopicState] = {}
         leaders: dict[int, None] = {}
-        for topic_partition, is_new in told.items():
+        for topic_partition, is_new in partitions.items():
             name = topic_partition.topic
             topic = topics.get(name)
             if topic is None:
@@ -119,14 +119,14 @@ class RequestBatch:
     def _update_metadata(self) -> list[tuple[int, ControllerRequest]]:
         live = self._context.brokers
         live_brokers = [_broker(broker_id, broker) for broker_id, broker in live.items()]
-        built: dict[tuple[TopicPartition, ...], list[UpdateMetadataTopicState]] = {}  # most brokers are told the same
+        built: dict[tuple[TopicPartition, ...], list[UpdateMetadataTopicState]] = {}  # most brokers get the same list
         requests: list[tuple[int, ControllerRequest]] = []
-        for broker_id, told in self._metadata.items():
+        for broker_id, partitions in self._metadata.items():
             if broker_id not in live:
                 continue
-            key = tuple(told)
+            key = tuple(partitions)
             if key not in built:
-                built[key] = self._topic_states(told)
+                built[key] = self._topic_states(partitions)
             request = UpdateMetadataRequest(
                 controller_id=self._controlling.broker_id,
                 controller_epoch=self._controlling.epoch,
@@ -137,13 +137,13 @@ class RequestBatch:
             requests.append((broker_id, request))
         return requests
 
-    def _topic_states(self, told: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
+    def _topic_states(self, partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
         topics: dict[str, UpdateMetadataTopicState] = {}
-        for topic_partition in told:
+        for topic_partition in partitions:
             state = self._context.states.get(topic_partition)
             name = topic_partition.topic
             if state is None and name not in self._context.deleting:
-                continue  # nobody could be elected yet: brokers do not know the partition
+                continue  # no leader could be elected yet: brokers do not know the partition
             topic = topics.get(name)
             if topic is None:
                 topic = topics[name] = UpdateMetadataTopicState(topic_name=name, topic_id=self._context.topics[name].topic_id)
@@ -167,9 +167,9 @@ class RequestBatch:
             offline_replicas=offline,
         )
 
-    def _stop_replica(self, broker: LiveBroker, told: dict[TopicPartition, bool]) -> StopReplicaRequest:
+    def _stop_replica(self, broker: LiveBroker, partitions: dict[TopicPartition, bool]) -> StopReplicaRequest:
         topics: dict[str, StopReplicaTopicState] = {}
-        for topic_partition, delete in told.items():
+        for topic_partition, delete in partitions.items():
             topic = topics.get(topic_partition.topic)
             if topic is None:
                 topic = topics[topic_partition.topic] = StopReplicaTopicState(topic_name=topic_partition.topic)

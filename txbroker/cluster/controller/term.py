@@ -1,8 +1,8 @@
-"""One term of the controller: from its election until another broker is elected, or this one stops.
+"""One controller term: from this broker's election until another broker is elected, or this one stops.
 
-It reads the tree, brings every partition into the state that it should have, and from then on reacts to what the watches report: brokers
-that come and go, topics and partitions that are created, topics to be deleted, log directories that fail. The controller calls one method
-at a time. What brokers are to know goes out in batches: roles first (LeaderAndIsr), then the same to everybody (UpdateMetadata).
+It reads the tree, corrects the state of every partition, and then reacts to watches: brokers that start and stop, new topics and
+partitions, topic deletions, failed log directories. The controller calls one method at a time. Requests to brokers are sent in batches:
+LeaderAndIsr to the replicas first, then UpdateMetadata to all brokers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from txbroker.cluster import node_paths
 from txbroker.cluster.controller.broker_channels import Channels, Send
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
-from txbroker.cluster.controller.fenced_writes import StateNodes, topic_of
+from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, topic_of
 from txbroker.cluster.controller.leadership import Leadership
-from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
 from txbroker.cluster.controller.topic_deletion import TopicDeletions
 from txbroker.cluster.node_data import FEATURES, MalformedNode, TopicAssignment, decode_broker, decode_log_dir_event, decode_topic
@@ -33,7 +33,7 @@ Handler = Callable[[], Awaitable[None]]
 
 
 class ControllerTerm:
-    """The parts of a controller in office, and what they do when the tree changes."""
+    """The parts of an active controller, and their reactions to changes of the tree."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ControllerTerm:
         unclean_default: Callable[[], bool],
         enqueue: Callable[[ControllerTerm, Handler], None],
     ) -> None:
-        """`enqueue` calls a handler of this term once all that were given before have ended, unless the term is over by then."""
+        """`enqueue` calls a handler of this term after all earlier ones, unless the term has ended by then."""
         self.controlling = controlling
         self.context = ControllerContext()
         self._tree = tree
@@ -52,7 +52,7 @@ class ControllerTerm:
         self._nodes = StateNodes(tree, controlling.epoch, epoch_version)
         self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
         self._channels = Channels(send, self._answered)
-        self.outbox = Outbox(controlling, self.context, self._channels)
+        self.outbox = OutgoingRequests(controlling, self.context, self._channels)
         self._deletions = TopicDeletions(self.context, self.leadership, self._nodes, self.outbox)
         self._brokers_watch = self._enqueues(self.brokers_changed)
         self._topics_watch = self._enqueues(self.topics_changed)
@@ -60,14 +60,21 @@ class ControllerTerm:
         self._log_dirs_watch = self._enqueues(self.log_dirs_changed)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending requests."""
         self._channels.close()
 
+    async def release(self) -> None:
+        """Delete `/controller`, unless another broker has been elected since."""
+        try:
+            await self._nodes.write([Delete(node_paths.CONTROLLER)])
+        except (ControllerMoved, NoNode):
+            return
+
     async def begin(self) -> None:
-        """Take over the cluster as it is."""
+        """Take over the cluster from its current state."""
         await self._ensure_features()
         self.context.brokers = await self._read_brokers()
-        asked = await self._read_deletions()  # before the topics: whoever asks later for a new one is heard by the watch
+        asked = await self._read_deletions()  # read before the topics: the watch reports later requests
         await self._read_new_topics()
         self.context.deleting.update(asked & self.context.topics.keys())
         self.context.states = await self._nodes.read(self.context.partitions())
@@ -81,10 +88,10 @@ class ControllerTerm:
         topics, brokers = len(self.context.topics), len(self.context.brokers)
         log.info("this broker is the controller, epoch %d: %d topics, %d brokers", self.controlling.epoch, topics, brokers)
 
-    # What the watches report
+    # Reactions to watches
 
     async def brokers_changed(self) -> None:
-        """`/brokers/ids` has other children: brokers have started or died, or both at once (another broker epoch)."""
+        """The children of `/brokers/ids` changed: brokers started, stopped, or restarted (new broker epoch)."""
         now = await self._read_brokers()
         known = self.context.brokers
         gone = {broker_id for broker_id, broker in known.items() if broker_id not in now or now[broker_id].epoch != broker.epoch}
@@ -93,7 +100,7 @@ class ControllerTerm:
             self._channels.drop(broker_id)
             self.context.forget_broker(broker_id)
         if gone:
-            log.info("brokers gone: %s", sorted(gone))
+            log.info("brokers stopped: %s", sorted(gone))
             await self._brokers_died(gone)
         if started:
             log.info("brokers started: %s", sorted(started))
@@ -101,11 +108,11 @@ class ControllerTerm:
             await self._brokers_started(started)
 
     async def topics_changed(self) -> None:
-        """`/brokers/topics` has other children."""
+        """The children of `/brokers/topics` changed."""
         await self._bring_up(await self._read_new_topics())
 
     async def topic_changed(self, name: str) -> None:
-        """A topic's node was written: it may have more partitions."""
+        """A topic's node was written: it may have new partitions."""
         before = self.context.topics.get(name)
         if before is None or name in self.context.deleting:
             return
@@ -116,22 +123,22 @@ class ControllerTerm:
         await self._bring_up([TopicPartition(name, partition) for partition in now.partitions if partition not in before.partitions])
 
     async def deletions_changed(self) -> None:
-        """`/admin/delete_topics` has other children."""
+        """The children of `/admin/delete_topics` changed."""
         asked = await self._read_deletions()
         if asked - self.context.topics.keys():
-            await self.topics_changed()  # a topic that was created a moment ago: its own watch has not been served yet
+            await self.topics_changed()  # the watch of a topic that was just created may not have run yet
         await self._deletions.begin(sorted((asked & self.context.topics.keys()) - self.context.deleting))
         await self._drop_deletions(asked - self.context.topics.keys())
 
     async def log_dirs_changed(self) -> None:
-        """Brokers have lost log directories: their answers to LeaderAndIsr tell which replicas are still there."""
+        """Log directories of brokers failed: their LeaderAndIsr responses show which replicas are offline."""
         names = await self._tree.children(node_paths.LOG_DIR_EVENTS, watch=self._log_dirs_watch)
         brokers: set[int] = set()
         for name in names:
             try:
                 brokers.add(decode_log_dir_event((await self._tree.get(f"{node_paths.LOG_DIR_EVENTS}/{name}"))[0]))
             except MalformedNode as error:
-                log.error("%s/%s is passed over: %s", node_paths.LOG_DIR_EVENTS, name, error)
+                log.error("skipping %s/%s: %s", node_paths.LOG_DIR_EVENTS, name, error)
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
             batch.roles(brokers & set(self.context.assignment(topic_partition).replicas), topic_partition)
@@ -139,10 +146,10 @@ class ControllerTerm:
         for name in names:
             await self._delete(f"{node_paths.LOG_DIR_EVENTS}/{name}")
 
-    # What is done about it
+    # Effects
 
     async def elect_led_offline(self) -> None:
-        """Elect leaders where there is none, and tell."""
+        """Elect leaders for partitions without one, and send the results."""
         elected = await self.leadership.elect_led_offline()
         batch = self.outbox.batch()
         for topic_partition in elected.new:
@@ -152,7 +159,7 @@ class ControllerTerm:
         self.outbox.send(batch)
 
     async def replicas_offline(self, partitions: Collection[TopicPartition]) -> None:
-        """Replicas of these partitions have gone offline, with their brokers or their log directories."""
+        """Replicas of these partitions went offline with their brokers or log directories."""
         elected = await self.leadership.elect_led_offline()
         shrunk = await self.leadership.shrink(tp for tp in partitions if tp.topic not in self.context.deleting)
         batch = self.outbox.batch()
@@ -183,7 +190,7 @@ class ControllerTerm:
         self.outbox.send(batch)
 
     async def _take_over_partitions(self) -> None:
-        """A new controller: offline replicas leave ISR and lead, then every replica and every broker is told of everything."""
+        """After an election: remove offline replicas from ISRs and leadership, then send every state to all replicas and brokers."""
         await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions()):
@@ -200,7 +207,7 @@ class ControllerTerm:
     def _with_state(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [topic_partition for topic_partition in partitions if topic_partition in self.context.states]
 
-    # Reading, with watches for what comes next
+    # Reads that set watches
 
     async def _ensure_features(self) -> None:
         try:
@@ -216,38 +223,38 @@ class ControllerTerm:
                 data, stat = await self._tree.get(node_paths.broker(broker_id))
                 brokers[broker_id] = LiveBroker(stat.czxid, decode_broker(data))
             except NoNode:
-                continue  # it died meanwhile: the watch tells
+                continue  # it stopped in the meantime: its watch fires
             except MalformedNode as error:
-                log.error("broker %d counts as dead: %s", broker_id, error)
+                log.error("ignoring the malformed registration of broker %d: %s", broker_id, error)
         return brokers
 
     async def _read_new_topics(self) -> list[TopicPartition]:
-        """Take topics that have appeared into the context, and forget those that have vanished; the partitions of the new ones."""
+        """Add new topics to the context and remove missing ones. Returns the partitions of the new topics."""
         names = set(await self._tree.children(node_paths.TOPICS, watch=self._topics_watch))
         for name in self.context.topics.keys() - names:
-            self.context.forget_topic(name)  # not deleted by this controller: somebody has edited the tree
+            self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
         topics = await self._read_topics(sorted(names - self.context.topics.keys()))
         self.context.topics.update(topics)
         return list(self.context.partitions_of(topics))
 
     async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicAssignment]:
-        """Those of these topics that are there; the watches are told when they are written."""
+        """The topics that exist; sets watches on their nodes."""
         reads = await found([self._tree.get(node_paths.topic(name), watch=self._topic_watch) for name in names])
         topics: dict[str, TopicAssignment] = {}
         for name, read in zip(names, reads, strict=True):
             if read is None:
-                continue  # deleted meanwhile: the watch on the list of topics tells
+                continue  # deleted in the meantime: the watch on the list of topics fires
             try:
                 topics[name] = decode_topic(read[0])
             except MalformedNode as error:
-                log.error("topic %s is not served: %s", name, error)
+                log.error("ignoring topic %s: %s", name, error)
         return topics
 
     async def _read_deletions(self) -> set[str]:
         return set(await self._tree.children(node_paths.DELETE_TOPICS, watch=self._deletions_watch))
 
     async def _drop_deletions(self, topics: Iterable[str]) -> None:
-        """Requests to delete what does not exist."""
+        """Remove deletion requests for topics that do not exist."""
         for name in sorted(topics):
             await self._delete(node_paths.deletion(name))
 
@@ -264,7 +271,7 @@ class ControllerTerm:
         name = topic_of(event.path)
         self._enqueue(self, lambda: self.topic_changed(name))
 
-    # What brokers answer
+    # Responses of brokers
 
     def _answered(self, broker_id: int, request: ControllerRequest, response: Response) -> None:
         if isinstance(request, StopReplicaRequest) and isinstance(response, StopReplicaResponse):
@@ -275,7 +282,7 @@ class ControllerTerm:
             self._enqueue(self, lambda: self._roles_answered(broker_id, roles_request, roles_response))
 
     async def _roles_answered(self, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
-        """Replicas that a broker cannot open are offline; those that it could open again are not."""
+        """Mark replicas that a broker cannot open as offline, and those that it opened as online."""
         if response.error_code != ErrorCode.NONE:
             log.warning("broker %d refused LeaderAndIsr with error %d", broker_id, response.error_code)
             return
@@ -294,5 +301,5 @@ class ControllerTerm:
                     opened.add(topic_partition)
         self.context.offline[broker_id] = (before - opened) | failed
         if failed - before:
-            log.warning("broker %d has lost the log directories of %d partitions", broker_id, len(failed - before))
+            log.warning("broker %d: the log directories of %d partitions failed", broker_id, len(failed - before))
             await self.replicas_offline(failed - before)

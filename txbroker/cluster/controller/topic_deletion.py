@@ -1,8 +1,8 @@
 """Deleting topics, as Kafka's `TopicDeletionManager` does.
 
-A topic that is asked to be deleted (1) is made known as gone to all brokers (UpdateMetadata with leader -2); (2) loses its leaders in the
-tree; (3) its replicas are stopped; (4) they are told to delete their logs; (5) when all have answered that they have, its nodes go, last
-the request to delete it. A replica that is offline, or that cannot delete, holds up step 5 until its broker starts anew.
+Steps: (1) UpdateMetadata with leader -2 makes all brokers forget the topic; (2) its partitions lose their leaders in the tree;
+(3) StopReplica stops its replicas; (4) StopReplica deletes their logs; (5) when all replicas have confirmed, its nodes are removed, the
+deletion request last. A replica that is offline, or that fails to delete, delays step 5 until its broker restarts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.controller.leadership import Leadership
-from txbroker.cluster.controller.outgoing_requests import Outbox
+from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.node_data import NO_LEADER, PartitionState
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
@@ -26,17 +26,17 @@ Replica = tuple[int, TopicPartition]  # broker and partition
 
 
 class TopicDeletions:
-    """The deletions that are under way in one controller's term."""
+    """The deletions in progress in one controller term."""
 
-    def __init__(self, context: ControllerContext, leadership: Leadership, nodes: StateNodes, outbox: Outbox) -> None:
+    def __init__(self, context: ControllerContext, leadership: Leadership, nodes: StateNodes, outbox: OutgoingRequests) -> None:
         self._context = context
         self._leadership = leadership
         self._nodes = nodes
         self._outbox = outbox
-        self._replicas: dict[str, set[Replica]] = {}  # those that have not been deleted yet
+        self._replicas: dict[str, set[Replica]] = {}  # replicas not deleted yet
 
     async def begin(self, topics: Collection[str]) -> None:
-        """Steps 1 to 4 for topics that exist and are not being deleted yet."""
+        """Steps 1 to 4 for existing topics whose deletion has not begun."""
         if not topics:
             return
         self._context.deleting.update(topics)
@@ -53,12 +53,12 @@ class TopicDeletions:
             await self._finish(topic)
 
     def resume(self, brokers: Iterable[int]) -> None:
-        """These brokers have started: stop and delete the replicas that they still have."""
+        """These brokers have started: stop and delete their remaining replicas."""
         started = set(brokers)
         self._stop([replica for topic in self._replicas.values() for replica in sorted(topic) if replica[0] in started])
 
     async def answered(self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse) -> None:
-        """A broker has answered a StopReplica: step 5 for the topics of which no replica is left."""
+        """A broker has answered a StopReplica: step 5 for topics without remaining replicas."""
         failed = {TopicPartition(e.topic_name, e.partition_index) for e in response.partition_errors if e.error_code != ErrorCode.NONE}
         topics: dict[str, None] = {}
         for topic in request.topic_states:
@@ -67,7 +67,7 @@ class TopicDeletions:
                 if not state.delete_partition or topic.topic_name not in self._replicas:
                     continue
                 if response.error_code != ErrorCode.NONE or topic_partition in failed:
-                    log.warning("broker %d could not delete %s: the topic waits for its next start", broker_id, topic_partition)
+                    log.warning("broker %d failed to delete %s: the deletion continues after its next start", broker_id, topic_partition)
                     continue
                 self._replicas[topic.topic_name].discard((broker_id, topic_partition))
                 topics[topic.topic_name] = None
@@ -93,5 +93,5 @@ class TopicDeletions:
 
 def _without_leader(_: TopicPartition, state: PartitionState) -> PartitionState | None:
     if state.leader == NO_LEADER:
-        return None  # an earlier controller began this deletion, or there was no leader anyway
+        return None  # an earlier controller began this deletion, or there was no leader
     return replace(state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1)

@@ -1,19 +1,19 @@
-"""The metadata tree: ZooKeeper's data model as an interface, whatever keeps the nodes.
+"""The metadata tree: ZooKeeper's data model as an interface, independent of the store.
 
-A node has a path (`/brokers/ids/1`), data (bytes, or None for none at all), a version that each write of its data raises, and
-children. A `Tree` object is one session: the ephemeral nodes that it made vanish when it is closed or expires, and after that every
-operation fails with `SessionExpired`; whoever wants to go on opens another one.
+A node has a path (`/brokers/ids/1`), data (bytes, or None), a version that each write of its data increments, and children. A `Tree`
+object is one session: its ephemeral nodes are deleted when it is closed or expires. After that every operation fails with
+`SessionExpired`, and the caller has to open a new session.
 
-Every operation returns a Deferred, which may have fired already or may fire later: code must be right with both. Operations of
-one session take effect, and their results arrive, in the order of the calls.
+Every operation returns a Deferred, which may have fired already or may fire later: callers must handle both. Operations of one session
+take effect, and their results arrive, in the order of the calls.
 
-A watch is set by the read that it is passed to, and is told once, of the first change after that read:
+A watch is set by the read that it is passed to, and is called once, for the first change after that read:
 
 - `get` and `exists`: the node's creation, change of data, or deletion (`get` sets none when it fails);
 - `children`: a child's creation or deletion, and the deletion of the node itself.
 
-A watcher is told after the result of the operation that set it, in the order of the changes; one callable set twice on the same node
-and kind is told once. A session that ends forgets its watches; `on_expired` tells of an expiry.
+A watcher is called after the result of the operation that set it, in the order of the changes. A callable set twice on the same node and
+kind is called once. A session that ends drops its watches; `on_expired` reports an expiry.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 
 ANY_VERSION = -1
-DATA_SIZE_MAX = 1024 * 1024 - 1  # ZooKeeper's jute.maxbuffer: what it would refuse is refused here too
-MULTI_OPS_MAX = 1000  # callers cut longer lists: at some 300 bytes an operation a multi stays well below jute.maxbuffer
+DATA_SIZE_MAX = 1024 * 1024 - 1  # ZooKeeper's jute.maxbuffer, which all implementations enforce
+MULTI_OPS_MAX = 1000  # callers split longer lists: at some 300 bytes an operation, a multi stays below jute.maxbuffer
 
 
 class TreeError(Exception):
-    """An operation on the tree failed. `path` is the node; `index` its place when it was part of a `multi`."""
+    """An operation on the tree failed. `path` is the node; `index` the position of the operation in a `multi`."""
 
     def __init__(self, path: str, index: int | None = None) -> None:
         super().__init__(path if index is None else f"{path} (operation {index})")
@@ -48,7 +48,7 @@ class NodeExists(TreeError):
 
 
 class BadVersion(TreeError):
-    """The node's version is not the one that was asked for."""
+    """The node's version is not the expected one."""
 
 
 class NotEmpty(TreeError):
@@ -60,25 +60,25 @@ class NoChildrenForEphemerals(TreeError):
 
 
 class SessionExpired(TreeError):
-    """The session is over: closed, or expired."""
+    """The session has been closed or has expired."""
 
 
 class ConnectionLost(TreeError):
-    """The store could not be reached or written: whether the operation took effect is unknown."""
+    """The store could not be reached or written: it is unknown whether the operation took effect."""
 
 
 class Stat(NamedTuple):
-    """What is known of a node beside its data."""
+    """A node's metadata."""
 
-    czxid: int  # the transaction that created the node: grows over the life of the whole store, restarts included
+    czxid: int  # the transaction that created the node; increases over the life of the store, across restarts
     mzxid: int  # the transaction that last wrote its data
     version: int  # 0 when created, one more with each write
-    ephemeral_owner: int  # the session whose end removes the node, 0 for a persistent node
+    ephemeral_owner: int  # the session whose end deletes the node, 0 for a persistent node
     children_count: int
 
 
 class EventType(Enum):
-    """What happened to a watched node."""
+    """The kind of change of a watched node."""
 
     CREATED = "created"
     DELETED = "deleted"
@@ -87,7 +87,7 @@ class EventType(Enum):
 
 
 class WatchEvent(NamedTuple):
-    """One change, as a watcher is told of it."""
+    """One change, as passed to a watcher."""
 
     type: EventType
     path: str
@@ -98,7 +98,7 @@ Watcher = Callable[[WatchEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Part of a multi: go on only if the node exists at this version (ANY_VERSION: at any)."""
+    """Operation: fail unless the node exists at this version (ANY_VERSION: at any version)."""
 
     path: str
     version: int = ANY_VERSION
@@ -106,7 +106,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Part of a multi: create a node."""
+    """Operation: create a node."""
 
     path: str
     data: bytes | None = None
@@ -116,7 +116,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Part of a multi: write a node's data if its version is this one (ANY_VERSION: whatever it is)."""
+    """Operation: write a node's data if it has this version (ANY_VERSION: any version)."""
 
     path: str
     data: bytes | None
@@ -125,7 +125,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Part of a multi: delete a node without children if its version is this one (ANY_VERSION: whatever it is)."""
+    """Operation: delete a node without children if it has this version (ANY_VERSION: any version)."""
 
     path: str
     version: int = ANY_VERSION
@@ -140,10 +140,10 @@ class Tree(Protocol):
 
     @property
     def session_id(self) -> int:
-        """What `Stat.ephemeral_owner` says of nodes made by this session; never 0."""
+        """The `Stat.ephemeral_owner` of this session's ephemeral nodes; never 0."""
 
     def create(self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False) -> Deferred[str]:
-        """Create a node; its path, to which `sequential` adds ten digits that count up. NoNode, NodeExists, NoChildrenForEphemerals."""
+        """Create a node; returns its path. `sequential` appends a ten-digit counter. NoNode, NodeExists, NoChildrenForEphemerals."""
 
     def get(self, path: str, *, watch: Watcher | None = None) -> Deferred[tuple[bytes | None, Stat]]:
         """A node's data and stat. NoNode (and then no watch is set)."""
@@ -158,16 +158,16 @@ class Tree(Protocol):
         """The names (not paths) of a node's children, sorted. NoNode (and then no watch is set)."""
 
     def exists(self, path: str, *, watch: Watcher | None = None) -> Deferred[Stat | None]:
-        """A node's stat, None when there is no such node; the watch is set in both cases."""
+        """A node's stat, None when it does not exist; the watch is set in both cases."""
 
     def multi(self, ops: Sequence[Op]) -> Deferred[list[OpResult]]:
-        """All of the operations or none. Fails with the error of the first that cannot be done, its place in `index`."""
+        """Perform all of the operations or none. Fails with the error of the first that fails, its position in `index`."""
 
     def on_expired(self, callback: Callable[[], None]) -> None:
-        """Call back once when the session expires without having been closed; watches that were set are never told then."""
+        """Call back once when the session expires without having been closed. Its watches are not called then."""
 
     def close(self) -> Deferred[None]:
-        """End the session: its ephemeral nodes vanish at once."""
+        """End the session and delete its ephemeral nodes."""
 
 
 def parent_of(path: str) -> str:
@@ -176,7 +176,7 @@ def parent_of(path: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """ValueError unless this is an absolute path as ZooKeeper takes it: no empty, `.` or `..` name in it, no NUL, no slash at the end."""
+    """ValueError unless this is a valid ZooKeeper path: absolute, no empty, `.` or `..` name, no NUL, no slash at the end."""
     if path == "/":
         return
     names = path.split("/")

@@ -1,4 +1,4 @@
-"""One session with a tree whose nodes this process keeps: `Tree` in terms of operations on an `Overlay`."""
+"""A session with a tree stored by this process: implements `Tree` with operations on an `Overlay`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("txbroker.cluster")
 
 
 class Watch(NamedTuple):
-    """A watch that a read sets when it succeeds."""
+    """A watch that a successful read sets."""
 
     kind: WatchKind
     path: str
@@ -39,13 +39,13 @@ class Watch(NamedTuple):
 
 
 class Store(Protocol):
-    """What keeps the nodes for its sessions."""
+    """A store of nodes with its sessions."""
 
     def submit(self, session: Session, operation: Operation[T], watch: Watch | None = None) -> Deferred[T]:
-        """Perform the operation; set the watch if it succeeds. Later, in this order: fire the Deferred, tell watchers."""
+        """Perform the operation and set the watch if it succeeds. Later, in this order: fire the Deferred, call watchers."""
 
     def end(self, session: Session) -> Deferred[None]:
-        """Remove what the session owns."""
+        """Delete the session's ephemeral nodes."""
 
 
 class Session:
@@ -104,12 +104,12 @@ class Session:
         return self._store.end(self)
 
     def forget(self) -> None:
-        """The session is over: it serves nothing more and tells no watcher."""
+        """End the session: operations fail and watchers are dropped."""
         self._over = True
         self._watches.clear()
 
     def expire(self) -> None:
-        """Tell that the session has expired (the store has ended it)."""
+        """Report that the store has expired the session."""
         self.forget()
         for callback in self._expired_callbacks:
             callback()
@@ -120,16 +120,16 @@ class Session:
             self._watches.add(*watch)
 
     def triggered(self, event: WatchEvent) -> list[Callable[[], None]]:
-        """The calls, for the store to make, that tell watchers of this event; their watches are gone."""
-        return [partial(self._tell, watcher, event) for watcher in self._watches.trigger(event)]
+        """The watcher calls for this event, which the store makes; removes their watches."""
+        return [partial(self._notify, watcher, event) for watcher in self._watches.trigger(event)]
 
-    def _tell(self, watcher: Watcher, event: WatchEvent) -> None:
+    def _notify(self, watcher: Watcher, event: WatchEvent) -> None:
         if self._over:
             return
         try:
             watcher(event)
         except Exception:
-            log.exception("a watcher of %s failed on %s", event.path, event.type.name)
+            log.exception("the watcher of %s failed for event %s", event.path, event.type.name)
 
     def _one(self, op: Op) -> Deferred[OpResult]:
         def perform(nodes: Overlay) -> OpResult:

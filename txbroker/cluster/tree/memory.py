@@ -1,4 +1,4 @@
-"""The metadata tree in memory: for tests and simulation, with as many sessions as there are brokers."""
+"""The metadata tree in memory, with any number of sessions: for tests and simulation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MemoryTrees:
         return session
 
     def expire(self, tree: Tree) -> None:
-        """What happens when a session was not heard of for too long: its ephemeral nodes go, then it is told."""
+        """Expire a session, as after its timeout: delete its ephemeral nodes, then notify it."""
         session = self._sessions.pop(tree.session_id)
         session.forget()
         self._end(session)
@@ -87,7 +87,7 @@ class MemoryTrees:
         if watch is not None:
             session.add_watch(watch)
         self._call_soon(lambda: result.callback(value))
-        self._tell(overlay.events)
+        self._notify(overlay.events)
         return result
 
     def end(self, session: Session) -> Deferred[None]:
@@ -102,9 +102,9 @@ class MemoryTrees:
         overlay = Overlay(self._nodes)
         overlay.end_session(session.session_id)
         self._nodes.write(overlay.changes, overlay.zxid)
-        self._tell(overlay.events)
+        self._notify(overlay.events)
 
-    def _tell(self, events: Iterable[WatchEvent]) -> None:
+    def _notify(self, events: Iterable[WatchEvent]) -> None:
         for event in events:
             for session in self._sessions.values():
                 for call in session.triggered(event):

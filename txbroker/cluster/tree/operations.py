@@ -1,4 +1,4 @@
-"""Waiting for operations on the tree: several at once, and those that an admin request is about."""
+"""Helpers that wait for operations on the tree: several at once, and on behalf of admin requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def found(reads: Iterable[Deferred[T]]) -> Deferred[list[T | None]]:
 
 
 def for_admin(work: Awaitable[T]) -> Deferred[T]:
-    """What an admin request does with the tree; NOT_CONTROLLER, on which clients try again, when the tree cannot be used now."""
+    """Work of an admin request on the tree; NOT_CONTROLLER, which clients retry, when the tree is unavailable."""
 
     async def run() -> T:
         try:

@@ -1,9 +1,9 @@
-"""The metadata tree in one SQLite file: what a single broker uses, with nothing to install.
+"""The metadata tree in one SQLite file, for a single broker.
 
-The file lies beside the logs under a name that Kafka does not take for a partition's directory. Its one session is that of the
-process: what an earlier process left behind as ephemeral is gone when the file is opened. A write is acknowledged when it has
-reached the disk (write-ahead log, synchronous=FULL); operations that wait at the same time share one commit. All work on the
-file is done by the worker that is passed in; results and watches come back where its Deferreds fire.
+The file is in the log directory, under a name that Kafka does not take for a partition's directory. It has one session, that of the
+process: opening the file deletes the ephemeral nodes of earlier processes. A write is acknowledged when it has reached the disk
+(write-ahead log, synchronous=FULL); operations that wait at the same time share one commit. The worker argument does all work on the
+file; results and watch events are delivered where its Deferreds fire.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ log = logging.getLogger("txbroker.cluster")
 
 FILE_NAME = "txbroker-metadata.sqlite"
 
-# Format 1. A change of the tables raises the number and brings a function that carries an older file over.
+# Format 1. A change of the tables increments the number and adds a function that migrates older files.
 FORMAT = 1
-APPLICATION_ID = 0x7478626B  # "txbk": tells our files from other SQLite files
+APPLICATION_ID = 0x7478626B  # "txbk": distinguishes these files from other SQLite files
 _TABLES = (
     """CREATE TABLE node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB, version INTEGER NOT NULL, czxid INTEGER NOT NULL,
          mzxid INTEGER NOT NULL, ephemeral_owner INTEGER NOT NULL, children_created INTEGER NOT NULL, children_count INTEGER NOT NULL)
@@ -46,16 +46,16 @@ _COLUMNS = "data, version, czxid, mzxid, ephemeral_owner, children_created, chil
 
 
 class Worker(Protocol):
-    """Runs jobs elsewhere, or later: never before the call returns."""
+    """Runs jobs in another thread or later, never before the call returns."""
 
     def __call__(self, job: Callable[[], T], /) -> Deferred[T]:
         """The job's result."""
 
 
 def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
-    """The session of this process with the tree in this file, which is made if it does not exist.
+    """The session of this process with the tree in this file, which is created if it does not exist.
 
-    StartError when the file is damaged, is somebody else's, is in use, or cannot be read and written.
+    StartError when the file is damaged, belongs to another program, is in use, or cannot be read and written.
     """
     import sqlite3
 
@@ -64,13 +64,13 @@ def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
         session_id = nodes.begin_session()
     except sqlite3.Error as error:
         raise StartError(
-            f"The metadata file {path} cannot be used ({error}): if no other process has it open, put back a copy from before the damage."
+            f"The metadata file {path} cannot be used ({error}): if no other process has it open, restore a copy from before the damage."
         ) from error
     return Session(session_id, _SqliteStore(nodes, worker))
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """The file at `path`, made if it does not exist, for this process alone; sqlite3.Error, StartError."""
+    """Open the file exclusively, and create it if it does not exist; sqlite3.Error, StartError."""
     import sqlite3
 
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -89,7 +89,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def check_format(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables in a new file; StartError unless they are those of this format."""
+    """Create the tables of a new file; StartError when an existing file has another format."""
     application_id: int = connection.execute("PRAGMA application_id").fetchone()[0]
     file_format: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if (application_id, file_format) == (APPLICATION_ID, FORMAT):
@@ -148,7 +148,7 @@ class SqliteNodes:
         self.zxid = zxid
 
     def begin_session(self) -> int:
-        """Remove what sessions of earlier processes left behind; the number of this one."""
+        """Delete the ephemeral nodes of earlier sessions; returns the id of the new session."""
         last_session: int = self._connection.execute("SELECT session FROM last").fetchone()[0]
         owners = self._connection.execute("SELECT DISTINCT ephemeral_owner FROM node WHERE ephemeral_owner != 0").fetchall()
         overlay = Overlay(self)
@@ -174,7 +174,7 @@ class SqliteNodes:
 
 @dataclass(slots=True)
 class _Pending:
-    """An operation that has been called, and then what came of it."""
+    """A submitted operation and its result."""
 
     operation: Operation[Any]
     watch: Watch | None
@@ -185,7 +185,7 @@ class _Pending:
 
 
 class _SqliteStore:
-    """Performs the operations of the one session, in order: all that have come while the worker was busy are its next job."""
+    """Performs the operations of the session in order: those submitted while the worker is busy form its next job."""
 
     def __init__(self, nodes: SqliteNodes, worker: Worker) -> None:
         self._nodes = nodes
@@ -229,7 +229,7 @@ class _SqliteStore:
             if overlay.changes:
                 self._nodes.write(overlay.changes, overlay.zxid)
         except sqlite3.Error as error:
-            log.error("the metadata file cannot be used, %d operations fail: %s", len(batch), error)
+            log.error("metadata file error, %d operations fail: %s", len(batch), error)
             raise ConnectionLost("/") from error
 
     def _deliver(self, session: Session, batch: list[_Pending]) -> None:
@@ -249,16 +249,16 @@ class _SqliteStore:
 
 
 def _attempt(pending: _Pending, overlay: Overlay) -> None:
-    told = len(overlay.events)
+    before = len(overlay.events)
     try:
         pending.value = pending.operation(overlay)
     except (TreeError, ValueError) as error:
         pending.error = error
     else:
-        pending.events = tuple(overlay.events[told:])
+        pending.events = tuple(overlay.events[before:])
 
 
 def _fail_all(failure: Failure, batch: list[_Pending]) -> None:
-    """The commit (or a read) failed: what the operations found is void, whoever waits learns that the outcome is unknown."""
+    """The commit (or a read) failed: all operations of the batch fail with an unknown outcome."""
     for pending in batch:
         pending.error, pending.events = failure.value, ()

@@ -1,7 +1,7 @@
-"""The file of the metadata tree while no broker uses it: read as a whole, or made anew as a whole.
+"""Offline access to the metadata file while no broker uses it: reading it, and writing a new one.
 
-What reads it works on a copy, with the write-ahead log that a crash left: the file itself stays as it is, and may be read-only. What
-makes one builds it beside its place and renames it, so that it is there whole or not at all.
+Reads work on a copy that includes the write-ahead log left by a crash: the file itself does not change and may be read-only. A new file
+is built under a temporary name and renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from txbroker.errors import StartError, StorageError
 from txbroker.log.disk import Disk
 
 _WAL = "-wal"
-# What SQLite may leave beside a file.
+# Suffixes of the files that SQLite may leave beside the database.
 _COMPANIONS = (_WAL, "-shm", "-journal")
 _BUILT = ".new"
 
 
 def read_nodes(path: str, names: Sequence[str]) -> dict[str, bytes]:
-    """The data of these nodes in the file of a broker that does not run; those that exist and have data. StartError."""
+    """The data of these nodes in the file of a stopped broker; nodes that do not exist or have no data are left out. StartError."""
     found = {}
     with _copy(path) as connection:
         for name in names:
@@ -36,7 +36,7 @@ def read_nodes(path: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_tree(path: str) -> dict[str, bytes | None]:
-    """All nodes in the file of a broker that does not run, but for ephemeral ones; paths to data. StartError."""
+    """All persistent nodes in the file of a stopped broker: paths to data. StartError."""
     with _copy(path) as connection:
         rows = connection.execute("SELECT path, data FROM node WHERE ephemeral_owner = 0")
         return {name: None if data is None else bytes(data) for name, data in rows}
@@ -58,9 +58,9 @@ def _copy(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def write_tree(path: str, ops: Sequence[Op], disk: Disk) -> None:
-    """Make the file at `path`, which does not exist, of what these operations make of an empty tree. StorageError; TreeError.
+    """Create the file at `path` by applying these operations to an empty tree. StorageError; TreeError.
 
-    What an attempt that was interrupted has left behind is replaced.
+    Leftovers of an interrupted attempt are replaced.
     """
     built = path + _BUILT
     for suffix in ("", *_COMPANIONS):
@@ -77,19 +77,19 @@ def write_tree(path: str, ops: Sequence[Op], disk: Disk) -> None:
         raise StorageError(f"cannot write {built}: {error}") from error
     disk.sync(built)
     for suffix in _COMPANIONS:
-        disk.remove(path + suffix)  # SQLite would take it for a part of the new file
+        disk.remove(path + suffix)  # SQLite would treat it as part of the new file
     disk.rename(built, path)
     disk.sync(path.rpartition("/")[0])
 
 
 def set_aside(path: str, disk: Disk, ending: str) -> str:
-    """Rename the file, with the write-ahead log that a crash left, to `<path>.<ending>` or the next free number; its new name."""
+    """Rename the file, with the write-ahead log left by a crash, to `<path>.<ending>` or the next free number; returns the new name."""
     target, number = f"{path}.{ending}", 1
     while disk.size(target) is not None or disk.size(target + _WAL) is not None:
         number += 1
         target = f"{path}.{ending}-{number}"
-    with suppress(sqlite3.Error, StartError):  # of a damaged file both parts are kept
-        connect(path).close()  # what a crash left in the write-ahead log comes into the file
+    with suppress(sqlite3.Error, StartError):  # keep both parts of a damaged file
+        connect(path).close()  # checkpoint the write-ahead log into the file
     for suffix in ("", *_COMPANIONS):
         if disk.size(path + suffix) is not None:
             disk.rename(path + suffix, target + suffix)

@@ -1,4 +1,4 @@
-"""Which watchers wait for which changes: the one-shot watches of one session."""
+"""The one-shot watches of one session."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from txbroker.cluster.tree.interface import EventType, Watcher, WatchEvent
 
 
 class WatchKind(Enum):
-    """What a watch is set on: the node itself (`get`, `exists`) or the list of its children."""
+    """The target of a watch: the node itself (`get`, `exists`) or the list of its children."""
 
     NODE = "node"
     CHILDREN = "children"
 
 
-_TOLD_OF = {
+_KINDS = {
     EventType.CREATED: (WatchKind.NODE,),
     EventType.DATA_CHANGED: (WatchKind.NODE,),
     EventType.DELETED: (WatchKind.NODE, WatchKind.CHILDREN),
@@ -23,7 +23,7 @@ _TOLD_OF = {
 
 
 class Watches:
-    """The watches that are set, each gone once it has been triggered."""
+    """The watches that are set; each is removed when it is triggered."""
 
     def __init__(self) -> None:
         self._set: dict[tuple[WatchKind, str], dict[Watcher, None]] = {}  # an ordered set
@@ -33,12 +33,12 @@ class Watches:
         self._set.setdefault((kind, path), {})[watcher] = None
 
     def trigger(self, event: WatchEvent) -> list[Watcher]:
-        """The watchers that are to be told of this event, in the order in which they were set; they are forgotten here."""
-        told: dict[Watcher, None] = {}
-        for kind in _TOLD_OF[event.type]:
-            told.update(self._set.pop((kind, event.path), {}))
-        return list(told)
+        """Remove and return the watchers of this event, in the order in which they were set."""
+        triggered: dict[Watcher, None] = {}
+        for kind in _KINDS[event.type]:
+            triggered.update(self._set.pop((kind, event.path), {}))
+        return list(triggered)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all watches."""
         self._set.clear()

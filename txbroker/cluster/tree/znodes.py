@@ -1,7 +1,7 @@
-"""What operations do to the nodes of a tree: ZooKeeper's rules, over any store of nodes.
+"""ZooKeeper's rules for operations on nodes, over any store.
 
-A `Nodes` is a store. An `Overlay` is a store too: it keeps changes apart from the store under it until they are written down in one go, so
-that a `multi` (and a batch of operations that share one commit) happens as a whole or not at all.
+`Nodes` is a store. An `Overlay` is a store too: it buffers changes to the store under it until they are written together, so that a
+`multi` (and a batch of operations that share one commit) is applied completely or not at all.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Node(NamedTuple):
     czxid: int
     mzxid: int
     ephemeral_owner: int
-    children_created: int  # how many there ever were: numbers the sequential ones
-    children_count: int  # how many there are
+    children_created: int  # number of children ever created: the counter of sequential nodes
+    children_count: int  # current number of children
 
     @property
     def stat(self) -> Stat:
-        """What a client sees beside the data."""
+        """The node's stat."""
         return Stat(self.czxid, self.mzxid, self.version, self.ephemeral_owner, self.children_count)
 
 
@@ -57,7 +57,7 @@ class Nodes(Protocol):
 
     @property
     def zxid(self) -> int:
-        """The last transaction that was written."""
+        """The last transaction written."""
 
     def get(self, path: str) -> Node | None:
         """The node at `path`."""
@@ -73,21 +73,21 @@ class Nodes(Protocol):
 
 
 class Overlay:
-    """Changes on top of a store, with the events that they cause."""
+    """Buffered changes to a store, with the watch events that they cause."""
 
     def __init__(self, base: Nodes) -> None:
         self._base = base
         self.changes: dict[str, Node | None] = {}
         self.events: list[WatchEvent] = []
         self.zxid = base.zxid
-        self._names_changed: dict[str, dict[str, bool]] = {}  # by parent: whether the child of this name is there now
+        self._names_changed: dict[str, dict[str, bool]] = {}  # by parent: child names, and whether the child exists now
 
     def get(self, path: str) -> Node | None:
-        """The node at `path`, as changed."""
+        """The node at `path`, with buffered changes."""
         return self.changes[path] if path in self.changes else self._base.get(path)
 
     def names_under(self, path: str) -> list[str]:
-        """The names of the children of `path`, as changed."""
+        """The names of the children of `path`, with buffered changes."""
         names = self._base.names_under(path)
         changed = self._names_changed.get(path)
         if not changed:
@@ -95,18 +95,18 @@ class Overlay:
         return [name for name in names if name not in changed] + [name for name, there in changed.items() if there]
 
     def ephemerals_of(self, session_id: int) -> list[str]:
-        """The paths of the nodes that this session owns, as changed."""
+        """The paths of the session's ephemeral nodes, with buffered changes."""
         kept = [path for path in self._base.ephemerals_of(session_id) if path not in self.changes]
         return kept + [path for path, node in self.changes.items() if node is not None and node.ephemeral_owner == session_id]
 
     def write(self, changes: Mapping[str, Node | None], zxid: int) -> None:
-        """Take the changes of another overlay on top of this one."""
+        """Apply the changes of another overlay above this one."""
         for path, node in changes.items():
             self._put(path, node)
         self.zxid = zxid
 
     def perform(self, ops: Sequence[Op], session_id: int) -> list[OpResult]:
-        """One transaction of these operations: all of them, or TreeError with the index of the first that cannot be done."""
+        """Perform these operations in one transaction: all of them, or TreeError with the index of the first that fails."""
         inner = Overlay(self)
         inner.zxid = self.zxid + 1
         results: list[OpResult] = []
@@ -121,7 +121,7 @@ class Overlay:
         return results
 
     def end_session(self, session_id: int) -> None:
-        """Remove what the session owns, in one transaction."""
+        """Delete the session's ephemeral nodes in one transaction."""
         self.perform([Delete(path) for path in sorted(self.ephemerals_of(session_id))], session_id)
 
     def data(self, path: str) -> tuple[bytes | None, Stat]:
@@ -165,7 +165,7 @@ class Overlay:
         _check_size(op.data)
         self._put(parent_path, _with_children(parent, created=1, change=1))
         self._put(path, Node(op.data, 0, self.zxid, self.zxid, session_id if op.ephemeral else 0, 0, 0))
-        self._tell((EventType.CREATED, path), (EventType.CHILDREN_CHANGED, parent_path))
+        self._record((EventType.CREATED, path), (EventType.CHILDREN_CHANGED, parent_path))
         return path
 
     def _set(self, op: Set) -> Stat:
@@ -173,7 +173,7 @@ class Overlay:
         _check_size(op.data)
         node = node._replace(data=op.data, version=node.version + 1, mzxid=self.zxid)
         self._put(op.path, node)
-        self._tell((EventType.DATA_CHANGED, op.path))
+        self._record((EventType.DATA_CHANGED, op.path))
         return node.stat
 
     def _delete(self, op: Delete) -> None:
@@ -184,7 +184,7 @@ class Overlay:
         parent = self._existing(parent_path)
         self._put(parent_path, _with_children(parent, created=0, change=-1))
         self._put(op.path, None)
-        self._tell((EventType.DELETED, op.path), (EventType.CHILDREN_CHANGED, parent_path))
+        self._record((EventType.DELETED, op.path), (EventType.CHILDREN_CHANGED, parent_path))
 
     def _existing(self, path: str) -> Node:
         node = self.get(path)
@@ -204,7 +204,7 @@ class Overlay:
             parent, _, name = path.rpartition("/")
             self._names_changed.setdefault(parent or "/", {})[name] = node is not None
 
-    def _tell(self, *events: tuple[EventType, str]) -> None:
+    def _record(self, *events: tuple[EventType, str]) -> None:
         self.events += [WatchEvent(*event) for event in events]
 
 
@@ -214,4 +214,4 @@ def _with_children(node: Node, *, created: int, change: int) -> Node:
 
 def _check_size(data: bytes | None) -> None:
     if data is not None and len(data) > DATA_SIZE_MAX:
-        raise ValueError(f"{len(data)} bytes are more than a node may hold ({DATA_SIZE_MAX})")
+        raise ValueError(f"{len(data)} bytes exceed the maximum size of a node ({DATA_SIZE_MAX})")

@@ -1,7 +1,7 @@
-"""How the metadata of a txbroker becomes that of a broker of Apache Kafka: what ZooKeeper is to hold, and what speaks against it.
+"""Export rules: converts the metadata of a txbroker to that of an Apache Kafka broker in ZooKeeper, and finds the conflicts.
 
-Kafka must find every topic with the id that its logs have, a leader epoch above all that are in them, and no producer id that was given
-out already; and it must not make again what was deleted meanwhile.
+Kafka must find every topic with the id in its logs, a leader epoch above all in the logs, and a producer id block that was not used; it
+must not recreate topics that were deleted in the meantime.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txbroker.cluster.tree.sqlite_file import data_of
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, FoundLogs, counted
 from txbroker.names import TopicPartition
 
-# Keys that only this broker has.
+# Keys that only txbroker has.
 OWN_TOPIC_KEYS = frozenset({"compaction.strategy", "compaction.strategy.header", "retention.precise"})
 OWN_BROKER_KEYS = frozenset({
     "log.cleaner.compaction.strategy", "log.cleaner.compaction.strategy.header", "log.cleaner.schedule", "log.retention.precise",
@@ -38,9 +38,9 @@ Nodes = Mapping[str, bytes | None]
 
 @dataclass(slots=True)
 class ExportPlan:
-    """What is to be written. `nodes` come before their children; `gone` are to be removed with what is under them.
+    """The nodes to write (`nodes`, parents first) and to remove with their children (`gone`).
 
-    `topics`: how many partitions each has, and what becomes of it. Notes, concerns and refusals as in `ImportPlan`.
+    `topics`: the partition count and the outcome of each topic. Notes, concerns and refusals as in `ImportPlan`.
     """
 
     cluster_id: str
@@ -54,7 +54,7 @@ class ExportPlan:
 
 
 def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportPlan:
-    """What exporting comes to. `tree` is this broker's metadata, `there` what ZooKeeper holds now. MalformedNode: the tree is damaged."""
+    """Plan an export. `tree` is this broker's metadata, `there` the current content of ZooKeeper. MalformedNode: the tree is damaged."""
     cluster_id = decode_cluster_id(tree.get(node_paths.CLUSTER_ID))
     broker_id = -1 if found.identity.broker_id is None else found.identity.broker_id
     plan = ExportPlan(cluster_id, broker_id)
@@ -84,7 +84,7 @@ def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportP
     ]
     if replicated:
         plan.concerns.append(
-            f"ZooKeeper says that other brokers have replicas of {counted(replicated, 'partition')}: this broker's become the only ones"
+            f"according to ZooKeeper other brokers have replicas of {counted(replicated, 'partition')}: this broker's become the only ones"
         )
     return plan
 
@@ -92,11 +92,11 @@ def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportP
 def _identity_problems(plan: ExportPlan, found: FoundLogs, there: ForeignCluster) -> Iterable[str]:
     where = ", ".join(found.directories)
     if plan.broker_id < 0:
-        yield f"no meta.properties in {where} says which broker it is: name all log.dirs of the broker"
+        yield f"no meta.properties in {where} has a broker id: specify all log.dirs of the broker"
     if there.cluster_id not in (None, plan.cluster_id):
         yield (
-            f"{where} belongs to cluster {plan.cluster_id}, and {there.place} to cluster {there.cluster_id}: name its own, or an "
-            "empty chroot"
+            f"{where} belongs to cluster {plan.cluster_id}, and {there.place} to cluster {there.cluster_id}: "
+            "specify its own ZooKeeper, or an empty chroot"
         )
     if there.alive:
         yield f"brokers are running on {there.place} ({', '.join(map(str, sorted(there.alive)))}): stop them first"
@@ -138,7 +138,7 @@ def _add_topic(
         )
         state = PartitionState(replicas.replicas[0], epoch + 1, replicas.replicas, there.controller_epoch)
         plan.nodes[node_paths.state(topic_partition)] = state.encode()
-    what = "new" if known is None else "known" if known.topic_id == assignment.topic_id else "made anew"
+    what = "new" if known is None else "known" if known.topic_id == assignment.topic_id else "recreated"
     plan.topics[name] = (len(assignment.partitions), what)
     if known is not None:
         gone = sorted(known.partitions.keys() - assignment.partitions.keys())
@@ -146,7 +146,7 @@ def _add_topic(
 
 
 def _delete_topics(plan: ExportPlan, found: FoundLogs, there: ForeignCluster) -> None:
-    """Kafka is asked to delete what was deleted here, unless there is a log of it all the same, or another broker has one."""
+    """Request Kafka to delete topics deleted here, unless this broker has a log of them, or another broker has a replica."""
     unknown = [name for name in there.topics if name not in plan.topics]
     logged = {topic for topic, _ in found.logs}
     shared = {name for name in unknown if any(set(each.replicas) - {plan.broker_id} for each in there.topics[name].partitions.values())}

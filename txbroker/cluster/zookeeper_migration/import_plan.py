@@ -1,4 +1,4 @@
-"""What a metadata tree is made of when it is imported: the topics of one broker, as they will be, and what speaks against it."""
+"""The plan of an import: the resulting topics of one broker, and the conflicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txbroker.names import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTopic:
-    """A topic as it will be: the leader epoch of each partition, and those that have a log here."""
+    """A topic after the import: the leader epoch of each partition, and the partitions that have a log here."""
 
     name: str
     topic_id: bytes
@@ -34,7 +34,7 @@ class PlannedTopic:
 
 @dataclass(slots=True, kw_only=True)
 class ImportPlan:
-    """What is to be written. `notes` should be read, `concerns` agreed to, `refusals` keep it from being done."""
+    """The topics and configurations to write. `notes` inform, `concerns` require --yes, `refusals` prevent the import."""
 
     cluster_id: str
     broker_id: int
@@ -48,7 +48,7 @@ class ImportPlan:
     refusals: list[str] = field(default_factory=list)
 
     def operations(self) -> list[Create]:
-        """What makes the tree of an empty one."""
+        """The operations that create the metadata in an empty tree."""
         block = self.producer_ids
         data = {node_paths.PRODUCER_ID_BLOCK: None if block is None else block.encode()}
         ops = [Create(path, data.get(path)) for path in node_paths.STRUCTURE]

@@ -1,7 +1,7 @@
-"""How the metadata of a broker of Apache Kafka becomes that of a single txbroker: what is taken over, and what speaks against it.
+"""Import rules: converts the metadata of an Apache Kafka broker to that of a single txbroker, and finds the conflicts.
 
-Every partition is led by this broker in an epoch above all that its log and its cluster know, so that whoever holds on to an earlier
-leader is fenced (KIP-320), with this broker as its only replica.
+This broker becomes the only replica of every partition, and leads it in an epoch above all in its log and in the cluster, so that clients
+of an earlier leader are fenced (KIP-320).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Configs = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """What knows configurations: each tells the keys that cannot be used, and why. And who makes ids of topics that have none."""
+    """Callables that return the unusable keys of a configuration with reasons, and a generator of topic ids."""
 
     topic: Callable[[Configs], Mapping[str, str]]
     broker: Callable[[Configs], Mapping[str, str]]
@@ -36,7 +36,7 @@ class Judges:
 
 
 def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs], judges: Judges) -> ImportPlan:
-    """What importing comes to. `configs` are the user's, by topic (`EVERY_TOPIC`: for all), and win over the cluster's."""
+    """Plan an import. `configs`: by topic (`EVERY_TOPIC`: all topics), from the command line; they override the cluster's."""
     identity = found.identity
     broker_id = -1 if identity.broker_id is None else identity.broker_id
     plan = ImportPlan(
@@ -69,7 +69,7 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
     plan.notes += _notes(cluster, found, troubles.elsewhere)
     unknown = sorted(configs.keys() - cluster.topics.keys() - {EVERY_TOPIC})
     if unknown:
-        plan.refusals.append(f"--topic-config names what is not there: {counted(unknown, 'topic')}")
+        plan.refusals.append(f"--topic-config specifies unknown topics: {counted(unknown, 'topic')}")
     return plan
 
 
@@ -77,10 +77,13 @@ def _identity_problems(cluster: ForeignCluster, found: FoundLogs) -> Iterable[st
     where = ", ".join(found.directories)
     identity = found.identity
     if identity.broker_id is None or (identity.cluster_id is None and cluster.cluster_id is None):
-        yield f"no meta.properties in {where} says which broker of which cluster wrote it: name the log.dirs of that broker, all of them"
+        yield f"no meta.properties in {where} has a broker id and a cluster id: specify all log.dirs of the broker"
         return
     if None not in (identity.cluster_id, cluster.cluster_id) and identity.cluster_id != cluster.cluster_id:
-        yield f"{where} belongs to cluster {identity.cluster_id}, and {cluster.place} to cluster {cluster.cluster_id}: name its own"
+        yield (
+            f"{where} belongs to cluster {identity.cluster_id}, and {cluster.place} to cluster {cluster.cluster_id}: "
+            "specify the ZooKeeper of the same cluster"
+        )
     if identity.broker_id in cluster.alive:
         yield (
             f"broker {identity.broker_id} is registered in {cluster.place}: stop it, or, if it was killed, wait until its session has "
@@ -92,13 +95,13 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
     strangers = sorted({topic for topic, _ in found.logs if topic not in cluster.topics} - set(elsewhere))
     if strangers:
         yield (
-            f"{cluster.place} does not know {counted(strangers, 'topic')}: the logs stay as they are and are not served; move them away "
-            "before topics of these names are made"
+            f"{cluster.place} does not know {counted(strangers, 'topic')}: their logs do not change and are not served; move them away "
+            "before you create topics with these names"
         )
     opened = sum(log.open_transactions for log in found.logs.values())
     if opened:
         are = "is" if opened == 1 else "are"
-        yield f"{amount(opened, 'transaction')} {are} open: consumers that read committed records wait for their end"
+        yield f"{amount(opened, 'transaction')} {are} open: read_committed consumers wait for their end"
 
 
 def _planned(
@@ -136,7 +139,7 @@ def _usable(plan: ImportPlan, configs: Configs, problems: Mapping[str, str], who
 
 @dataclass(slots=True)
 class _Troubles:
-    """What is wrong with partitions, collected: thousands of them make one sentence a kind."""
+    """Problems of partitions, summarized: one sentence for each kind."""
 
     elsewhere: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -147,7 +150,7 @@ class _Troubles:
     refusals: list[str] = field(default_factory=list)
 
     def look_at(self, plan: ImportPlan, planned: PlannedTopic, topic: ForeignTopic, logs: Mapping[int, FoundLog]) -> None:
-        """Judge one topic, and each of its partitions."""
+        """Check one topic and each of its partitions."""
         name = planned.name
         if planned.deleting:
             self.deleting.append(name)
@@ -161,8 +164,8 @@ class _Troubles:
                 continue
             if log.topic_id not in (NULL_TOPIC_ID, planned.topic_id):
                 self.refusals.append(
-                    f"{log.directory} is of topic id {id_to_text(log.topic_id)}, and topic {name} has {id_to_text(planned.topic_id)}: "
-                    "it is what an older topic of this name has left, move it away"
+                    f"{log.directory} has topic id {id_to_text(log.topic_id)}, and topic {name} has {id_to_text(planned.topic_id)}: "
+                    "it belongs to a deleted topic of this name, move it away"
                 )
             if set(partition.replicas) - {plan.broker_id}:
                 self.replicated.append(text)
@@ -172,15 +175,15 @@ class _Troubles:
     def concerns(self) -> Iterable[str]:
         """A sentence for each kind."""
         if self.elsewhere:
-            yield f"other brokers have all of {counted(self.elsewhere, 'topic')}, which cannot be imported here"
+            yield f"{counted(self.elsewhere, 'topic')} cannot be imported: only other brokers have replicas"
         if self.lost:
-            yield f"no directory has the log of {counted(self.lost, 'partition')}, which will begin empty: is one of log.dirs missing?"
+            yield f"no directory has the log of {counted(self.lost, 'partition')}, which will start empty: check that log.dirs is complete"
         if self.absent:
-            yield f"other brokers have {counted(self.absent, 'partition')} of topics that are imported, which will begin empty here"
+            yield f"other brokers have {counted(self.absent, 'partition')} of imported topics, which will start empty here"
         if self.replicated:
             yield (
-                f"other brokers have replicas of {counted(self.replicated, 'partition')}: the one here becomes the only one, and "
-                "the others must not be used any longer"
+                f"other brokers have replicas of {counted(self.replicated, 'partition')}: the replica here becomes the only one, and "
+                "the others must not be used any more"
             )
         if self.behind:
             yield f"the replica here is not in sync for {counted(self.behind, 'partition')}: the last acknowledged records are missing"

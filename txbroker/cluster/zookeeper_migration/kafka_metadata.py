@@ -1,6 +1,6 @@
-"""What a broker of Apache Kafka with ZooKeeper has left, as values: its cluster's metadata, and the logs in its directories.
+"""The metadata of an Apache Kafka cluster with ZooKeeper, and the logs in one broker's directories, as plain values.
 
-Where ZooKeeper is gone, the directories tell most of the metadata too (`cluster_from_logs`).
+Without ZooKeeper, most of the metadata can be derived from the directories (`cluster_from_logs`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from txbroker.log.meta_properties import Identity
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, amount
 
 EVERY_TOPIC = "*"
-# Ids of producers that were silent for long are in no snapshot any more, nor are those of a block that a crash has left half used.
+# Snapshots do not contain the ids of expired producers, nor unused ids of a block that was in use at a crash.
 PRODUCER_ID_MARGIN = 1_000_000
-# A power cut may take the last lines of the file that lists the epochs.
+# A power failure may lose the last lines of leader-epoch-checkpoint.
 EPOCH_MARGIN = 100
-# Of many, so many are named.
+# The maximum number of names in a message.
 NAMED_MAX = 5
 
-# As Kafka makes them, whatever the broker is configured for.
+# As Kafka creates them, independent of the broker's configuration.
 INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
     OFFSETS_TOPIC: {"compression.type": "producer", "cleanup.policy": "compact", "segment.bytes": "104857600"},
     TRANSACTIONS_TOPIC: {
@@ -36,7 +36,7 @@ INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignPartition:
-    """A partition in the metadata: who has it, who is in sync, the last leader epoch (-1: nobody has led it yet)."""
+    """A partition in the metadata: replicas, ISR, the last leader epoch (-1: no leader yet)."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -45,7 +45,7 @@ class ForeignPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignTopic:
-    """A topic in the metadata. `configs` is None where nothing is known of them."""
+    """A topic in the metadata. `configs` is None when they are unknown."""
 
     topic_id: bytes
     partitions: Mapping[int, ForeignPartition]
@@ -54,10 +54,10 @@ class ForeignTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignCluster:
-    """The metadata of a cluster, as far as one broker can take it over.
+    """The part of a cluster's metadata that one broker can import.
 
-    `left`: sentences about what is there and cannot be taken over. `doubts`: sentences about what somebody should agree to.
-    `alive`: brokers that are running. `epoch_margin`: by how much leader epochs may be higher than what is known.
+    `left`: sentences about metadata that cannot be imported. `doubts`: sentences that the operator has to confirm.
+    `alive`: running brokers. `epoch_margin`: by how much leader epochs may exceed the known ones.
     """
 
     place: str
@@ -76,7 +76,7 @@ class ForeignCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLog:
-    """A partition's log as its directory tells without being opened. Epoch, id: -1 where there is none."""
+    """A partition's log, read from its directory without opening it. Epoch, id: -1 when there is none."""
 
     directory: str
     topic_id: bytes = NULL_TOPIC_ID
@@ -87,7 +87,7 @@ class FoundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLogs:
-    """The log directories of one broker: whose they are, what is in them. `cleaned`: partitions that a log cleaner has cleaned."""
+    """The log directories of one broker: identity and logs. `cleaned`: partitions that a log cleaner has cleaned."""
 
     directories: tuple[str, ...]
     identity: Identity
@@ -97,7 +97,7 @@ class FoundLogs:
 
 
 def cluster_from_logs(found: FoundLogs, configs: Mapping[str, Mapping[str, str]]) -> ForeignCluster:
-    """What the directories tell of the metadata, without ZooKeeper; `configs` of topics (`EVERY_TOPIC`: of all) are the user's."""
+    """The metadata derived from the directories, without ZooKeeper. `configs`: by topic (`EVERY_TOPIC`: all), from the command line."""
     counts: dict[str, int] = {}
     ids: dict[str, bytes] = {}
     for (topic, partition), log in found.logs.items():
@@ -131,13 +131,13 @@ def cluster_from_logs(found: FoundLogs, configs: Mapping[str, Mapping[str, str]]
 def _config_doubts(unknown: Sequence[str], found: FoundLogs) -> Iterable[str]:
     if unknown:
         yield (
-            f"the directories do not tell the configurations of {counted(unknown, 'topic')}: the broker's defaults apply, which delete "
-            "records by age (log.retention.hours); --topic-config TOPIC:KEY=VALUE says what they are, "
+            f"the directories do not contain the configurations of {counted(unknown, 'topic')}: the broker's defaults apply, which delete "
+            "records by age (log.retention.hours); --topic-config TOPIC:KEY=VALUE sets them, "
             "--topic-config '*:retention.ms=-1' keeps everything"
         )
     cleaned = sorted({topic for topic, _ in found.cleaned if topic in unknown})
     if cleaned:
-        yield f"a log cleaner has worked on {named(cleaned)}: say --topic-config TOPIC:cleanup.policy=compact for those that are compacted"
+        yield f"a log cleaner has cleaned {named(cleaned)}: specify --topic-config TOPIC:cleanup.policy=compact for compacted topics"
 
 
 def named(names: Sequence[str]) -> str:
