@@ -40,7 +40,7 @@ def registration(broker_id: int) -> BrokerRegistration:
 
 
 class FakeBroker:
-    """A broker that records what it is told, applies the metadata, and answers that all is well unless told otherwise."""
+    """A broker that records its requests, applies the metadata, and answers without error unless a test sets one."""
 
     def __init__(self, broker_id: int, tree: Tree, cluster: FakeCluster) -> None:
         self.id = broker_id
@@ -150,7 +150,7 @@ class FakeCluster:
 
     @property
     def term(self) -> ControllerTerm:
-        """The parts of the controller in office."""
+        """The parts of the active controller."""
         term = self.controller._term
         assert term is not None
         return term
