@@ -76,6 +76,7 @@ def _serve(ready: Any, buffers: int) -> None:
     from twisted.internet import reactor as real
     from twisted.internet.threads import deferToThread
 
+    from txbroker.action_queue import ActionQueue
     from txbroker.api.registry import Registry
     from txbroker.connection import Connection
     from txbroker.transport import Hub, Limits, Listener
@@ -86,7 +87,8 @@ def _serve(ready: Any, buffers: int) -> None:
         file.flush()
         registry = Registry([_Heartbeat(), _Produce(), _Fetch(file.fileno())])
         reactor: Any = real
-        hub = Hub(reactor, Limits(send_buffer_bytes=buffers, receive_buffer_bytes=buffers), deferToThread)
+        limits = Limits(send_buffer_bytes=buffers, receive_buffer_bytes=buffers)
+        hub = Hub(reactor, limits, deferToThread, ActionQueue(reactor.callLater))
         listener: Any = Listener(hub, "BENCH", "127.0.0.1", 0, lambda: Connection(registry), backlog=1000)
         hub.start()
         listener.startListening()

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "txbroker"
 
 RANKS = {
-    "errors": 0, "names": 0, "config": 0, "purgatory": 0,
+    "errors": 0, "names": 0, "config": 0, "purgatory": 0, "action_queue": 0,
     "wire": 1,
     "log": 2,
     "cluster": 3, "logtools": 3,

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from txbroker.api.encoded.encoded_response import MadeAnswer
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.api.fetch_sessions import FetchItem, FetchSession, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Isolation
@@ -65,10 +65,16 @@ class Reading(FetchHandler):
         pass
 
     def moved(self, index: int) -> None:
+        """And the end of the turn in which it did."""
         topic_partition = TopicPartition("t", index)
-        for session in self.cache.moved(topic_partition):
+        for session in self.woken(index):
             self.purgatory.check(session)
         self.purgatory.check(topic_partition)
+
+    def woken(self, index: int) -> list[FetchSession]:
+        """The sessions that a move concerns."""
+        self.cache.moved(TopicPartition("t", index))
+        return self.cache.take_moved()
 
     def fetch(self, wanted: dict[int, int], forget: list[int], isolation: int, *, wait: bool = False, min_bytes: int = 1) -> list[Told]:
         """Where the answer is, or will be. `wanted`: offsets by partition."""
@@ -137,11 +143,11 @@ def test_what_a_session_forgets_or_takes_with_it_is_not_told_of_moves() -> None:
     handler = Reading(3, lazy=True)
     handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
     handler.fetch({}, [1], 0)
-    assert handler.cache.moved(TopicPartition("t", 0))
-    assert not handler.cache.moved(TopicPartition("t", 1))
+    assert handler.woken(0)
+    assert not handler.woken(1)
     handler.epoch = -1
     handler.fetch({}, [], 0)
-    assert not handler.cache.moved(TopicPartition("t", 0))
+    assert not handler.woken(0)
     assert not handler.cache._watched
 
 
@@ -178,7 +184,7 @@ def test_nothing_is_missed(steps: list[tuple[str, Any, Any]]) -> None:
     isolation = 0
     for handler in both:
         handler.fetch(dict.fromkeys(range(PARTITIONS), 0), [], isolation)
-    for what, first, second in steps:
+    for number, (what, first, second) in enumerate(steps):
         if what == "isolation":
             isolation = first
             continue
@@ -198,7 +204,10 @@ def test_nothing_is_missed(steps: list[tuple[str, Any, Any]]) -> None:
                 wanted = {p: handler.ends[p] if offset is None else offset for p, offset in first}
                 answers.append(handler.fetch(wanted, second, isolation))
             if what != "fetch":
-                handler.moved(first)
+                if number % 2:
+                    handler.moved(first)
+                else:  # fetches of the same turn see it, too
+                    handler.cache.moved(TopicPartition("t", first))
         if answers:
             assert answers[0] == answers[1]
 
@@ -207,9 +216,8 @@ def test_a_session_that_has_yet_to_come_costs_an_append_nothing() -> None:
     handler = Reading(3, lazy=True)
     handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
     handler.fetch({}, [], 0)
-    where = TopicPartition("t", 1)
-    assert len(handler.cache.moved(where)) == 1
-    assert handler.cache.moved(where) == [], "it knows already"
+    assert len(handler.woken(1)) == 1
+    assert handler.woken(1) == [], "it is pending already"
     handler.fetch({}, [], 0)
     assert handler.reads == [1]
-    assert len(handler.cache.moved(where)) == 1
+    assert len(handler.woken(1)) == 1

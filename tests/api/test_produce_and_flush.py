@@ -10,7 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
+from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.encoded_response import MadeAnswer
+from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
@@ -23,10 +25,12 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import LogDirectories, one_by_one
 from txbroker.log.disk import File, OsFile
 from txbroker.log.log_config import LogConfig
+from txbroker.log.region import Region
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode
 from txbroker.wire.compression import Codec
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from txbroker.wire.records import Record, build
@@ -90,7 +94,9 @@ class Scene:
         directories.load(NOW, one_by_one, lambda *_: None)
         directories.start()
         self.purgatory = Purgatory(self.clock, "produce")
-        joints = Joints(self.purgatory, Purgatory(self.clock, "fetch"), directory_lost=lambda: None, fatal=lambda why: None)
+        self.actions = ActionQueue(self.clock.callLater)
+        self.fetches = Purgatory(self.clock, "fetch")
+        joints = Joints(self.actions, self.purgatory, self.fetches, directory_lost=lambda: None, fatal=lambda why: None)
         image = ClusterImage()
         self.replicas = Replicas(BROKER, directories, image, joints)
         joints.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1))  # type: ignore[arg-type]
@@ -146,6 +152,7 @@ class Scene:
     def settle(self) -> None:
         self.disk.passing = True
         self.worker.run()
+        self.clock.advance(0)
         self.disk.passing = False
 
     def seen(self, topic: str) -> int:
@@ -219,3 +226,60 @@ def test_a_disk_that_takes_too_long_is_not_waited_for(scene: Scene) -> None:
     assert codes(answers) == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
     scene.settle()
     assert scene.seen(SYNCED) == 1
+
+
+def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse]:
+    """A fetch of partition 0 from offset 0 that waits a second. Where the answer is, or will be."""
+    handler = FetchHandler(scene.replicas, ClusterImage(), FetchSessions(0, lambda: 1), scene.fetches, lambda: NOW, fetch_max_bytes=1 << 20)
+    wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
+    request = FetchRequest(max_wait_ms=1000, min_bytes=min_bytes, max_bytes=1 << 20, topics=[wanted])
+    answer: Any = handler(request, RequestContext(1, 11, 1, None, CONTEXT.session))
+    answers: list[FetchResponse] = []
+
+    def answered(response: FetchResponse | MadeAnswer) -> None:
+        if isinstance(response, MadeAnswer):
+            parts = [part.read() if isinstance(part, Region) else part for part in response.parts]
+            response = decode(FetchResponse, 11, b"".join(parts))
+        answers.append(response)
+
+    answer.addCallback(answered)
+    return answers
+
+
+def test_appends_of_a_turn_complete_a_fetch_once_and_after_their_own_answers(scene: Scene) -> None:
+    scene.actions.begin_turn()
+    fetched = fetch(scene, USUAL)
+    batch_bytes = 0
+    for offset in range(20):
+        before = scene.replicas.get(USUAL, 0).log.size
+        assert codes(scene.produce(USUAL, acks=1)) == [(OK, offset)]
+        batch_bytes = scene.replicas.get(USUAL, 0).log.size - before
+        assert fetched == [], "an append does not read for others"
+    scene.actions.end_turn()
+    assert [len(answer.responses[0].partitions[0].records or b"") for answer in fetched] == [20 * batch_bytes]
+
+
+def test_a_producer_that_waits_is_answered_before_the_fetches_that_its_records_complete(scene: Scene) -> None:
+    order: list[str] = []
+    scene.clock.advance(0)
+    partition = scene.replicas.get(USUAL, 0)
+
+    class Noting:
+        def __init__(self, what: str) -> None:
+            self.what = what
+
+        def try_complete(self) -> bool:
+            if not partition.acknowledged(0):
+                return False
+            order.append(self.what)
+            return True
+
+        def on_expired(self) -> None:
+            order.append(f"{self.what} expired")
+
+    scene.fetches.park(Noting("fetch"), [partition.topic_partition], 1000)
+    scene.purgatory.park(Noting("produce"), [partition.topic_partition], 1000)
+    scene.produce(USUAL)
+    assert order == []
+    scene.clock.advance(0)
+    assert order == ["produce", "fetch"]

@@ -11,6 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.epollreactor import EPollReactor
 
+from txbroker.action_queue import ActionQueue
 from txbroker.transport import Hub, Limits, Listener
 
 PATIENCE_S = 10.0
@@ -101,7 +102,8 @@ class House:
     def __init__(self, answer: Callable[[memoryview], list[Any] | None] = echo, **limits: Any) -> None:
         self.reactor: Any = EPollReactor()
         self.worker = Worker()
-        self.hub = Hub(self.reactor, Limits(**limits), self.worker)
+        self.actions = ActionQueue(self.reactor.callLater)
+        self.hub = Hub(self.reactor, Limits(**limits), self.worker, self.actions)
         self.protocols: list[Any] = []
         self.build: Callable[[], Any] = lambda: Answering(answer)
         self.listener: Any = Listener(self.hub, "TEST", "127.0.0.1", 0, self._build, backlog=1000)

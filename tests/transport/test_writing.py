@@ -16,7 +16,6 @@ import pytest
 from tests.transport.harness import House, frame
 from txbroker.log.region import Region
 from txbroker.transport import output
-from txbroker.transport.hub import POSTPONED_MAX
 
 Make = Callable[..., House]
 
@@ -287,26 +286,71 @@ def test_answers_to_others_leave_together_when_the_connection_is_done(house: Mak
     assert [waiting.answer() for _ in range(10)] == [b"woken up %d" % n for n in range(10)]
 
 
-def test_the_first_of_many_does_not_wait_for_the_last(house: Make) -> None:
+def test_what_actions_answer_leaves_after_the_own_answer_and_one_after_the_other(house: Make) -> None:
     here = house()
     many = [here.connect() for _ in range(50)]
     here.until(lambda: len(here.protocols) == 50)
-    left: list[int] = []
+    by_port = {client.port: client for client in many}
+    waking = by_port.pop(here.protocols[-1].transport.session.peer_port)
+    unsent: list[int] = []
 
-    def wake(received: memoryview) -> list[Any]:
-        for n, protocol in enumerate(here.protocols[:-1]):
+    def complete(_: str) -> None:
+        assert waking.receive_some(), "the own answer has left already"
+        for protocol in here.protocols[:-1]:
             protocol.put([frame(b"wake up")])
             protocol.transport.flush()
-            left.append(sum(not other.output_bytes for other in here.protocols[: n + 1]))
+            unsent.append(protocol.output_bytes)
+
+    def wake(received: memoryview) -> list[Any]:
+        here.actions.add("waiting clients", complete)
         return [frame(b"all awake")]
 
     here.protocols[-1].answer = wake
-    by_port = {client.port: client for client in many}
-    waking = by_port.pop(here.protocols[-1].transport.session.peer_port)
     waking.send(frame(b"wake them"))
     assert waking.answer() == b"all awake"
-    assert left == [max(n + 1 - POSTPONED_MAX, 0) for n in range(49)]
+    assert unsent == [0] * 49
     assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
+
+
+def test_answers_of_one_turn_to_one_connection_leave_together(house: Make) -> None:
+    here = house(lambda received: None)
+    client = here.connect()
+    client.send(frame(b"one of four") * 4)
+    here.until(lambda: here.protocols and here.protocols[0].frames == 4)
+    protocol = here.protocols[0]
+    unsent: list[int] = []
+
+    def complete(number: int) -> None:
+        protocol.in_flight = 3 - number
+        protocol.put([frame(b"%d" % number)])
+        protocol.transport.flush()
+        unsent.append(protocol.output_bytes)
+
+    def answer_all(received: memoryview) -> None:
+        for number in range(4):
+            here.actions.add(number, complete)
+
+    protocol.answer = answer_all
+    client.send(frame(b"and now answer all"))
+    assert [client.answer() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    assert unsent == [5, 10, 15, 0], "the last answer, of the last request in flight, takes the others along"
+
+
+def test_answers_of_a_turn_that_leave_others_in_flight_are_sent_at_its_end(house: Make) -> None:
+    here = house(lambda received: None)
+    client = here.connect()
+    client.send(frame(b"one of two") * 2)
+    here.until(lambda: here.protocols and here.protocols[0].frames == 2)
+    protocol = here.protocols[0]
+
+    def complete(_: str) -> None:
+        protocol.in_flight = 1
+        protocol.put([frame(b"the first one")])
+        protocol.transport.flush()
+
+    protocol.answer = lambda received: here.actions.add("first", complete)
+    client.send(frame(b"now answer one"))
+    assert client.answer() == b"the first one"
 
 
 def test_a_full_protocol_is_not_given_frames_until_it_says_so(house: Make) -> None:

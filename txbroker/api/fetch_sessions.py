@@ -95,7 +95,7 @@ class FetchItem:
 class FetchSession:
     """One client's partitions. `epoch` is the session epoch that the next request must name.
 
-    `pending` are those that may have something to tell; the others' moves are told to `FetchSessions.moved`.
+    `pending` are those that may have something new; moves of the others are reported to `FetchSessions.moved`.
     """
 
     __slots__ = ("created_ms", "epoch", "isolation", "items", "pending", "privileged", "session_id", "used_ms", "uses_ids")
@@ -179,6 +179,7 @@ class FetchPlan:
 
 
 _NONE: list[FetchSession] = []
+_NO_WATCHERS: dict[FetchItem, FetchSession] = {}
 
 
 class FetchSessions:
@@ -195,6 +196,8 @@ class FetchSessions:
         self._random_id = random_id  # a positive 31-bit number
         self._sessions: dict[int, FetchSession] = {}  # the least recently used first
         self._watched: dict[TopicPartition, dict[FetchItem, FetchSession]] = {}
+        self._moved: dict[TopicPartition, None] = {}
+        self._to_check: dict[FetchSession, None] = {}
         self.evicted = 0
         self.refused_slots = 0
         self.refused_size = 0
@@ -232,6 +235,7 @@ class FetchSessions:
         if found.uses_ids != uses_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         found.used_ms = now_ms
+        self._mark_moved()
         before = len(found.items)
         for item in found.apply(request):
             self._unwatch(item)
@@ -263,18 +267,32 @@ class FetchSessions:
                 del self._watched[item.watched]
             item.watched = None
 
-    def moved(self, topic_partition: TopicPartition) -> list[FetchSession]:
-        """A partition has moved: the sessions in which it is pending now, and is watched no more until it is read there again.
+    def moved(self, topic_partition: TopicPartition) -> None:
+        """A partition has moved. Only noted: appends call this."""
+        if topic_partition in self._watched:
+            self._moved[topic_partition] = None
+
+    def take_moved(self) -> list[FetchSession]:
+        """The sessions with partitions that moved since the last call, each once; a fetch of them that waits is to be tried again."""
+        self._mark_moved()
+        if not self._to_check:
+            return _NONE
+        sessions, self._to_check = list(self._to_check), {}
+        return sessions
+
+    def _mark_moved(self) -> None:
+        """Make what moved pending in its sessions. It is not watched there any more until it is read again.
 
         So a partition that is appended to all the time costs its appends nothing for sessions that have yet to come for it.
         """
-        watching = self._watched.pop(topic_partition, None)
-        if watching is None:
-            return _NONE
-        for item, session in watching.items():
-            item.watched = None
-            session.pending.setdefault(item.key, item)
-        return list(watching.values())
+        if not self._moved:
+            return
+        moved, self._moved = self._moved, {}
+        for topic_partition in moved:
+            for item, session in self._watched.pop(topic_partition, _NO_WATCHERS).items():
+                item.watched = None
+                session.pending.setdefault(item.key, item)
+                self._to_check[session] = None
 
     def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
         """Whether a session may have `own` partitions, `more` of them new to the cache, and what the request names."""

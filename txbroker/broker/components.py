@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
+from txbroker.action_queue import ActionQueue
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.registry import Registry
@@ -53,6 +54,7 @@ class Rooms:
     def __init__(
         self,
         world: World,
+        actions: ActionQueue,
         config: BrokerConfig,
         identity: BrokerIdentity,
         tree: Tree,
@@ -66,7 +68,8 @@ class Rooms:
         self._tree = tree
         self._image = ClusterImage()
         produce, fetch, topics = self._purgatories = [Purgatory(world.reactor, name) for name in ("produce", "fetch", "topics")]
-        joints = Joints(produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
+        self._actions = actions
+        joints = Joints(actions, produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
         self.replicas = Replicas(identity.broker_id, directories, self._image, joints)
         self._coordinator = GroupCoordinator(
             world.reactor,
@@ -132,6 +135,7 @@ class Rooms:
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()
+        self._actions.end_turn()
         for purgatory in self._purgatories:
             purgatory.close()
 

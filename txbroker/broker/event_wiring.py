@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
+from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
@@ -26,8 +27,17 @@ class Joints:
     _coordinator: GroupCoordinator
     _sessions: FetchSessions
 
-    def __init__(self, produce: Purgatory, fetch: Purgatory, *, directory_lost: Callable[[], None], fatal: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        actions: ActionQueue,
+        produce: Purgatory,
+        fetch: Purgatory,
+        *,
+        directory_lost: Callable[[], None],
+        fatal: Callable[[str], None],
+    ) -> None:
         """`directory_lost`: the controller must hear of it; `fatal`: the broker cannot go on."""
+        self._actions = actions
         self._produce = produce
         self._fetch = fetch
         self._directory_lost = directory_lost
@@ -42,12 +52,17 @@ class Joints:
     # ReplicasObserver
 
     def moved(self, partition: Partition) -> None:
-        """Wake who waits for this partition."""
+        """Only note it: the caller is in the middle of an append. Requests that wait are completed at the end of the turn."""
         key = partition.topic_partition
-        for session in self._sessions.moved(key):
+        self._sessions.moved(key)
+        self._actions.add(key, self._complete)
+
+    def _complete(self, key: TopicPartition) -> None:
+        """Complete the requests that wait for this partition: producers first, then fetches of sessions, then other fetches."""
+        self._produce.check(key)
+        for session in self._sessions.take_moved():
             self._fetch.check(session)
         self._fetch.check(key)
-        self._produce.check(key)
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Its directory goes offline, which comes back as `directory_failed`."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 
+from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.world import World
 from txbroker.cluster.node_data import RegisteredEndpoint
@@ -23,11 +24,11 @@ from txbroker.transport.listener import Listener
 class Listening:
     """All listeners of one broker, and what clients are told of them."""
 
-    def __init__(self, config: BrokerConfig, world: World, listeners: Listeners) -> None:
+    def __init__(self, config: BrokerConfig, world: World, actions: ActionQueue, listeners: Listeners) -> None:
         self._config = config
         self._world = world
         self._listeners = listeners
-        self.hub = Hub(world.reactor, settings.limits(config), world.in_worker)
+        self.hub = Hub(world.reactor, settings.limits(config), world.in_worker, actions)
         self._ports: dict[str, Listener] = {}
         self.bound: dict[str, tuple[str, int]] = {}  # by listener name: host and the port that it really got
 

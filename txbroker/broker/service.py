@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.components import Rooms
 from txbroker.broker.dynamic import DynamicConfigs
@@ -132,8 +133,9 @@ class Broker:
         await configs.start()
         await self._load_logs(directories, configs, tree)
 
-        listening = Listening(config, world, self._listeners)
-        rooms = Rooms(world, config, identity, tree, directories, configs, listening.reached(), self._fatal)
+        actions = ActionQueue(world.reactor.callLater)
+        listening = Listening(config, world, actions, self._listeners)
+        rooms = Rooms(world, actions, config, identity, tree, directories, configs, listening.reached(), self._fatal)
         dynamic.wire(
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in rooms.replicas}, listening.reconfigure
         )

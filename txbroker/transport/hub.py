@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
+from txbroker.action_queue import ActionQueue
 from txbroker.api.request_context import Session
 from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
@@ -23,10 +24,6 @@ RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
 # The timer looks at all connections this many times in connections.max.idle.ms, and at least this often.
 SWEEPS_PER_IDLE_TIME = 8
 SWEEP_S_MAX = 5.0
-
-# So many connections may have something to send when the one being served is done; beyond that, the first of them sends at
-# once: thousands that are woken together should not all wait for the last one's answer to be made.
-POSTPONED_MAX = 8
 
 # A connection on which nothing moved for so many sweeps gives back what it keeps for speed alone.
 RESTING_SWEEPS = 4
@@ -43,9 +40,6 @@ class Member(Protocol):
 
     def flush_now(self) -> None:
         """Send what is due."""
-
-    def flush_early(self) -> bool:
-        """Send what is due, if that is all there is to do; no frame may be handled now."""
 
     def rest(self) -> None:
         """Nothing moved for RESTING_SWEEPS."""
@@ -64,28 +58,31 @@ class Member(Protocol):
 class Hub:
     """Owned by whoever listens; `start` it before the listeners.
 
-    `busy` is set while some connection is being served. What becomes due on other connections meanwhile is sent when
-    that one is done, so that many answers to one connection leave together.
+    `serving` is set while some connection is being served. What becomes due on other connections meanwhile is sent when
+    that one is done, so that many answers to one connection leave together. `completing` is set while the actions of a turn run: an
+    answer is sent at once then, unless its connection has requests in flight whose answers may come in the same turn.
 
     `closed_for` counts the connections that the transport ended itself, by the reason; `pauses` how often one was not read any further
     because enough of it was in flight. `file_gone` is called with the path of a file whose region could not be sent.
     """
 
-    def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker) -> None:
+    def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker, actions: ActionQueue) -> None:
         self.reactor = reactor
+        self.actions = actions
         self.limits = limits
         self.run_in_worker = run_in_worker
-        self.poller = Poller(reactor)
+        self.poller = Poller(reactor, actions.begin_turn, self._complete_actions)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         descriptors = Descriptors(limits.descriptors_max)
         self.quotas = ConnectionQuotas(
             limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides, descriptors.room
         )
-        self.busy = False
+        self.serving = False
+        self.completing = False
         self.closed_for: Counter[str] = Counter()
         self.file_gone: Callable[[str], None] = lambda path: None
         self.pauses = 0
-        self._postponed: deque[Member] = deque()
+        self._postponed: list[Member] = []
         self.tick = 0
         self._members: set[Member] = set()
         self._timer: Any = None
@@ -139,20 +136,34 @@ class Hub:
             emptied.callback(None)
 
     def postpone(self, member: Member) -> None:
-        """Something is due on a connection while another one is served."""
-        postponed = self._postponed
-        postponed.append(member)
-        if len(postponed) > POSTPONED_MAX:
-            first = postponed.popleft()
-            if not first.flush_early():
-                postponed.append(first)
+        """Something is due on a connection that is sent later: see `serving` and `completing`."""
+        self._postponed.append(member)
 
-    def end_turn(self) -> None:
-        """A connection was served: now send what others were given meanwhile."""
-        postponed = self._postponed
-        while postponed:
-            postponed.popleft().flush_now()
-        self.busy = False
+    def served(self) -> None:
+        """A connection was served: send what became due on others meanwhile."""
+        if self._postponed and not self.completing:
+            self._flush_postponed()
+        self.serving = False
+
+    def _flush_postponed(self) -> None:
+        self.serving = True
+        while self._postponed:
+            postponed, self._postponed = self._postponed, []
+            for member in postponed:
+                member.flush_now()
+        self.serving = False
+
+    def _complete_actions(self) -> None:
+        """The poller has served what there was: run the actions of its turn."""
+        if not self.actions:
+            self.actions.end_turn()
+            return
+        self.completing = True
+        try:
+            self.actions.end_turn()
+        finally:
+            self.completing = False
+            self._flush_postponed()
 
     @property
     def _sweep_s(self) -> float:

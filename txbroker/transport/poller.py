@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import select
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
@@ -39,8 +40,11 @@ class Member(Protocol):
 class Poller:
     """A reader of `reactor` from `start` to `stop`."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
+        """`begin_turn` and `end_turn` are called around each turn: a look at the sockets, in which those that have something are served."""
         self._reactor = reactor
+        self._begin_turn = begin_turn
+        self._end_turn = end_turn
         self._epoll = select.epoll()
         self._members: dict[int, Member] = {}
         self._wanted: dict[int, int] = {}
@@ -75,10 +79,12 @@ class Poller:
             events = () if self._epoll.closed else self._epoll.poll(0, EVENTS_MAX)
             if not events:
                 return
+            self._begin_turn()
             for fd, event in events:
                 member = members.get(fd)
                 if member is not None:  # else another one's turn has ended it
                     self._serve(member, event)
+            self._end_turn()
 
     def _serve(self, member: Member, event: int) -> None:
         why: Exception | None = None

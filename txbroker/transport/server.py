@@ -78,7 +78,7 @@ class ServerTransport(tcp.Server):
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
         hub = self._hub
-        hub.busy = self._dirty = True
+        hub.serving = self._dirty = True
         self.active = hub.tick
         try:
             try:
@@ -91,16 +91,16 @@ class ServerTransport(tcp.Server):
             return self._handle() or self._send()
         finally:
             self._dirty = False
-            hub.end_turn()
+            hub.served()
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
         hub = self._hub
-        hub.busy = self._dirty = True
+        hub.serving = self._dirty = True
         try:
             why = self._advance()
         finally:
             self._dirty = False
-            hub.end_turn()
+            hub.served()
         if why is None and not self._queue.size:
             self.stopWriting()
             if self.disconnecting:
@@ -145,21 +145,14 @@ class ServerTransport(tcp.Server):
 
     def flush(self) -> None:
         hub = self._hub
-        if not hub.busy:
-            hub.busy = True
+        if hub.serving or (hub.completing and self.protocol.in_flight):
+            if not self._dirty:
+                self._dirty = True
+                hub.postpone(self)
+        else:
+            hub.serving = True
             self.flush_now()
-            hub.end_turn()
-        elif not self._dirty:
-            self._dirty = True
-            hub.postpone(self)
-
-    def flush_early(self) -> bool:
-        if self._blocked:
-            return False
-        self._dirty = False
-        if self.connected:
-            self._guarded(self._send)
-        return True
+            hub.served()
 
     def flush_now(self) -> None:
         """Send what is due, and go on with frames that had to wait for that."""
