@@ -151,7 +151,8 @@ _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def _failed(what: str, path: str, error: OSError) -> StorageError:
+def storage_error(what: str, path: str, error: OSError) -> StorageError:
+    """The error that reports a failed operation, by its number: `what` is a verb."""
     kind = OutOfResources if error.errno in _PASSING else StorageError
     # A sync that finds no room has lost what was written, which nobody can write again: that is damage.
     if error.errno in _FULL and what != "sync":
@@ -172,7 +173,7 @@ class OsFile:
             self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
             self.size = os.fstat(self._fd).st_size
         except OSError as error:
-            raise _failed("open", path, error) from error
+            raise storage_error("open", path, error) from error
 
     def append(self, data: Buffer) -> None:
         try:
@@ -181,7 +182,7 @@ class OsFile:
                 written = self._write_rest(data, written)
         except OSError as error:
             self._cut_back()
-            raise _failed("write", self.path, error) from error
+            raise storage_error("write", self.path, error) from error
         self.size += written
 
     def _write_rest(self, data: Buffer, written: int) -> int:
@@ -200,13 +201,13 @@ class OsFile:
         try:
             return os.pread(self._fd, length, position)
         except OSError as error:
-            raise _failed("read", self.path, error) from error
+            raise storage_error("read", self.path, error) from error
 
     def truncate(self, size: int) -> None:
         try:
             os.ftruncate(self._fd, size)
         except OSError as error:
-            raise _failed("truncate", self.path, error) from error
+            raise storage_error("truncate", self.path, error) from error
         self.size = size
 
     def sync(self) -> None:
@@ -214,7 +215,7 @@ class OsFile:
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            raise _failed("sync", self.path, error) from error
+            raise storage_error("sync", self.path, error) from error
         if self._syncs is not None:
             self._syncs.add(time.monotonic() - begun)
 
@@ -275,7 +276,7 @@ class OsDisk:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _failed("read", path, error) from error
+            raise storage_error("read", path, error) from error
 
     def map(self, path: str) -> Mapped:
         try:
@@ -290,7 +291,7 @@ class OsDisk:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            raise _failed("map", path, error) from error
+            raise storage_error("map", path, error) from error
 
     def write(self, path: str, data: Buffer) -> None:
         self._write(path, data, sync=False)
@@ -304,14 +305,14 @@ class OsDisk:
                 if sync:
                     os.fsync(file.fileno())
         except OSError as error:
-            raise _failed("write", path, error) from error
+            raise storage_error("write", path, error) from error
 
     def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         self._write(path + ".tmp", data, sync=sync)
         try:
             os.replace(path + ".tmp", path)
         except OSError as error:
-            raise _failed("replace", path, error) from error
+            raise storage_error("replace", path, error) from error
         if sync:
             self.sync(os.path.dirname(path))
 
@@ -327,25 +328,25 @@ class OsDisk:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _failed("read", path, error) from error
+            raise storage_error("read", path, error) from error
 
     def modified_ms(self, path: str) -> int:
         try:
             return os.stat(path).st_mtime_ns // 1_000_000
         except OSError as error:
-            raise _failed("read", path, error) from error
+            raise storage_error("read", path, error) from error
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         try:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
         except OSError as error:
-            raise _failed("write", path, error) from error
+            raise storage_error("write", path, error) from error
 
     def names(self, directory: str) -> list[str]:
         try:
             return sorted(os.listdir(directory))
         except OSError as error:
-            raise _failed("list", directory, error) from error
+            raise storage_error("list", directory, error) from error
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -354,13 +355,13 @@ class OsDisk:
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
-            raise _failed("make", path, error) from error
+            raise storage_error("make", path, error) from error
 
     def rename(self, old: str, new: str) -> None:
         try:
             os.rename(old, new)
         except OSError as error:
-            raise _failed("rename", old, error) from error
+            raise storage_error("rename", old, error) from error
 
     def remove(self, path: str) -> None:
         try:
@@ -368,7 +369,7 @@ class OsDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _failed("remove", path, error) from error
+            raise storage_error("remove", path, error) from error
 
     def remove_tree(self, path: str) -> None:
         try:
@@ -376,7 +377,7 @@ class OsDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _failed("remove", path, error) from error
+            raise storage_error("remove", path, error) from error
 
     def sync(self, path: str) -> None:
         try:
@@ -388,13 +389,13 @@ class OsDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _failed("sync", path, error) from error
+            raise storage_error("sync", path, error) from error
 
     def usage(self, path: str) -> DiskUsage:
         try:
             found = os.statvfs(path)
         except OSError as error:
-            raise _failed("read", path, error) from error
+            raise storage_error("read", path, error) from error
         return DiskUsage(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 
     def lock(self, path: str) -> Lock | None:
@@ -404,11 +405,11 @@ class OsDisk:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if fd < 0:
-                raise _failed("open", path, error) from error
+                raise storage_error("open", path, error) from error
             os.close(fd)
             if isinstance(error, (BlockingIOError, PermissionError)):
                 return None
-            raise _failed("lock", path, error) from error
+            raise storage_error("lock", path, error) from error
         return _OsLock(fd)
 
     def locked(self, path: str) -> bool:
@@ -417,12 +418,12 @@ class OsDisk:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _failed("open", path, error) from error
+            raise storage_error("open", path, error) from error
         try:
             wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             held: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[0]
             return held != fcntl.F_UNLCK
         except OSError as error:
-            raise _failed("ask for the lock of", path, error) from error
+            raise storage_error("ask for the lock of", path, error) from error
         finally:
             os.close(fd)

@@ -1,0 +1,4 @@
+"""Stand-ins for what a broker takes from outside, for tests: each behaves as the real part does, and a conformance suite compares the two.
+
+`MemoryDisk` is a `Disk` without files, `FaultyDisk` puts faults in front of any disk, `DiskPath` is a path on any disk.
+"""
