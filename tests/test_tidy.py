@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "txbroker"
 
 RANKS = {
-    "errors": 0, "names": 0, "config": 0, "purgatory": 0, "action_queue": 0,
+    "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0,
     "wire": 1,
     "log": 2,
     "cluster": 3, "logtools": 3,
@@ -27,7 +27,7 @@ RANKS = {
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7,
     "cli": 8, "client": 8, "__main__": 8,
 }  # fmt: skip
-WITHOUT_TWISTED = ("wire", "log", "errors", "names", "config")
+WITHOUT_TWISTED = ("wire", "log", "errors", "names", "clock", "config")
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "__main__.py", "cli/", "client/", "transport/",
            "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py")  # fmt: skip

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from txbroker.clock import Clock
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.purgatory import Clock
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse, LeaderAndIsrTopicError, LeaderAndIsrTopicState
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse

@@ -7,19 +7,13 @@ key stands for calls `check(key)`, and each operation under it is tried again, t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import Any, Protocol
+from typing import Protocol
+
+from txbroker.clock import Clock, DelayedCall
 
 logger = logging.getLogger("txbroker.purgatory")
-
-
-class Clock(Protocol):
-    """Twisted's IReactorTime, in a form that type checkers understand: a reactor, `task.Clock`, a simulated clock."""
-
-    def seconds(self) -> float: ...
-
-    def callLater(self, delay_s: float, call: Callable[..., Any], /, *arguments: object) -> Any: ...  # a DelayedCall
 
 
 class Operation(Protocol):
@@ -67,7 +61,7 @@ class Purgatory:
         self._watched: dict[Hashable, dict[Parked, None]] = {}
         self._deadlines: list[tuple[float, int, Parked]] = []
         self._sequence = 0
-        self._timer: Any = None
+        self._timer: DelayedCall | None = None
         self._timer_at = 0.0
         self._to_check: dict[Hashable, None] = {}
         self._checking = False

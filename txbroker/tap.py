@@ -92,6 +92,23 @@ class Options(usage.Options):
             raise usage.UsageError(f"--log-format is {self['log-format']}; it must be one of {', '.join(log_output.FORMATS)}")
 
 
+def monotonic_reactor() -> Any:
+    """Twisted's reactor, with a monotonic clock: from now on `seconds`, and with it `callLater`, ignores changes of the wall clock.
+
+    Twisted's own default is `time.time`. Whatever is scheduled already keeps its remaining delay.
+    """
+    from twisted.internet import reactor
+
+    clock: Any = reactor
+    if clock.seconds is not time.monotonic:
+        difference = time.monotonic() - clock.seconds()
+        for call in clock.getDelayedCalls():
+            call.time += difference
+            call.seconds = time.monotonic
+        clock.seconds = time.monotonic
+    return clock
+
+
 class BrokerService(Service):
     """A broker from start to stop, whatever ends it. `exit_status` is what the process should end with.
 
@@ -106,11 +123,9 @@ class BrokerService(Service):
         refuse: Callable[[str], None],
         on_ready: Callable[[Any], None] = lambda broker: None,
     ) -> None:
-        from twisted.internet import reactor
-
-        self._reactor: Any = reactor
+        self._reactor: Any = monotonic_reactor()
         self._startup = startup
-        self._supervisor = supervisor(reactor)
+        self._supervisor = supervisor(self._reactor)
         self._ready_file = ready_file
         self._refuse = refuse
         self._on_ready = on_ready
@@ -323,7 +338,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
     instruments = None
     if config.int("txbroker.metrics.port") >= 0:
         pools = {"disk": in_disk_worker, "tree": in_tree_worker, "read": in_read_worker}
-        instruments = Instruments(seconds=time.monotonic, computed_s=time.thread_time, pools=pools, syncs=SyncTimes())
+        instruments = Instruments(thread_cpu_s=time.thread_time, pools=pools, syncs=SyncTimes())
 
     def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
         def run() -> None:
@@ -344,6 +359,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         later=later,
         run_all=lambda jobs, *, at_once=None: _run_all(jobs, at_once or config.int("num.recovery.threads.per.data.dir")),
         open_tree=lambda path: open_sqlite_tree(path, worker=in_tree_worker),
+        monotonic_s=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,
         random=Random(os.urandom(16)),
         random_bytes=os.urandom,

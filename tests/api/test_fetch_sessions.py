@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from txbroker.api.fetch_sessions import EVICTION_MIN_MS, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ITEMS_MAX, FetchSessions
+from txbroker.api.fetch_sessions import EVICTION_MIN_S, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ITEMS_MAX, FetchSessions
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
@@ -122,11 +122,11 @@ def test_a_full_cache_evicts_who_was_long_silent_and_nobody_else() -> None:
     plan(cache, request(0))
     plan(cache, request(0), NOW + 10)
     assert plan(cache, request(0), NOW + 20)[0] == NO_SESSION, "both are in use: the third goes without a session"
-    plan(cache, request(session=1, epoch=1), NOW + EVICTION_MIN_MS)
-    assert plan(cache, request(0), NOW + EVICTION_MIN_MS + 20)[0] == 3
+    plan(cache, request(session=1, epoch=1), NOW + EVICTION_MIN_S)
+    assert plan(cache, request(0), NOW + EVICTION_MIN_S + 20)[0] == 3
     with pytest.raises(BrokerError):
-        plan(cache, request(session=2, epoch=1), NOW + EVICTION_MIN_MS + 30)
-    assert plan(cache, request(session=1, epoch=2), NOW + EVICTION_MIN_MS + 30) == (1, [0])
+        plan(cache, request(session=2, epoch=1), NOW + EVICTION_MIN_S + 30)
+    assert plan(cache, request(session=1, epoch=2), NOW + EVICTION_MIN_S + 30) == (1, [0])
 
 
 def test_a_followers_session_replaces_a_consumers() -> None:

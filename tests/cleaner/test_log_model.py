@@ -141,7 +141,7 @@ class CompactedLog(RuleBasedStateMachine):
         if not found.cleanable_bytes:
             return
         if log.recovery_point < found.first_uncleanable_offset:
-            log.flush(self.now)
+            log.flush()
         self.settled = max(self.settled, found.first_uncleanable_offset)
         job = CleaningJob(
             directory=log.directory, topic="orders", partition=3, segments=tuple(log.closed_below(found.first_uncleanable_offset)),
@@ -221,11 +221,11 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush(self.now)
+        self.log.flush()
 
     @rule()
     def restart(self) -> None:
-        self.log.close(self.now)
+        self.log.close()
         self.reopen(clean=True)
 
     @rule(point=st.integers(0, 30))

@@ -56,7 +56,7 @@ class FakeBroker:
             listener=LISTENER,
             send=cluster.send,
             unclean_default=lambda: cluster.unclean_default,
-            clock_ms=lambda: 1234,
+            now_ms=lambda: 1234,
             call_later=lambda delay_s, call: cluster.later.append((delay_s, call)),
         )
 

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import pytest
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
 
 from tests.cluster.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.config_store import CHANGE_KEPT_MS, ConfigAdmin, ConfigObserver, ConfigWatcher
+from txbroker.cluster.config_store import CHANGE_KEPT_S, RETRY_S, ConfigAdmin, ConfigObserver, ConfigWatcher
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.cluster.tree.interface import ConnectionLost, Tree
 from txbroker.cluster.tree.memory import MemoryTrees
@@ -25,9 +26,8 @@ class World:
         self.tree = self.trees.session()
         self.result(create_structure(self.tree))
         self.admin = ConfigAdmin(self.tree)
-        self.now_ms = 1_000_000
+        self.clock = Clock()
         self.told: list[tuple[Entity, dict[str, str]]] = []
-        self.later: list[Callable[[], None]] = []
 
     def result(self, deferred: Deferred[T]) -> T:
         return self.turns.result(deferred)
@@ -39,7 +39,7 @@ class World:
         return self.watcher_on(self.trees.session(), broker_id, observe)
 
     def watcher_on(self, tree: Tree, broker_id: int, observe: ConfigObserver) -> ConfigWatcher:
-        return ConfigWatcher(tree, broker_id, observe, lambda: self.now_ms, lambda _, call: self.later.append(call))
+        return ConfigWatcher(tree, broker_id, observe, self.clock)
 
     def set(self, entity: Entity, **properties: str) -> None:
         self.result(self.admin.change(entity, lambda before: {**before, **properties}))
@@ -140,10 +140,10 @@ def test_old_change_nodes_are_deleted_by_whoever_sees_them_old(world: World) -> 
     world.result(one.start())
     world.result(two.start())
     world.set(TOPIC, a="1")
-    world.now_ms += CHANGE_KEPT_MS - 1
+    world.clock.advance(CHANGE_KEPT_S - 1)
     world.set(TOPIC, a="2")
     assert len(world.changes()) == 2
-    world.now_ms += 1
+    world.clock.advance(1)
     world.set(TOPIC, a="3")
     assert world.changes() == ["config_change_0000000001", "config_change_0000000002"]
 
@@ -195,8 +195,8 @@ def test_a_read_that_fails_is_tried_again_and_no_change_is_lost(world: World, mo
         world.set(ALL_BROKERS, a="1")
     assert world.told == []
     world.set(broker_entity(1), b="2")
-    while world.later:
-        world.later.pop()()
+    while world.clock.getDelayedCalls():
+        world.clock.advance(RETRY_S)
         world.turns.run()
     assert sorted(world.told) == [(broker_entity(1), {"b": "2"}), (ALL_BROKERS, {"a": "1"})]
     world.set(ALL_BROKERS, a="3")

@@ -31,12 +31,12 @@ class Moves:
         self.flushes: list[Callable[[], None]] = []
         self.failures: list[str] = []
 
-    def flush(self, log: Log, now_ms: int, done: Callable[[], None]) -> None:
+    def flush(self, log: Log, done: Callable[[], None]) -> None:
         plan = log.flush_plan()
         assert plan is not None
 
         def synced() -> None:
-            log.flushed(plan, now_ms)
+            log.flushed(plan)
             done()
 
         self.flushes.append(synced)
@@ -238,7 +238,7 @@ def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(tmp_pa
     partition.append(batch(b"a"), NOW)
     other = open_log(tmp_path / "new", disk=QuickDisk(), flush_messages=1)
     other.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
-    other.flush(NOW)
+    other.flush()
     partition.take_log(other)
     assert partition.acknowledged(0)
     partition.append(batch(b"b"), NOW)

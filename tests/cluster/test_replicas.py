@@ -223,7 +223,7 @@ def test_a_flush_that_lacks_a_descriptor_is_begun_again(house: House, monkeypatc
     done: list[bool] = []
     with monkeypatch.context() as patch:
         patch.setattr(Log, "flush_plan", none_left)
-        house.broker.directories.flush(partition.log, NOW, lambda: done.append(True))
+        house.broker.directories.flush(partition.log, lambda: done.append(True))
     house.broker.worker.run()
     assert house.broker.directories.offline() == [] and not done
     house.broker.worker.wait(1000)

@@ -176,8 +176,9 @@ class InProcessBroker:
 
         trees = MemoryTrees(lambda call: reactor.callLater(0, call))
         return World(reactor=reactor, disk=_Disk(), in_worker=in_worker, later=later, run_all=one_by_one,
-                     open_tree=lambda _: trees.session(), now_ms=lambda: NOW_MS + int(reactor.seconds() * 1000),
-                     random=random, random_bytes=random.randbytes, host_name=lambda: "localhost")
+                     open_tree=lambda _: trees.session(), monotonic_s=reactor.seconds,
+                     now_ms=lambda: NOW_MS + int(reactor.seconds() * 1000), random=random, random_bytes=random.randbytes,
+                     host_name=lambda: "localhost")
 
     def _fatal(self, why: str) -> None:
         raise Bug(f"the broker wants to stop: {why}")

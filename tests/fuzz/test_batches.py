@@ -152,7 +152,7 @@ def test_a_marker_that_claims_millions_of_records(tmp_path: Path) -> None:
     struct.pack_into(">i", data, 57, 2**31 - 1)
     log = open_log(tmp_path)
     log.append_replicated(memoryview(bytearray(sealed(bytes(data)))), now_ms=NOW_MS)
-    log.flush(NOW_MS)
+    log.flush()
     assert open_log(tmp_path, clean=False).log_end_offset == 1
 
 

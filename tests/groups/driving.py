@@ -1,4 +1,4 @@
-"""Drives a group without a coordinator: answers are collected, writes are completed at once or when told, time is a number."""
+"""Drives a group without a coordinator: answers are collected, writes complete at once or on demand, both clocks are numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from txbroker.groups.group_results import JoinAnswer, JoinGroup, MemberIdentity,
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
+WALL_CLOCK_AHEAD_MS = 1_700_000_000_000
 AT_ONCE = GroupConfig(initial_rebalance_delay_ms=0)
 
 
@@ -23,7 +24,7 @@ def protocols(*names: str, metadata: bytes | None = None) -> tuple[Protocol, ...
 class Driver:
     def __init__(self, config: GroupConfig = AT_ONCE, hold_writes: bool = False) -> None:
         numbers = itertools.count(1)
-        self.now_ms = 1_000_000
+        self.monotonic_ms = 1_000_000
         self.config = config
         self.unique = lambda: str(next(numbers))
         self.group = Group("g", config, self.unique, self.now_ms)
@@ -31,6 +32,10 @@ class Driver:
         self.writes: list[Persist] = []
         self.records: list[Any] = []
         self.wake_ms: int | None = None
+
+    def now_ms(self) -> int:
+        """The wall clock: far from the monotonic one, and it ticks as fast."""
+        return WALL_CLOCK_AHEAD_MS + self.monotonic_ms
 
     def settle(self) -> None:
         effects = self.group.effects
@@ -50,22 +55,22 @@ class Driver:
                         self.complete_write()
 
     def complete_write(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        self.group.written(self.writes.pop(0).then, error, self.now_ms)
+        self.group.written(self.writes.pop(0).then, error, self.monotonic_ms)
         self.settle()
 
     def advance(self, ms: int) -> None:
         """Let time pass, waking the group whenever it wants to be woken."""
-        end = self.now_ms + ms
+        end = self.monotonic_ms + ms
         for _ in range(10_000):
             if self.wake_ms is None or self.wake_ms > end:
                 break
-            self.now_ms = max(self.now_ms, self.wake_ms)
+            self.monotonic_ms = max(self.monotonic_ms, self.wake_ms)
             self.wake_ms = None
-            self.group.tick(self.now_ms)
+            self.group.tick(self.monotonic_ms)
             self.settle()
         else:
             raise AssertionError("the group wants to be woken without end")
-        self.now_ms = end
+        self.monotonic_ms = end
 
     def join(self, member_id: str = "", *names: str, **changes: Any) -> list[JoinAnswer]:
         """Send JoinGroup; the answer is in the list once there is one."""
@@ -80,7 +85,7 @@ class Driver:
             "protocol_type": "consumer",
             "protocols": protocols(*(names or ("range",))),
         } | changes
-        self.group.join(JoinGroup(**request), answers.append, self.now_ms)
+        self.group.join(JoinGroup(**request), answers.append, self.monotonic_ms)
         self.settle()
         return answers
 
@@ -93,13 +98,13 @@ class Driver:
             "member_id": member_id,
             "assignments": assignments or {},
         } | changes
-        self.group.sync(SyncGroup(**request), answers.append, self.now_ms)
+        self.group.sync(SyncGroup(**request), answers.append, self.monotonic_ms)
         self.settle()
         return answers
 
     def heartbeat(self, member_id: str, generation_id: int | None = None, instance: str | None = None) -> ErrorCode:
         generation = self.group.generation if generation_id is None else generation_id
-        error = self.group.heartbeat(member_id, instance, generation, self.now_ms)
+        error = self.group.heartbeat(member_id, instance, generation, self.monotonic_ms)
         self.settle()
         return error
 
@@ -107,12 +112,12 @@ class Driver:
         identities = [
             MemberIdentity(member_id=m) if isinstance(m, str) else MemberIdentity(member_id=m[0], group_instance_id=m[1]) for m in members
         ]
-        results = self.group.leave(identities, self.now_ms)
+        results = self.group.leave(identities, self.monotonic_ms)
         self.settle()
         return [r.error for r in results]
 
     def commit(self, member_id: str = "", generation_id: int = -1, instance: str | None = None) -> ErrorCode:
-        error = self.group.check_commit(member_id, instance, generation_id, self.now_ms)
+        error = self.group.check_commit(member_id, instance, generation_id, self.monotonic_ms)
         self.settle()
         return error
 

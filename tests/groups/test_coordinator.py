@@ -33,7 +33,8 @@ class World:
 
     def __init__(self, store: MemoryStore | None = None, partitions: int = 1, **settings: Any) -> None:
         self.clock = Clock()
-        self.clock.advance(1_800_000_000)
+        self.clock.advance(1_000)
+        self.wall_clock_ahead_ms = 1_800_000_000_000
         self.store = store or MemoryStore()
         self.partitions = partitions
         self.config = GroupConfig(**({"initial_rebalance_delay_ms": 0} | settings))
@@ -43,7 +44,7 @@ class World:
     def replace(self) -> None:
         """A new coordinator on the same log, as after a restart."""
         self.coordinator = GroupCoordinator(
-            self.clock, self.store, self.config, lambda: self.partitions, lambda: str(next(self.numbers))
+            self.clock, lambda: self.now_ms, self.store, self.config, lambda: self.partitions, lambda: str(next(self.numbers))
         )
 
     def loaded(self) -> World:
@@ -58,7 +59,7 @@ class World:
 
     @property
     def now_ms(self) -> int:
-        return round(self.clock.seconds() * 1000)
+        return self.wall_clock_ahead_ms + round(self.clock.seconds() * 1000)
 
     def join(self, group_id: str = "g", member_id: str = "", **changes: Any) -> Deferred[JoinAnswer]:
         request = {

@@ -282,7 +282,7 @@ def test_the_last_member_leaves_an_empty_generation_behind():
     assert driver.group.state is GroupState.EMPTY
     record = driver.records[-1]
     assert (record.generation, record.protocol, record.leader, record.members) == (2, None, None, ())
-    assert (record.protocol_type, record.state_ms) == ("consumer", driver.now_ms)
+    assert (record.protocol_type, record.state_ms) == ("consumer", driver.now_ms())
 
 
 def test_a_member_that_leaves_while_it_waits_is_answered():
@@ -348,7 +348,7 @@ def test_ids_given_out_in_a_stable_or_empty_group_end_without_a_rebalance():
     driver.advance(SESSION_MS - 1)
     driver.heartbeat(member_id)
     driver.advance(1)
-    assert not driver.group.has_pending
+    assert not driver.group.pending
     assert driver.group.state is GroupState.STABLE
 
 
@@ -357,9 +357,9 @@ def test_ids_given_out_end_in_their_own_time():
     driver.stable(None)
     driver.join(session_timeout_ms=15_000)
     driver.advance(14_999)
-    assert driver.group.has_pending
+    assert driver.group.pending
     driver.advance(1)
-    assert not driver.group.has_pending
+    assert not driver.group.pending
 
 
 def test_ids_given_out_are_bounded():
@@ -609,7 +609,7 @@ def test_an_id_that_was_given_out_is_void_once_the_group_is_full():
     driver.join(member_id_required=False)
     driver.advance(0)
     assert driver.join(given.member_id)[0].error == E.GROUP_MAX_SIZE_REACHED
-    assert not driver.group.has_pending
+    assert not driver.group.pending
 
 
 def test_the_last_to_join_are_shed_from_a_group_that_is_too_large():
@@ -623,7 +623,7 @@ def test_the_last_to_join_are_shed_from_a_group_that_is_too_large():
 def test_a_loaded_group_that_is_too_large_rebalances():
     driver = Driver()
     a, b, c = driver.stable(None, None, None)
-    driver.group = Group.restored("g", GroupConfig(size_max=2), driver.unique, driver.records[-1], driver.now_ms)
+    driver.group = Group.restored("g", GroupConfig(size_max=2), driver.unique, driver.now_ms, driver.records[-1], driver.monotonic_ms)
     driver.settle()
     assert driver.group.state is GroupState.PREPARING_REBALANCE
     joins = [driver.join(m) for m in (a, b, c)]
@@ -790,7 +790,7 @@ def test_a_restored_group_goes_on_where_it_was():
     driver = Driver()
     leader, static = driver.stable(None, "i")
     before = driver.group
-    driver.group = Group.restored("g", AT_ONCE, driver.unique, driver.records[-1], driver.now_ms)
+    driver.group = Group.restored("g", AT_ONCE, driver.unique, driver.now_ms, driver.records[-1], driver.monotonic_ms)
     driver.settle()
     for name in ("state", "generation", "protocol_type", "protocol_name"):
         assert getattr(driver.group, name) == getattr(before, name)
@@ -811,7 +811,7 @@ def test_what_a_record_says_of_a_group(leader, taken):
         for n, topic in [(1, b"a"), (2, b"b"), (2, b"b")]
     )
     record = GroupRecord(protocol_type="consumer", generation=7, protocol="range", leader=leader, state_ms=5, members=members)
-    group = Group.restored("g", AT_ONCE, str, record, 1_000)
+    group = Group.restored("g", AT_ONCE, str, lambda: 5, record, 1_000)
     assert (group.state, group.state_ms, group.generation, group.roster.leader) == (GroupState.STABLE, 5, 7, taken)
     assert group.subscribed_topics == {"a", "b"}
     assert list(group.roster.members) == ["m1", "m2"]

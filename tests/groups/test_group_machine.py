@@ -139,7 +139,8 @@ class GroupMachine(RuleBasedStateMachine):
             return
         self.end_group()
         if records[-1].generation == group.generation:
-            self.driver.group = Group.restored("g", self.driver.config, self.driver.unique, records[-1], self.driver.now_ms)
+            driver = self.driver
+            driver.group = Group.restored("g", driver.config, driver.unique, driver.now_ms, records[-1], driver.monotonic_ms)
         else:
             self.driver.group = Group("g", self.driver.config, self.driver.unique, self.driver.now_ms)
             self.generation = 0
@@ -194,7 +195,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_is_without_a_timer(self) -> None:
         group = self.driver.group
-        deadlines = [m.deadline_ms for m in group.roster if m.is_watched] + list(group._pending.values())
+        deadlines = [m.deadline_ms for m in group.roster if m.is_watched] + list(group.pending.values())
         if group.state is GroupState.PREPARING_REBALANCE:
             assert group._rebalance is not None
             deadlines.append(group._rebalance.deadline_ms)

@@ -205,7 +205,7 @@ def test_a_write_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     disk.bytes_left = None
     append(log, b"c", producer_id=1, producer_epoch=0, base_sequence=1)
     assert values(log) == [b"a" * 100, b"c"]
-    log.close(NOW)
+    log.close()
     assert values(open_log(tmp_path)) == [b"a" * 100, b"c"]
 
 
@@ -217,7 +217,7 @@ def test_flush_messages_says_when_a_flush_is_due_and_what_is_settled(tmp_path: P
     append(log, b"c")
     assert log.flush_due and log.settled_end == 0
     assert disk.synced == [], "an append waits for no disk"
-    log.flush(NOW)
+    log.flush()
     assert not log.flush_due and log.settled_end == 3
     append(log, b"d", b"e")
     append(log, b"f", b"g")
@@ -233,7 +233,7 @@ def test_a_plan_that_is_done_first_promises_nothing_that_an_earlier_one_has_not_
     log.roll(NOW)
     append(log, b"b")
     assert disk.synced == []
-    log.flush(NOW)
+    log.flush()
     assert log.recovery_point == 2
     assert str(tmp_path) in disk.synced, "the new segment's name waits in the plan of the roll, which no worker has begun with"
     worker.run()
@@ -307,9 +307,9 @@ def test_a_plan_from_before_a_truncation_proves_nothing(tmp_path: Path) -> None:
     append(log, b"y")
     append(log, b"z")
     plan.sync()
-    log.flushed(plan, NOW)
+    log.flushed(plan)
     assert log.recovery_point == 0
-    log.flush(NOW)
+    log.flush()
     assert log.recovery_point == 4
     assert log.flush_plan() is None
 
@@ -326,7 +326,7 @@ def test_a_followers_append_keeps_offsets_and_epochs(tmp_path: Path) -> None:
     assert list(follower.leader_epochs) == list(leader.leader_epochs) == [(0, 0), (1, 20), (2, 40)]
     assert len(follower.segments) > 3
     assert max(segment.size for segment in follower.segments) <= 700
-    follower.close(NOW)
+    follower.close()
     assert rows(open_log(tmp_path / "follower")) == rows(leader)
 
 

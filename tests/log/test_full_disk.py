@@ -89,7 +89,7 @@ def steps() -> list[Step]:
             found.append(lambda log: log.advance_start(4))
             found.append(lambda log: log.delete_expired(NOW + 8 * HOUR, log.log_end_offset))
         if number == 8:
-            found.append(lambda log: log.flush(NOW))
+            found.append(lambda log: log.flush())
             found.append(lambda log: log.assign_topic_id(b"0123456789abcdef"))
     # All of it expires, and what comes then is all there is.
     found.append(lambda log: log.delete_expired(NOW + 99 * HOUR, log.log_end_offset))
@@ -141,7 +141,7 @@ def test_full_at_any_write(tmp_path: Path, upto: int, times: int) -> None:
         assert list(again.leader_epochs) == epochs
         if upto < len(steps()):
             assert sorted((state.producer_id, state.epoch, state.last_sequence) for state in again.producers) == producers
-        again.close(NOW)
+        again.close()
         again = open_log(path, log_start_offset=ends[0], **OPTIONS)  # type: ignore[arg-type]
         assert rows(again) == expected
     assert failures > (disk.writes - opened) * 0.7

@@ -109,10 +109,10 @@ def test_searches_after_a_cut_know_nothing_of_what_was_there(tmp_path: Path) -> 
 def test_an_untouched_index_is_neither_read_nor_written(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)
-    log.close(NOW)
+    log.close()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     log = open_log(tmp_path)
-    log.close(NOW)
+    log.close()
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
 
 
@@ -120,7 +120,7 @@ def test_sparse_entries_are_where_the_interval_puts_them(tmp_path: Path) -> None
     log = open_log(tmp_path, index_interval_bytes=300)
     size = append_and_measure(tmp_path)
     fill(log, 30)
-    log.close(NOW)
+    log.close()
     every = 300 // size + 1  # an entry for the first batch after more than 300 bytes without one
     content = (tmp_path / f"{0:020d}.index").read_bytes()
     assert list(struct.iter_unpack(">II", content)) == [(offset, offset * size) for offset in range(every, 30, every)]
@@ -156,7 +156,7 @@ def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str,
             log.roll(NOW)
         append(log, f"{number}".encode().ljust(30), timestamp=NOW + number)
     expected = rows(log)
-    log.close(NOW)
+    log.close()
     DAMAGE[damage](tmp_path / f"{base:020d}{suffix}")
     log = open_log(tmp_path)
     if damage == "noise" and suffix == ".timeindex":  # entries of the right shape that lie cannot be told from others
@@ -168,7 +168,7 @@ def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str,
     for offset in range(60):
         assert log.offset_for_timestamp(NOW + offset) == (NOW + offset, offset, 0)
     append(log, b"more")
-    log.close(NOW)
+    log.close()
     assert values(open_log(tmp_path))[-1] == b"more"
 
 
@@ -177,7 +177,7 @@ def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str,
 def test_what_can_be_seen_of_an_index_is_mended_while_loading(tmp_path: Path, damage: str, suffix: str) -> None:
     log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)
-    log.close(NOW)
+    log.close()
     path = tmp_path / f"{log.segments[1].base_offset:020d}{suffix}"
     content = path.read_bytes()
     assert content

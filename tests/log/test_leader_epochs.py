@@ -96,7 +96,7 @@ def test_a_damaged_file_is_made_anew_from_the_batches(tmp_path: Path, content: b
     log = open_log(tmp_path)
     for epoch in (0, 0, 3, 3, 4):
         append(log, b"x", leader_epoch=epoch)
-    log.close(NOW)
+    log.close()
     (tmp_path / "leader-epoch-checkpoint").write_bytes(content)
     assert list(open_log(tmp_path).leader_epochs) == [(0, 0), (3, 2), (4, 4)]
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 2\n4 4\n"

@@ -124,12 +124,12 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush(self.now)
+        self.log.flush()
         assert self.log.recovery_point == self.end
 
     @rule()
     def restart(self) -> None:
-        self.log.close(self.now)
+        self.log.close()
         self.reopen(clean=True)
 
     @rule(point=st.integers(0, 30))

@@ -53,7 +53,7 @@ def test_by_timestamp(tmp_path_factory: pytest.TempPathFactory, batches: list[li
     largest = max((row[1] for row in rest), default=-1)
     answer = log.offset_of_max_timestamp()
     assert (answer and answer[:2]) == next(((row[1], row[0]) for row in rest if row[1] == largest), None)
-    log.close(NOW)
+    log.close()
     check(open_log(path, log_start_offset=log.log_start_offset), times)
     check(open_log(path, log_start_offset=log.log_start_offset, clean=False), times)
 

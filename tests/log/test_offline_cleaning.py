@@ -110,7 +110,7 @@ def test_any_log(tmp_path: Path, seed: int) -> None:
                 append(log, b"v", timestamp=now_ms, now_ms=now_ms)
     checkpoint = random.choice([None, 0, log.segments[len(log.segments) // 2].base_offset, log.log_end_offset + 5])
     same_as_of(log, checkpoint, roll=False, now_ms=now_ms)
-    log.flush(now_ms)
+    log.flush()
     same_as_of(log, checkpoint, roll=True, now_ms=now_ms)
 
 

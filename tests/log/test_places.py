@@ -76,4 +76,4 @@ def test_every_record_of_a_batch_is_at_its_place(tmp_path: Path) -> None:
     segment = log.segments[0]
     assert segment.locate(0) == segment.locate(2) != segment.locate(3)
     assert segment.locate(4) is None
-    log.close(1)
+    log.close()

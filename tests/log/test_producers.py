@@ -60,9 +60,9 @@ def test_the_last_five_batches_are_known_after_a_restart(tmp_path: Path, clean: 
         sent = send(log, sequence)
     for _ in range(2):  # known from a snapshot, and then from one that was made of it
         if clean:
-            log.close(NOW)
+            log.close()
         else:
-            log.flush(NOW)
+            log.flush()
         log = open_log(tmp_path, clean=clean, recovery_point=log.recovery_point, **settings_)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
     for sequence in range(9, 14):
@@ -81,7 +81,7 @@ def test_batches_of_another_epoch_are_not_recalled(tmp_path: Path) -> None:
     for sequence in range(3):
         send(log, sequence)
     send(log, 0, epoch=1)
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 2, epoch=1)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 2)
@@ -97,7 +97,7 @@ def test_sequences_wrap(tmp_path: Path) -> None:
     assert send(log, SEQUENCE_MAX, count=3).duplicate
     assert not send(log, 2).duplicate
     send(log, 3)
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path)
     assert send(log, 3).duplicate
     send(log, 4)
@@ -143,7 +143,7 @@ def test_silent_producers_expire_but_for_open_transactions(tmp_path: Path) -> No
     assert log.expire_producers(NOW + 1000) == 1
     assert [state.producer_id for state in log.producers] == [ID + 1]
     assert not send(log, 0).duplicate
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path, producer_id_expiration_ms=1000, now_ms=NOW + 1000)
     assert [state.producer_id for state in log.producers] == [ID + 1]
 
@@ -241,7 +241,7 @@ def test_transactions_against_a_model(tmp_path_factory: pytest.TempPathFactory, 
             follower.append_replicated(memoryview(bytearray(missing)), now_ms=NOW)
         else:
             if step == "close":
-                log.close(NOW)
+                log.close()
             log = open_log(path / "leader", clean=step == "close")
         stable = min(open_since.values(), default=log.log_end_offset)
         assert log.last_stable_offset(log.log_end_offset) == stable
@@ -299,7 +299,7 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_batches(tmp_path
         send(log, sequence)
         if sequence % 2:
             log.roll(NOW)
-    log.close(NOW)
+    log.close()
     assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 4, 6)]
     for offset in (6, 4):
         corrupt(tmp_path / f"{offset:020d}.snapshot", 20, b"\xff\xff")
@@ -320,7 +320,7 @@ def test_snapshots_come_and_go_with_their_segments(tmp_path: Path) -> None:
     assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 4)
     send(log, 3)
-    log.close(NOW)
+    log.close()
     (tmp_path / f"{0:020d}.snapshot").write_bytes(b"stray")
     log = open_log(tmp_path)
     assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
@@ -333,12 +333,12 @@ def test_producers_outlive_their_records(tmp_path: Path) -> None:
     log = open_log(tmp_path, retention_bytes=0)
     send(log, 0)
     log.advance_start(1)
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path, log_start_offset=1, retention_bytes=0)
     assert send(log, 0).duplicate
     send(log, 1)
     log.delete_expired(NOW, 2)
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path, log_start_offset=2)
     assert log.log_start_offset == 2
     assert send(log, 1).duplicate

@@ -33,7 +33,7 @@ def test_every_offset_size_and_end(tmp_path: Path, reopened: bool) -> None:
     for number in range(24):
         fill(log, 1, per_batch=1 + number % 4, size=10 + 7 * (number % 5))
     if reopened:
-        log.close(NOW)
+        log.close()
         log = open_log(tmp_path)
     batches = layout(log)
     assert len(log.segments) > 3
@@ -76,7 +76,7 @@ def test_a_start_within_a_batch_stays_readable(tmp_path: Path) -> None:
     assert not log.advance_start(1)
     assert not log.advance_start(0)
     assert values(log) == [b"b", b"c", b"d"]
-    log.close(NOW)
+    log.close()
     assert values(open_log(tmp_path, log_start_offset=1)) == [b"b", b"c", b"d"]
 
 
@@ -115,7 +115,7 @@ def test_regions_survive_deletion_and_truncation_of_later_batches(tmp_path: Path
     assert [segment.base_offset for segment in log.segments] == [7]
     assert len(list(tmp_path.glob("*"))) < 8
     assert region.read() == expected
-    log.close(NOW)
+    log.close()
     assert region.read() == expected
 
 

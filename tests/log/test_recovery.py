@@ -55,7 +55,7 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path, caplog: pytest.LogCaptur
         assert len(told) == (torn > 0)
         assert all(f"{torn} bytes" in line and f"from offset {end} on" in line for line in told)
         assert append(log, b"more").first_offset == end
-        log.close(NOW)
+        log.close()
         assert values(open_log(path)) == [*everything[:end], b"more"]
 
 
@@ -107,7 +107,7 @@ def test_the_file_behind_a_clean_shutdown_may_be_torn_all_the_same(tmp_path: Pat
     log = open_log(tmp_path)
     fill(log, 5)
     expected = values(log)
-    log.close(NOW)
+    log.close()
     os.truncate(tmp_path / f"{0:020d}.log", log.size - 1)
     assert values(open_log(tmp_path)) == expected[:4]
 
@@ -120,20 +120,20 @@ def test_a_damaged_transaction_index_is_made_anew(tmp_path: Path) -> None:
         log.roll(NOW)
     expected = log.aborted_transactions(0, 8)
     assert len(expected) == 4
-    log.close(NOW)
+    log.close()
     for damage in (b"", b"\0\0\0", b"\xff" * 34):
         (tmp_path / f"{2:020d}.txnindex").write_bytes(damage)
         log = open_log(tmp_path)
         if damage:
             assert log.aborted_transactions(0, 8) == expected
-        log.close(NOW)
+        log.close()
 
 
 def test_an_end_below_the_start_empties_the_log(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
     append(log, b"x", producer_id=1, producer_epoch=0, base_sequence=0)
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset, len(log.producers), len(log.leader_epochs)) == (100, 100, 0, 0)
     assert names(tmp_path, ".log", ".snapshot") == [f"{100:020d}.log"]
@@ -143,7 +143,7 @@ def test_an_end_below_the_start_empties_the_log(tmp_path: Path) -> None:
 def test_the_start_is_honoured_but_not_below_the_first_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path, log_start_offset=7)
     fill(log, 5)
-    log.close(NOW)
+    log.close()
     assert open_log(tmp_path, log_start_offset=9).log_start_offset == 9
     assert open_log(tmp_path, log_start_offset=0).log_start_offset == 7
 
@@ -152,7 +152,7 @@ def test_leftovers_are_removed_and_strangers_left(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
     log.roll(NOW)
-    log.close(NOW)
+    log.close()
     strangers = ["notes.txt", "0005.log", "txbroker-mark", "leader-epoch-checkpoint.tmp"]
     leftovers = [f"{0:020d}.log.deleted", f"{3:020d}.snapshot.deleted", f"{0:020d}.log.cleaned", f"{0:020d}.timeindex.cleaned",
                  f"{3:020d}.index", f"{9:020d}.timeindex", f"{4:020d}.txnindex"]  # fmt: skip
@@ -179,7 +179,7 @@ def test_a_swap_is_finished(tmp_path: Path, crash: str, clean: bool) -> None:
         fill(log, 4)
         log.roll(NOW)
     append(log, b"active")
-    log.close(NOW)
+    log.close()
     cleaned(tmp_path, 0, 1, 6)  # takes the place of the segments at 0 and 4
     if crash != "before":
         for base in (0, 4):
@@ -197,7 +197,7 @@ def test_a_split_that_was_not_finished_is_undone(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 8)
     expected = values(log)
-    log.close(NOW)
+    log.close()
     cleaned(tmp_path, 4, 4, 7)
     (tmp_path / f"{0:020d}.log.cleaned").write_bytes(b"half")
     log = open_log(tmp_path)
@@ -221,7 +221,7 @@ def test_what_kafka_would_find_is_complete_after_a_close(tmp_path: Path) -> None
     fill(log, 10)
     log.roll(NOW)
     fill(log, 3)
-    log.close(NOW)
+    log.close()
     files = [f"{base:020d}{suffix}" for base in (0, 10) for suffix in (".index", ".log", ".timeindex")]
     assert names(tmp_path) == sorted(
         [*files, f"{10:020d}.snapshot", f"{13:020d}.snapshot", "leader-epoch-checkpoint", "partition.metadata"]
@@ -249,7 +249,7 @@ def test_a_renamed_log_goes_on(tmp_path: Path) -> None:
     log.roll(NOW)
     append(log, b"x", leader_epoch=5)
     expected = values(log)
-    log.close(NOW)
+    log.close()
     assert names(tmp_path) == ["b"]
     assert values(open_log(tmp_path / "b")) == expected
     log.delete()

@@ -186,7 +186,7 @@ def test_nothing_may_be_left_of_a_segment(tmp_path: Path) -> None:
     assert log.replace_segments(OLD, size=0, generation=log.generation, now_ms=NOW)
     assert values(log) == [b"value 18", b"value 19", b"last"]
     assert rows(log, 3) == rows(log)
-    log.close(NOW)
+    log.close()
     for clean in (True, False):
         log = open_log(tmp_path / "log", clean=clean)
         assert (values(log), log.log_start_offset, log.log_end_offset) == ([b"value 18", b"value 19", b"last"], 0, end)
@@ -234,7 +234,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, everythin
     old, new = values(original), [b"value 18", b"value 19", b"last"] if everything_goes else kept(original)
     expected, aborted = facts(original), original.aborted_transactions(0, 20)
     size = write_cleaned(original, OLD, keep, tmp_path / "aside", QuickDisk())
-    original.close(NOW)
+    original.close()
     seen: list[str] = []
 
     def check(path: Path) -> str:
@@ -248,7 +248,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(tmp_path: Path, everythin
         assert everything_goes or log.aborted_transactions(0, 20) == aborted
         assert names(path, ".cleaned", ".swap", ".deleted") == []
         assert append(log, b"more").first_offset == 21
-        log.close(NOW)
+        log.close()
         assert values(open_log(path)) == [*found, b"more"]
         return state
 

@@ -53,7 +53,7 @@ def test_an_active_segment_that_expired_is_rolled(tmp_path: Path) -> None:
     assert bases(log) == [10]
     assert (log.log_start_offset, log.log_end_offset, log.size) == (10, 10, 0)
     assert log.delete_expired(NOW + 200 * HOUR, 10) == 0
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path, log_start_offset=10)
     assert append(log, b"x").first_offset == 10
 

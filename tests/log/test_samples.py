@@ -70,7 +70,7 @@ def test_a_clean_log_reads_as_kafka_reads_it_and_closes_as_it_was(originals: Pat
     before = files(path)
     log = opened(path)
     check(log, name)
-    log.close(NOW)
+    log.close()
     after = files(path)
     if log.log_end_offset == 0:  # a leader epoch that holds no record is forgotten, as Kafka does
         assert after.pop("leader-epoch-checkpoint") == b"0\n0\n"
@@ -86,7 +86,7 @@ def test_recovery_finds_the_same_log(originals: Path, tmp_path: Path, name: str)
             file.unlink()
     log = opened(path, clean=False)
     check(log, name)
-    log.close(NOW)
+    log.close()
     check(opened(path), name)
 
 

@@ -17,10 +17,10 @@ def index_files(path: Path) -> dict[str, bytes]:
 
 def check_indexes(log: Log, path: Path) -> None:
     """What the log has on disk is what a scan of its batches would put there."""
-    log.close(NOW)
+    log.close()
     before = index_files(path)
     recovered = open_log(path, clean=False, index_interval_bytes=log.config.index_interval_bytes)
-    recovered.close(NOW)
+    recovered.close()
     assert index_files(path) == before
 
 
@@ -36,7 +36,7 @@ def test_every_target(tmp_path: Path, target: int, reopened: bool) -> None:
         borders.append(log.log_end_offset)
     expected = rows(log)
     if reopened:
-        log.close(NOW)
+        log.close()
         log = open_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0)
     assert log.truncate_to(target) == (target < 12)
     end = max(border for border in borders if border <= target)
@@ -102,7 +102,7 @@ def test_a_snapshot_of_what_was_cut_does_not_come_back(tmp_path: Path, way: str)
     log = open_log(tmp_path)
     for sequence in range(6):
         sequenced(log, sequence)
-    log.close(NOW)
+    log.close()
     assert names(tmp_path, ".snapshot") == [f"{6:020d}.snapshot"]
     log = open_log(tmp_path)
     if way == "truncate":
@@ -114,7 +114,7 @@ def test_a_snapshot_of_what_was_cut_does_not_come_back(tmp_path: Path, way: str)
     assert log.log_end_offset == 4
     for sequence in (0, 1):
         assert not sequenced(log, sequence, producer_id=6)
-    log.close(NOW)
+    log.close()
     log = open_log(tmp_path)
     assert sequenced(log, 3)
     assert sequenced(log, 1, producer_id=6)
@@ -127,7 +127,7 @@ def test_recovery_leaves_complete_files(tmp_path: Path) -> None:
         sequenced(log, sequence)
         if sequence in (2, 5):
             log.roll(NOW)
-    log.close(NOW)
+    log.close()
     before = index_files(tmp_path)
     for name in names(tmp_path, ".index", ".timeindex", ".snapshot"):
         (tmp_path / name).unlink()

@@ -209,7 +209,7 @@ class Broker:
 
     def stop(self) -> None:
         self.directories.stop()
-        self.directories.close(NOW, one_by_one)
+        self.directories.close(one_by_one)
 
     def crash(self) -> None:
         """The process ends: locks are gone, nothing is written any more."""

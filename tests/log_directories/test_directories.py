@@ -175,7 +175,7 @@ def test_a_crash_is_recovered_from_the_recovery_point_on(tmp_path: Path, caplog:
     directories = first.start()
     log = first.create(T0)
     append(log, b"one")
-    directories.flush(log, NOW)
+    directories.flush(log)
     first.worker.run()
     directories.checkpoint_recovery_points()
     first.worker.run()
@@ -495,7 +495,7 @@ def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> No
     flushed: list[bool] = []
     broker.worker.run()
     broker.disk.broken.add(broker.paths[0])
-    directories.flush(log, NOW, lambda: flushed.append(True))
+    directories.flush(log, lambda: flushed.append(True))
     directories.checkpoint_recovery_points()
     broker.worker.run()
     assert broker.watcher.failed == [(broker.paths[0], [T0])]
@@ -512,7 +512,7 @@ def test_work_that_fails_in_a_way_nobody_foresaw_takes_the_directory_offline_too
     broker.worker.run()
     monkeypatch.setattr(FlushPlan, "sync", lambda plan: [][0])
     flushed: list[bool] = []
-    directories.flush(log, NOW, lambda: flushed.append(True))
+    directories.flush(log, lambda: flushed.append(True))
     broker.worker.run()
     assert broker.watcher.failed == [(broker.paths[0], [T0])]
     assert flushed == []
@@ -555,12 +555,16 @@ def test_logs_are_flushed_when_their_time_has_come(tmp_path: Path) -> None:
     directories = broker.start()
     log = broker.create(T0)
     append(log, b"one")
-    directories.flush_due(NOW + 999)
+    directories.flush_due(5.0)
     broker.worker.run()
-    assert log.recovery_point == 0
-    directories.flush_due(NOW + 1000)
+    assert log.recovery_point == 1
+    append(log, b"two")
+    directories.flush_due(5.875)
     broker.worker.run()
-    assert (log.recovery_point, log.last_flush_ms) == (1, NOW + 1000)
+    assert log.recovery_point == 1
+    directories.flush_due(6.0)
+    broker.worker.run()
+    assert log.recovery_point == 2
 
 
 def test_a_flush_of_what_is_durable_is_done_at_once(tmp_path: Path) -> None:
@@ -569,9 +573,9 @@ def test_a_flush_of_what_is_durable_is_done_at_once(tmp_path: Path) -> None:
     log = broker.create(T0)
     append(log, b"one")
     done: list[int] = []
-    directories.flush(log, NOW, lambda: done.append(1))
+    directories.flush(log, lambda: done.append(1))
     broker.worker.run()
-    directories.flush(log, NOW, lambda: done.append(2))
+    directories.flush(log, lambda: done.append(2))
     assert done == [1, 2]
 
 

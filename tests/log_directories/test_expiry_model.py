@@ -120,7 +120,7 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.broker.directories.close(self.now, one_by_one)
+        self.broker.directories.close(one_by_one)
         self.written_start = self.start
         self.open()
         self.found()

@@ -51,7 +51,7 @@ def ours(tmp_path: Path, *, batches: int = 60, transactions: bool = True, segmen
             log, *(f"{number}.{i}".encode() * 10 for i in range(3)), key=b"k%d" % (number % 7), timestamp=timestamp,
             leader_epoch=epoch, producer_id=5, producer_epoch=0, base_sequence=3 * number,
         )
-    log.close(NOW)
+    log.close()
     assert len(list(path.glob("*.log"))) > 3
     return data
 

@@ -66,7 +66,7 @@ def test_of_kafkas_files_what_our_log_reads_is_extracted(tmp_path: Path, partiti
 def test_aborted_and_open_transactions_can_be_left_out(data: Path) -> None:
     log = open_log(data / "orders-3", segment_bytes=4000)
     append(log, b"never ends", producer_id=11, producer_epoch=0, base_sequence=0, transactional=True, leader_epoch=1)
-    log.close(NOW)
+    log.close()
     found = [row.record.value for row in extracted(data, Selection(committed_only=True))]
     assert b"never ends" not in found
     assert found.count(b"in a transaction") == 3, "three of six were aborted"
@@ -119,7 +119,7 @@ def test_stats_tell_what_a_codec_saves(tmp_path: Path, codec: Codec) -> None:
     log = open_log(path)
     for number in range(5):
         append(log, *[b"the same again and again " * 4] * 50, codec=codec, timestamp=NOW + number, key=None)
-    log.close(NOW)
+    log.close()
     (stats,) = counted(path)
     assert list(stats.codecs) == [codec.name.lower()]
     saved = stats.codecs[codec.name.lower()]

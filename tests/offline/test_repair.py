@@ -38,7 +38,7 @@ def content(data: Path) -> list[tuple[int, int, bytes | None, bytes | None]]:
     """What our log reads there, opened as after a clean stop."""
     log = open_log(data / "orders-3", segment_bytes=4000, clean=True)
     found = rows(log)
-    log.close(0)
+    log.close()
     return found
 
 

@@ -73,7 +73,7 @@ class FetchHandler:
         image: ClusterImage,
         sessions: FetchSessions,
         purgatory: Purgatory,
-        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
         *,
         fetch_max_bytes: int,
     ) -> None:
@@ -81,7 +81,7 @@ class FetchHandler:
         self._image = image
         self._sessions = sessions
         self._purgatory = purgatory
-        self._now_ms = now_ms
+        self._monotonic_s = monotonic_s
         self._fetch_max_bytes = fetch_max_bytes
         self.answers = FetchAnswers()
         self.errors: Errors = Counter()
@@ -90,7 +90,7 @@ class FetchHandler:
         replica = request.replica_id if request.replica_id != CONSUMER else request.replica_state.replica_id
         uses_ids = context.api_version >= TOPIC_ID_VERSION
         try:
-            plan = self._sessions.plan(request, uses_ids, replica != CONSUMER, self._now_ms())
+            plan = self._sessions.plan(request, uses_ids, replica != CONSUMER, self._monotonic_s())
         except BrokerError as error:
             self.errors[error.code] += 1
             return FetchResponse(error_code=error.code, responses=[])

@@ -22,7 +22,7 @@ INITIAL_EPOCH = 0  # a new session wanted
 _EPOCH_MAX = 0x7FFFFFFF
 
 # Kafka's FetchSessionCache: a session that was used this recently is not evicted for another consumer's.
-EVICTION_MIN_MS = 120_000
+EVICTION_MIN_S = 120
 
 # What one session may hold. Who wants more goes without one, so that no client takes up what there is for all.
 SESSION_ITEMS_MAX = 10_000
@@ -98,13 +98,13 @@ class FetchSession:
     `pending` are those that may have something new; moves of the others are reported to `FetchSessions.moved`.
     """
 
-    __slots__ = ("created_ms", "epoch", "isolation", "items", "pending", "privileged", "session_id", "used_ms", "uses_ids")
+    __slots__ = ("epoch", "isolation", "items", "pending", "privileged", "session_id", "used_s", "uses_ids")
 
-    def __init__(self, session_id: int, privileged: bool, uses_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, privileged: bool, uses_ids: bool, monotonic_s: float) -> None:
         self.session_id = session_id
         self.privileged = privileged
         self.uses_ids = uses_ids
-        self.created_ms = self.used_ms = now_ms
+        self.used_s = monotonic_s
         self.epoch = INITIAL_EPOCH + 1
         self.isolation = 0
         self.items: dict[_Key, FetchItem] = {}
@@ -210,7 +210,7 @@ class FetchSessions:
         """How many partitions all sessions hold."""
         return self._items
 
-    def plan(self, request: FetchRequest, uses_ids: bool, privileged: bool, now_ms: int) -> FetchPlan:
+    def plan(self, request: FetchRequest, uses_ids: bool, privileged: bool, monotonic_s: float) -> FetchPlan:
         """Find or make the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -218,8 +218,9 @@ class FetchSessions:
             # A partition that is named again is served once, as in a session.
             items = _items(request)
             session = None
-            if epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items)) and self._make_room(privileged, now_ms):
-                session = FetchSession(self._new_id(), privileged, uses_ids, now_ms)
+            fits = epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
+            if fits and self._make_room(privileged, monotonic_s):
+                session = FetchSession(self._new_id(), privileged, uses_ids, monotonic_s)
                 session.items = items
                 session.pending = dict(items)
                 session.isolation = request.isolation_level
@@ -234,7 +235,7 @@ class FetchSessions:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"the session's epoch is {found.epoch}, not {epoch}")
         if found.uses_ids != uses_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        found.used_ms = now_ms
+        found.used_s = monotonic_s
         self._mark_moved()
         before = len(found.items)
         for item in found.apply(request):
@@ -302,12 +303,12 @@ class FetchSessions:
         self.refused_size += not fits
         return fits
 
-    def _make_room(self, privileged: bool, now_ms: int) -> bool:
+    def _make_room(self, privileged: bool, monotonic_s: float) -> bool:
         """Evict the least recently used session if it may go; a follower's session counts for more than a consumer's."""
         if len(self._sessions) < self._slots:
             return True
         for session in self._sessions.values():
-            if now_ms - session.used_ms > EVICTION_MIN_MS or (privileged and not session.privileged):
+            if monotonic_s - session.used_s > EVICTION_MIN_S or (privileged and not session.privileged):
                 self._remove(session.session_id)
                 self.evicted += 1
                 return True

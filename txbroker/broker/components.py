@@ -73,6 +73,7 @@ class Rooms:
         self.replicas = Replicas(identity.broker_id, directories, self._image, joints)
         self._coordinator = GroupCoordinator(
             world.reactor,
+            world.now_ms,
             self._offsets_store(world, produce),
             settings.group_config(config),
             self._offsets_partition_count,
@@ -115,9 +116,10 @@ class Rooms:
                 produce=produce,
                 fetch=fetch,
                 next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
+                monotonic_s=world.monotonic_s,
                 now_ms=world.now_ms,
             ),
-            None if world.instruments is None else world.instruments.seconds,
+            None if world.instruments is None else world.monotonic_s,
         )
         joints.wire(self.replicas, self._coordinator, self._sessions)
         directories.wire(joints)

@@ -67,6 +67,7 @@ class Parts:
     produce: Purgatory
     fetch: Purgatory
     next_producer_id: Callable[[], Deferred[int]]
+    monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
 
 
@@ -84,7 +85,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     for handler in (
         ApiVersionsHandler(registry.ranges),
         ProduceHandler(p.replicas, p.image, p.produce, p.now_ms),
-        FetchHandler(p.replicas, p.image, p.sessions, p.fetch, p.now_ms, fetch_max_bytes=p.config.int("fetch.max.bytes")),
+        FetchHandler(p.replicas, p.image, p.sessions, p.fetch, p.monotonic_s, fetch_max_bytes=p.config.int("fetch.max.bytes")),
         ListOffsetsHandler(p.replicas),
         MetadataHandler(p.image, p.endpoints, p.creation, p.cluster_id),
         OffsetForLeaderEpochHandler(p.replicas),

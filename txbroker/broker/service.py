@@ -129,7 +129,7 @@ class Broker:
         self.broker_id = identity.broker_id
 
         dynamic = DynamicConfigs(config)
-        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.now_ms, world.reactor.callLater)
+        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.reactor)
         await configs.start()
         await self._load_logs(directories, configs, tree)
 
@@ -183,7 +183,7 @@ class Broker:
         self._status.loading = directories.loading
         self._status.offline = lambda: None if directories.online() else "all log directories are offline"
         # Whatever happens next, what was opened is closed whole, and unlocked.
-        self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.now_ms(), world.run_all)))
+        self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.run_all)))
         return directories
 
     def _log_config(self, topic: str) -> LogConfig:
@@ -208,7 +208,7 @@ class Broker:
             listener=self._listeners.inter_broker,
             send=peers.send,
             unclean_default=lambda: self._config.boolean("unclean.leader.election.enable"),
-            clock_ms=self._world.now_ms,
+            now_ms=self._world.now_ms,
             call_later=self._world.reactor.callLater,
         )
         self._on_stop("controller", controller.stop)

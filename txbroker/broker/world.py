@@ -42,15 +42,18 @@ class CountedWorkers:
 class Instruments:
     """What metrics measure outside of the rooms."""
 
-    seconds: Callable[[], float]  # monotonic
-    computed_s: Callable[[], float]  # by the thread that asks
+    thread_cpu_s: Callable[[], float]  # CPU time of the calling thread
     pools: Mapping[str, CountedWorkers]
     syncs: SyncTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """The reactor, threads, the disk, the clock and chance."""
+    """The reactor, threads, the disk, the clocks and chance.
+
+    `monotonic_s` is the clock of durations and deadlines; `reactor.seconds` and `reactor.callLater` use the same one. `now_ms` is the
+    wall clock, milliseconds since 1970: for dates only, that is timestamps and what is compared with timestamps.
+    """
 
     reactor: Any
     disk: Disk
@@ -58,6 +61,7 @@ class World:
     later: Later
     run_all: RunAll
     open_tree: Callable[[str], Tree]
+    monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
     random: Random
     random_bytes: Callable[[int], bytes]

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when the broker could not start or go on."""
     write_log(sys.stderr, arguments.log_format, parse_levels(arguments.log_level))
     from txbroker.startup import read_startup
-    from txbroker.tap import BrokerService, log_twisted
+    from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
@@ -71,13 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse(str(error))
         return FAILED
     log_twisted()
-    from twisted.internet import reactor
-
     service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_welcome(arguments.log_format))
     service.startService()
-    running: Any = reactor
-    running.addSystemEventTrigger("before", "shutdown", service.stopService)
-    running.run()
+    reactor = monotonic_reactor()
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.run()
     return service.exit_status
 
 

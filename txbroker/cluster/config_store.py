@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from twisted.internet.defer import Deferred
 
+from txbroker.clock import Clock
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
 from txbroker.cluster.node_paths import ALL_BROKERS, BROKER_TYPE, TOPIC_TYPE, Entity, broker_entity, topic_entity
@@ -32,7 +33,7 @@ from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
 
-CHANGE_KEPT_MS = 15 * 60 * 1000  # Kafka's ZkNodeChangeNotificationListener
+CHANGE_KEPT_S = 15 * 60.0  # Kafka's ZkNodeChangeNotificationListener
 
 RETRY_S = 1.0  # after changes could not be read
 
@@ -98,16 +99,14 @@ class ConfigWatcher:
         tree: Tree,
         broker_id: int,
         observer: ConfigObserver,
-        clock_ms: Callable[[], int],
-        call_later: Callable[[float, Callable[[], None]], object],
+        clock: Clock,
     ) -> None:
         self._tree = tree
         self._own = (broker_entity(broker_id), ALL_BROKERS)
         self._observer = observer
-        self._clock_ms = clock_ms
-        self._call_later = call_later
+        self._clock = clock
         self._topics: dict[str, dict[str, str]] = {}
-        self._seen_ms: dict[str, int] = {}  # when this broker first saw each change node: the age at which it deletes them
+        self._seen_s: dict[str, float] = {}  # when this broker first saw each change node: the age at which it deletes them
         self._reading = False
         self._read_again = False
 
@@ -143,9 +142,9 @@ class ConfigWatcher:
     async def _list_changes(self) -> list[str]:
         """The new change nodes in order; sets the watch again."""
         names = await self._tree.children(node_paths.CONFIG_CHANGES, watch=self._changed)
-        new = [name for name in names if name not in self._seen_ms]
-        now_ms = self._clock_ms()
-        self._seen_ms = {name: self._seen_ms.get(name, now_ms) for name in names}
+        new = [name for name in names if name not in self._seen_s]
+        now_s = self._clock.seconds()
+        self._seen_s = {name: self._seen_s.get(name, now_s) for name in names}
         return new
 
     def _changed(self, _: WatchEvent) -> None:
@@ -173,8 +172,8 @@ class ConfigWatcher:
         except ConnectionLost as error:
             log.warning("failed to read configuration changes, retrying: %s", error)
             for name in unread:
-                del self._seen_ms[name]
-            self._call_later(RETRY_S, self._begin_reading)
+                del self._seen_s[name]
+            self._clock.callLater(RETRY_S, self._begin_reading)
         except TreeError as error:
             log.warning("stopped reading configuration changes: %s %s", type(error).__name__, error)
         finally:
@@ -206,8 +205,8 @@ class ConfigWatcher:
             return {}
 
     async def _purge(self) -> None:
-        before_ms = self._clock_ms() - CHANGE_KEPT_MS
-        for name in [name for name, seen_ms in self._seen_ms.items() if seen_ms <= before_ms]:
+        before_s = self._clock.seconds() - CHANGE_KEPT_S
+        for name in [name for name, seen_s in self._seen_s.items() if seen_s <= before_s]:
             try:
                 await self._tree.delete(f"{node_paths.CONFIG_CHANGES}/{name}")
             except NoNode:

@@ -64,7 +64,7 @@ class Observer(Protocol):
 class Flush(Protocol):
     """Syncs a log up to its current end in a worker, then calls `done`. A disk failure is reported separately and `done` is not called."""
 
-    def __call__(self, log: Log, now_ms: int, done: Callable[[], None], /) -> None: ...
+    def __call__(self, log: Log, done: Callable[[], None], /) -> None: ...
 
 
 P = ParamSpec("P")
@@ -91,7 +91,6 @@ class Partition:
     __slots__ = (
         "_counted_end",
         "_flush",
-        "_flush_wanted_ms",
         "_flushing",
         "_follower_ends",
         "_single",
@@ -123,7 +122,6 @@ class Partition:
         self._single = False
         self._flush = flush
         self._flushing = False
-        self._flush_wanted_ms = 0
 
     @property
     def leader_epoch(self) -> int:
@@ -153,7 +151,7 @@ class Partition:
         if new_epoch:
             self._follower_ends = {}
         if self.log.flush_due:
-            self._have_flushed(self.log.last_flush_ms)
+            self._have_flushed()
         self._advance()
         self.observer.moved(self)
         return new_epoch
@@ -210,7 +208,7 @@ class Partition:
             self.storage_failed(error)
             raise
         if log.flush_due:
-            self._have_flushed(now_ms)
+            self._have_flushed()
         if not appended.duplicate:
             counts.bytes_in += len(records)
             if self._single and not self._flushing:
@@ -220,18 +218,17 @@ class Partition:
             self.observer.moved(self)
         return appended
 
-    def _have_flushed(self, now_ms: int) -> None:
+    def _have_flushed(self) -> None:
         """Sync the log for flush.messages; one sync at a time, the next one covers the records appended in between."""
-        self._flush_wanted_ms = now_ms
         if not self._flushing:
             self._flushing = True
-            self._flush(self.log, now_ms, self._flushed)
+            self._flush(self.log, self._flushed)
 
     def _flushed(self) -> None:
         self._flushing = False
         if self.is_leader:
             if self.log.flush_due:
-                self._have_flushed(self._flush_wanted_ms)
+                self._have_flushed()
             self._advance()
             self.observer.moved(self)
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
+from txbroker.clock import Clock, DelayedCall
 from txbroker.errors import ErrorCode
 from txbroker.groups import group_descriptions
 from txbroker.groups.group_config import GroupConfig
@@ -34,10 +35,9 @@ from txbroker.groups.group_states import GroupState
 from txbroker.groups.offsets_expiry import expired
 from txbroker.groups.offsets_store import OffsetsStore, Pair
 from txbroker.groups.shards import Held, Shard, Shards
-from txbroker.groups.timers import DelayedCall, wall_clock_ms
+from txbroker.groups.timers import monotonic_ms
 from txbroker.groups.writer import Writer
 from txbroker.names import TopicPartition
-from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 
@@ -49,23 +49,25 @@ TOMBSTONES_A_BATCH = 1_000  # some 60 KB, far below what max.message.bytes can b
 class GroupCoordinator:
     """The groups of this broker.
 
-    `clock.seconds()` is the wall clock, as the reactor's is. `unique` returns a text that no member id had before (Kafka: a UUID).
-    `partition_count` says how many partitions `__consumer_offsets` has, 0 while it does not exist. Methods raise nothing: what
-    failed is in the answers.
+    Sessions and rebalances run on `clock`, which is monotonic; `now_ms` is the wall clock, which dates commits and expires them.
+    `unique` returns a text that no member id had before (Kafka: a UUID). `partition_count` returns the number of partitions of
+    `__consumer_offsets`, 0 while it does not exist. Methods raise nothing: errors are in the answers.
     """
 
     def __init__(
         self,
         clock: Clock,
+        now_ms: Callable[[], int],
         store: OffsetsStore,
         config: GroupConfig,
         partition_count: Callable[[], int],
         unique: Callable[[], str],
     ) -> None:
         self._clock = clock
+        self._now_ms = now_ms
         self._config = config
-        self._writer = Writer(clock, store)
-        self._shards = Shards(clock, store, config, partition_count, unique, self._writer.perform, self._shard_loaded)
+        self._writer = Writer(clock, now_ms, store)
+        self._shards = Shards(clock, now_ms, store, config, partition_count, unique, self._writer.perform, self._shard_loaded)
         self._expiry: DelayedCall | None = None
         self._is_stopped = False
 
@@ -118,7 +120,7 @@ class GroupCoordinator:
         held = self._held_for(request.group_id)
         if isinstance(held, Held):
             answered: Deferred[SyncAnswer] = Deferred()
-            held.group.sync(request, answered.callback, self._now_ms())
+            held.group.sync(request, answered.callback, self._monotonic_ms())
             self._writer.perform(held)
             return answered
         if held is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -129,7 +131,7 @@ class GroupCoordinator:
         """A member is alive."""
         held = self._held_for(group_id)
         if isinstance(held, Held):
-            error = held.group.heartbeat(member_id, group_instance_id, generation_id, self._now_ms())
+            error = held.group.heartbeat(member_id, group_instance_id, generation_id, self._monotonic_ms())
             self._writer.perform(held)
             return error
         if held is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -140,7 +142,7 @@ class GroupCoordinator:
         """Members go. An error of the whole request comes without results of members."""
         held = self._held_for(group_id)
         if isinstance(held, Held):
-            results = held.group.leave(members, self._now_ms())
+            results = held.group.leave(members, self._monotonic_ms())
             self._writer.perform(held)
             return ErrorCode.NONE, results
         if held is not None:
@@ -160,16 +162,16 @@ class GroupCoordinator:
         retention_ms: int = -1,
     ) -> Deferred[dict[TopicPartition, ErrorCode]]:
         """Keep offsets; they are seen once they are in the log. `retention_ms` is what OffsetCommit v2-v4 may name, else -1."""
-        now_ms = self._now_ms()
         found = self._held_for(group_id, may_be_empty=True)
         held = self._create(group_id) if found is None and generation_id < 0 else found
         if isinstance(held, Held):
-            error = held.group.check_commit(member_id, group_instance_id, generation_id, now_ms)
+            error = held.group.check_commit(member_id, group_instance_id, generation_id, self._monotonic_ms())
             self._writer.perform(held)
         else:
             error = ErrorCode.ILLEGAL_GENERATION if held is None else held
         if error or not isinstance(held, Held):
             return succeed(dict.fromkeys(offsets, error))
+        now_ms = self._now_ms()
         fitting = {p: _committed(o, now_ms, retention_ms) for p, o in offsets.items() if self._metadata_fits(o)}
         answers = {p: ErrorCode.NONE if p in fitting else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in offsets}
         if not fitting:
@@ -234,8 +236,8 @@ class GroupCoordinator:
 
     # Inside
 
-    def _now_ms(self) -> int:
-        return wall_clock_ms(self._clock)
+    def _monotonic_ms(self) -> int:
+        return monotonic_ms(self._clock)
 
     def _held_for(self, group_id: str, may_be_empty: bool = False) -> Held | ErrorCode | None:
         """The group; None when it does not exist but would be here; otherwise why this is not the place to ask.
@@ -277,7 +279,7 @@ class GroupCoordinator:
         if sum(len(p.metadata) for p in request.protocols) > self._config.member_metadata_max:
             return _join_refused(request, ErrorCode.INVALID_REQUEST)
         answered: Deferred[JoinAnswer] = Deferred()
-        held.group.join(request, answered.callback, self._now_ms())
+        held.group.join(request, answered.callback, self._monotonic_ms())
         self._writer.perform(held)
         return answered
 
@@ -332,7 +334,7 @@ class GroupCoordinator:
 
     def _clean(self, held: Held, partitions: Sequence[TopicPartition]) -> Deferred[ErrorCode]:
         """Remove offsets; and the group with them if that leaves nothing of it."""
-        empty = held.group.state is GroupState.EMPTY and not held.group.has_pending
+        empty = held.group.state is GroupState.EMPTY and not held.group.pending
         return self._remove(held, partitions, group_too=empty and held.offsets.would_be_unused_without(len(partitions)))
 
     def _shard_loaded(self, shard: Shard) -> None:

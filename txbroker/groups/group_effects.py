@@ -30,7 +30,7 @@ class AnswerSync:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Call `Group.tick` at this time (wall clock, ms); it replaces the time that was asked for before."""
+    """Call `Group.tick` at this time (monotonic, ms); it replaces the time that was asked for before."""
 
     at_ms: int
 

@@ -28,7 +28,7 @@ class Member:
     awaiting_sync: SyncWaiter | None = None
 
     @classmethod
-    def restored(cls, record: MemberRecord, protocol_name: str | None, now_ms: int) -> Member:
+    def restored(cls, record: MemberRecord, protocol_name: str | None, monotonic_ms: int) -> Member:
         """The member that a record describes; its session starts anew."""
         return cls(
             member_id=record.member_id,
@@ -38,7 +38,7 @@ class Member:
             rebalance_timeout_ms=record.rebalance_timeout_ms,
             session_timeout_ms=record.session_timeout_ms,
             protocols=(Protocol(name=protocol_name or "", metadata=record.subscription),),
-            deadline_ms=now_ms + record.session_timeout_ms,
+            deadline_ms=monotonic_ms + record.session_timeout_ms,
             assignment=record.assignment,
         )
 

@@ -10,15 +10,16 @@ from enum import Enum, auto
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from txbroker.clock import Clock
 from txbroker.errors import ErrorCode
 from txbroker.groups.group import Group
 from txbroker.groups.group_config import GroupConfig
+from txbroker.groups.group_effects import GroupRecord
 from txbroker.groups.group_offsets import GroupOffsets
 from txbroker.groups.loader import LoadedPartition, load
 from txbroker.groups.offsets_store import OffsetsStore
-from txbroker.groups.timers import wall_clock_ms
+from txbroker.groups.timers import monotonic_ms
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
-from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 
@@ -55,7 +56,7 @@ class Held:
     @property
     def is_unused(self) -> bool:
         """Whether nothing would be lost if the group were forgotten."""
-        return not (len(self.group.roster) or self.group.has_pending) and self.offsets.is_unused
+        return self.group.is_unused and self.offsets.is_unused
 
 
 class Shards:
@@ -64,6 +65,7 @@ class Shards:
     def __init__(
         self,
         clock: Clock,
+        now_ms: Callable[[], int],
         store: OffsetsStore,
         config: GroupConfig,
         partition_count: Callable[[], int],
@@ -72,6 +74,7 @@ class Shards:
         loaded: Callable[[Shard], None],
     ) -> None:
         self._clock = clock
+        self._now_ms = now_ms
         self._store = store
         self._config = config
         self._partition_count = partition_count
@@ -108,7 +111,7 @@ class Shards:
 
     def create(self, shard: Shard, group_id: str) -> Held:
         """A new group without members."""
-        return self._hold(shard, Group(group_id, self._config, self._unique, wall_clock_ms(self._clock)), GroupOffsets())
+        return self._hold(shard, Group(group_id, self._config, self._unique, self._now_ms), GroupOffsets())
 
     def forget(self, held: Held) -> None:
         """Drop a group that nobody uses any more."""
@@ -164,11 +167,11 @@ class Shards:
         return turn
 
     def _activate(self, loaded: LoadedPartition, shard: Shard) -> None:
-        now_ms = wall_clock_ms(self._clock)
-        groups = [Group.restored(group_id, self._config, self._unique, record, now_ms) for group_id, record in loaded.groups.items()]
+        due_ms = monotonic_ms(self._clock)
+        groups = [self._restored(group_id, record, due_ms) for group_id, record in loaded.groups.items()]
         for group_id, offsets in loaded.offsets.items():
             if group_id not in loaded.groups and not offsets.is_unused:
-                groups.append(Group(group_id, self._config, self._unique, now_ms))
+                groups.append(Group(group_id, self._config, self._unique, self._now_ms))
         for group in groups:
             offsets_here = loaded.offsets.get(group.group_id)
             self._hold(shard, group, GroupOffsets() if offsets_here is None else offsets_here)
@@ -177,6 +180,9 @@ class Shards:
                 OFFSETS_TOPIC, shard.index, len(shard.groups), loaded.record_count, loaded.skipped_count)
         self._loaded(shard)
         self._end_waiting(shard)
+
+    def _restored(self, group_id: str, record: GroupRecord, due_ms: int) -> Group:
+        return Group.restored(group_id, self._config, self._unique, self._now_ms, record, due_ms)
 
     def _load_failed(self, failure: Failure, shard: Shard) -> None:
         if self._shards.get(shard.index) is not shard:

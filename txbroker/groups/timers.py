@@ -5,24 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from txbroker.purgatory import Clock
+from txbroker.clock import Clock, DelayedCall
 
 log = logging.getLogger("txbroker.groups")
 
 K = TypeVar("K")
 
 
-class DelayedCall(Protocol):
-    """What IDelayedCall promises, as far as it is used here."""
-
-    def active(self) -> bool: ...
-    def cancel(self) -> None: ...
-
-
-def wall_clock_ms(clock: Clock) -> int:
-    """The clock, which is the wall clock here as a reactor's is, in milliseconds.
+def monotonic_ms(clock: Clock) -> int:
+    """The clock's monotonic time in milliseconds.
 
     Rounded, so that a call for a certain millisecond never finds itself a fraction before it.
     """
@@ -30,7 +23,7 @@ def wall_clock_ms(clock: Clock) -> int:
 
 
 class Timers(Generic[K]):
-    """Calls `fire(key, now_ms)` once the time set for the key has come. Each key has one time; setting it again replaces it."""
+    """Calls `fire(key, monotonic_ms)` once the time set for the key has come. Each key has one time; setting it again replaces it."""
 
     def __init__(self, clock: Clock, fire: Callable[[K, int], None]) -> None:
         self._clock = clock
@@ -78,16 +71,16 @@ class Timers(Generic[K]):
 
     def _run(self) -> None:
         self._call = None
-        now_ms = wall_clock_ms(self._clock)
+        due_ms = monotonic_ms(self._clock)
         due: list[K] = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        while self._heap and self._heap[0][0] <= due_ms:
             at_ms, _, key = heappop(self._heap)
             if self._at.get(key) == at_ms:
                 del self._at[key]
                 due.append(key)
         for key in due:
             try:
-                self._fire(key, now_ms)
+                self._fire(key, at_ms)
             except Exception:
                 log.exception("a timer for %r failed", key)
         self._schedule()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
+from txbroker.clock import Clock
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.group_effects import AnswerJoin, AnswerSync, Effect, Persist, WakeAt
 from txbroker.groups.group_offsets import Write
@@ -16,9 +17,8 @@ from txbroker.groups.group_results import CommittedOffset
 from txbroker.groups.group_states import GroupState
 from txbroker.groups.offsets_store import OffsetsStore, Pair
 from txbroker.groups.shards import Held
-from txbroker.groups.timers import Timers, wall_clock_ms
+from txbroker.groups.timers import Timers, monotonic_ms
 from txbroker.names import TopicPartition
-from txbroker.purgatory import Clock
 
 log = logging.getLogger("txbroker.groups")
 
@@ -42,8 +42,9 @@ GROUP_ERRORS = (
 class Writer:
     """Performs the effects of groups in the order in which they were decided, and wakes groups."""
 
-    def __init__(self, clock: Clock, store: OffsetsStore) -> None:
+    def __init__(self, clock: Clock, now_ms: Callable[[], int], store: OffsetsStore) -> None:
         self._clock = clock
+        self._now_ms = now_ms
         self._store = store
         self._timers: Timers[Held] = Timers(clock, self._wake)
 
@@ -94,14 +95,14 @@ class Writer:
         pair = (group_key(held.group.group_id), group_value(effect.record))
 
         def written(error: ErrorCode) -> None:
-            held.group.written(effect.then, error, wall_clock_ms(self._clock))
+            held.group.written(effect.then, error, monotonic_ms(self._clock))
             self.perform(held)
 
         self._append(held, [pair], GROUP_ERRORS).addCallback(written)
 
     def _append(self, held: Held, pairs: list[Pair], told: Mapping[ErrorCode, ErrorCode]) -> Deferred[ErrorCode]:
         """Fires with NONE, or with what clients are told of the failure."""
-        appended = maybeDeferred(self._store.append, held.shard.index, pairs, wall_clock_ms(self._clock))
+        appended = maybeDeferred(self._store.append, held.shard.index, pairs, self._now_ms())
 
         def failed(failure: Failure) -> ErrorCode:
             error = failure.value
@@ -113,8 +114,8 @@ class Writer:
 
         return appended.addCallbacks(lambda _: ErrorCode.NONE, failed)
 
-    def _wake(self, held: Held, now_ms: int) -> None:
-        held.group.tick(now_ms)
+    def _wake(self, held: Held, due_ms: int) -> None:
+        held.group.tick(due_ms)
         self.perform(held)
 
 

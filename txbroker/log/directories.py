@@ -200,7 +200,7 @@ class LogDirectories:
         """Begin nothing more; before `close`."""
         self._moves.stop()
 
-    def close(self, now_ms: int, run_all: RunAll) -> None:
+    def close(self, run_all: RunAll) -> None:
         """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
 
         Before `load` it only unlocks; after one that was interrupted, the mark is for directories whose logs are all whole.
@@ -209,7 +209,7 @@ class LogDirectories:
 
         def close_log(directory: LogDirectory, log: Log) -> None:
             try:
-                log.close(now_ms)
+                log.close()
             except StorageError as error:
                 errors[directory.path] = error
 
@@ -400,14 +400,14 @@ class LogDirectories:
                 if log.topic_partition.topic == topic:
                     log.reconfigure(config)
 
-    def flush(self, log: Log, now_ms: int, done: Callable[[], None] | None = None) -> None:
+    def flush(self, log: Log, done: Callable[[], None] | None = None) -> None:
         """Sync a log up to its present end in a worker, then call `done` (not when the disk failed: its directory is offline then)."""
         home = self._by_path[log.directory.rpartition("/")[0]]
         try:
             plan = log.flush_plan()
         except StorageError as error:
             self._fail(home, error)
-            home.later(AGAIN_MS, _nothing, partial(self.flush, log, now_ms, done))  # not if it is offline now
+            home.later(AGAIN_MS, _nothing, partial(self.flush, log, done))  # not if it is offline now
             return
         if plan is None:
             if done is not None:
@@ -415,7 +415,7 @@ class LogDirectories:
             return
 
         def synced() -> None:
-            log.flushed(plan, now_ms)
+            log.flushed(plan)
             if done is not None:
                 done()
 
@@ -539,11 +539,12 @@ class LogDirectories:
             log.producers.expiration_ms = self._producer_id_expiration_ms()
         return sum(log.expire_producers(now_ms) for log in logs)
 
-    def flush_due(self, now_ms: int) -> None:
-        """Flush, in workers, the logs whose flush.ms have passed (log.flush.scheduler.interval.ms)."""
+    def flush_due(self, monotonic_s: float) -> None:
+        """Flush, in workers, the logs whose flush.ms has passed since this last flushed them (log.flush.scheduler.interval.ms)."""
         for log in self.logs().values():
-            if now_ms - log.last_flush_ms >= log.config.flush_ms:
-                self.flush(log, now_ms)
+            if (monotonic_s - log.timed_flush_s) * 1000 >= log.config.flush_ms:
+                log.timed_flush_s = monotonic_s
+                self.flush(log)
 
     def checkpoint_recovery_points(self) -> None:
         """Have recovery-point-offset-checkpoint written (log.flush.offset.checkpoint.interval.ms)."""

@@ -48,9 +48,9 @@ def no_jitter(below: int) -> int:
 class Log:
     """The log of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
 
-    `topic_id` is NULL_TOPIC_ID until assigned; `last_flush_ms` is for flush.ms; `segments` are ascending and the last is active;
-    `generation` counts the truncations. While a cleaning is at work (`being_cleaned`, its owner says) retention deletes nothing.
-    `first_known`: generation, offset and timestamp of what was once the first record (`expirer`).
+    `topic_id` is NULL_TOPIC_ID until assigned; `segments` are ascending and the last is active; `generation` counts the
+    truncations. `timed_flush_s`: the monotonic time at which flush.ms last ended. While a cleaning is at work (`being_cleaned`, its owner
+    says) retention deletes nothing. `first_known`: generation, offset and timestamp of what was once the first record (`expirer`).
     """
 
     __slots__ = (
@@ -67,13 +67,13 @@ class Log:
         "directory",
         "first_known",
         "generation",
-        "last_flush_ms",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
         "producers",
         "recovery_point",
         "segments",
+        "timed_flush_s",
         "topic_id",
         "topic_partition",
     )
@@ -86,7 +86,6 @@ class Log:
         *,
         disk: Disk,
         config: LogConfig,
-        now_ms: int,
         later: Later,
         random_below: Callable[[int], int],
     ) -> None:
@@ -96,7 +95,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
-        self.last_flush_ms = now_ms
+        self.timed_flush_s = 0.0
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.producers: ProducerStates = loaded.producers
         self._snapshots: Snapshots = loaded.snapshots
@@ -149,9 +148,7 @@ class Log:
             producer_id_expiration_ms=producer_id_expiration_ms,
             interrupted=interrupted,
         ).load()
-        return cls(
-            directory, topic_partition, loaded, disk=disk, config=config, now_ms=now_ms, later=later, random_below=random_below
-        )
+        return cls(directory, topic_partition, loaded, disk=disk, config=config, later=later, random_below=random_below)
 
     @property
     def size(self) -> int:
@@ -292,7 +289,7 @@ class Log:
             self._unsynced.update(closed.index_paths())
             plan = self.flush_plan()
             if plan is not None:
-                self._later(0, plan.sync, lambda: self.flushed(plan, now_ms))
+                self._later(0, plan.sync, lambda: self.flushed(plan))
         return segment
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
@@ -517,21 +514,20 @@ class Log:
         self._syncing.append(plan)
         return plan
 
-    def flushed(self, plan: FlushPlan, now_ms: int) -> None:
+    def flushed(self, plan: FlushPlan) -> None:
         """`plan` was synced: moves the recovery point."""
-        self.last_flush_ms = now_ms
         self._syncing.remove(plan)
         if plan.generation == self.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
 
-    def flush(self, now_ms: int) -> None:
+    def flush(self) -> None:
         """Sync in place."""
         plan = self.flush_plan()
         if plan is not None:
             plan.sync()
-            self.flushed(plan, now_ms)
+            self.flushed(plan)
 
-    def close(self, now_ms: int) -> None:
+    def close(self) -> None:
         """Write indexes and the producers' snapshot, sync all. The log must not be used afterwards."""
         for segment in self.segments:
             if segment.seal():
@@ -539,7 +535,7 @@ class Log:
         worth_it = self.log_end_offset > self.log_start_offset or len(self.producers)
         if worth_it and self._snapshots.take(self.producers, self.log_end_offset):
             self._unsynced.update((self._snapshots.path(self.log_end_offset), self.directory))
-        self.flush(now_ms)
+        self.flush()
         for segment in self.segments:
             segment.forget_file()
 

@@ -168,7 +168,7 @@ class Move:
             copy.truncate_fully_at(end, now_ms=self._now_ms)
         copy.append_replicated(memoryview(data), now_ms=self._now_ms)
         if copy.flush_due:
-            copy.flush(self._now_ms)
+            copy.flush()
         if copy.log_end_offset == end:
             raise CorruptRecords(f"no whole batch could be read at offset {end}")
 
@@ -190,7 +190,7 @@ class Move:
         def synced() -> None:
             self._synced = True
             if plan is not None:
-                self.copy.flushed(plan, self._now_ms)
+                self.copy.flushed(plan)
             self._step()
 
         self._in_worker(sync, synced)

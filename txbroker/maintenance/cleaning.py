@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from txbroker.clock import Clock, DelayedCall
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.cleaner.cleanable import Cleanable, Why, WhyNot
@@ -39,7 +39,7 @@ class Cleaning:
 
     def __init__(
         self,
-        clock: IReactorTime,
+        clock: Clock,
         config: BrokerConfig,
         directories: LogDirectories,
         high_watermark: Callable[[TopicPartition], int],
@@ -65,8 +65,9 @@ class Cleaning:
         self._sweeping: set[Log] = set()
         self._resting: set[TopicPartition] = set()  # failed for a reason that may pass: not again before the next round
         self._last: dict[TopicPartition, tuple[int, Totals]] = {}
-        self._timer: IDelayedCall | None = None
-        self._timer_ms = 0
+        self._timer: DelayedCall | None = None
+        self._next_round_s = 0.0  # monotonic, as the next one
+        self._looked_s: float | None = None
         self._stopped = False
         self._expire = expire
         self._until_over: dict[TopicPartition, list[Deferred[None]]] = {}
@@ -83,8 +84,8 @@ class Cleaning:
     def stop(self) -> None:
         """End it with all passes; those who wait are told."""
         self._stopped = True
-        if self._timer is not None and self._timer.active():  # type: ignore[misc]
-            self._timer.cancel()  # type: ignore[misc]
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
         if self._workers is not None:
             self._workers.close()
         for running in self._running.values():
@@ -111,8 +112,8 @@ class Cleaning:
 
     def _wait(self) -> None:
         backoff_ms = max(self._config.int("log.cleaner.backoff.ms"), BACKOFF_MS_MIN)
-        self._timer_ms = self._now_ms() + backoff_ms
-        self._timer = self._clock.callLater(backoff_ms / 1000, self._round)  # type: ignore[arg-type]
+        self._next_round_s = self._clock.seconds() + backoff_ms / 1000
+        self._timer = self._clock.callLater(backoff_ms / 1000, self._round)
 
     def _round(self) -> None:
         self._resting.clear()
@@ -129,7 +130,7 @@ class Cleaning:
         """Give free workers something to do; whatever goes wrong, the next round comes."""
         if self._stopped or self._workers is None:
             return
-        self.counts.round_ms = self._now_ms()
+        self._looked_s = self._clock.seconds()
         try:
             for topic_partition in self._requests.partitions():
                 self._settle(topic_partition)
@@ -195,7 +196,7 @@ class Cleaning:
                 self._directories.remove_unfinished(ended.job.directory, lambda: self._swept(ended.log))
         self._expire(ended.topic_partition)
         self._tell_over(ended.topic_partition)
-        self._clock.callLater(0, self._look)  # type: ignore[arg-type]
+        self._clock.callLater(0, self._look)
 
     def _swept(self, swept: Log) -> None:
         self._sweeping.discard(swept)
@@ -343,7 +344,7 @@ class Cleaning:
             progress=running.progress if running else None,
             last_ms=last_ms,
             last=last,
-            next_run_ms=None if running or (why_not_now is not None and why_not_now.why in NO_RUN_COMES) else self._timer_ms,
+            next_run_ms=None if running or (why_not_now is not None and why_not_now.why in NO_RUN_COMES) else self._next_round_ms,
             why_not_now=why_not_now,
             expected_s=to_read / rate if rate else None,
             put_aside=aside,
@@ -376,7 +377,12 @@ class Cleaning:
     @property
     def since_round_ms(self) -> int:
         """Since when logs were last looked at; 0 before the first time."""
-        return 0 if self.counts.round_ms is None else max(self._now_ms() - self.counts.round_ms, 0)
+        return 0 if self._looked_s is None else round((self._clock.seconds() - self._looked_s) * 1000)
+
+    @property
+    def _next_round_ms(self) -> int:
+        """The date of the next round."""
+        return self._now_ms() + max(round((self._next_round_s - self._clock.seconds()) * 1000), 0)
 
     @property
     def running(self) -> list[TopicPartition]:

@@ -94,7 +94,7 @@ class Pass:
         if self.log.recovery_point >= self.job.first_uncleanable_offset:
             self._start(workers)
         else:
-            self._directories.flush(self.log, self._now_ms(), lambda: self._start(workers))
+            self._directories.flush(self.log, lambda: self._start(workers))
 
     def _start(self, workers: Workers) -> None:
         stale = self.why_stale()

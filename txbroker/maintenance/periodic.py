@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 
+from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.replicas import Replicas
 from txbroker.config.resolve import BrokerConfig
 from txbroker.log.directories import LogDirectories
@@ -26,7 +27,7 @@ class Periodic:
 
     def __init__(
         self,
-        clock: IReactorTime,
+        clock: Clock,
         config: BrokerConfig,
         directories: LogDirectories,
         replicas: Replicas,
@@ -39,7 +40,7 @@ class Periodic:
         self._retention = retention
         self._now_ms = now_ms
         self._calls: list[LoopingCall] = []
-        self._starts: list[IDelayedCall] = []
+        self._starts: list[DelayedCall] = []
         self._jobs: list[tuple[str, int, Callable[[], object]]] = [
             ("retention", config.int("log.retention.check.interval.ms"), retention.begin),
             ("flush", min(config.int("log.flush.scheduler.interval.ms"), FLUSH_CHECK_MS_MAX), self._flush),
@@ -53,16 +54,17 @@ class Periodic:
         """Begin; the first time of each is after its interval, or after Kafka's initial delay if that is shorter."""
         for name, interval_ms, job in self._jobs:
             call = LoopingCall(self._guarded, name, job)
-            call.clock = self._clock
+            clock: Any = self._clock
+            call.clock = clock
             self._calls.append(call)
-            self._starts.append(_call_later(self._clock, min(interval_ms, INITIAL_DELAY_MS) / 1000, call.start, interval_ms / 1000))
+            self._starts.append(self._clock.callLater(min(interval_ms, INITIAL_DELAY_MS) / 1000, call.start, interval_ms / 1000))
 
     def stop(self) -> None:
         """End all."""
         self._retention.stop()
         for start in self._starts:
-            if start.active():  # type: ignore[misc]
-                start.cancel()  # type: ignore[misc]
+            if start.active():
+                start.cancel()
         for call in self._calls:
             if call.running:
                 call.stop()
@@ -76,7 +78,7 @@ class Periodic:
             log.exception("%s failed this time; it is tried again", name)
 
     def _flush(self) -> None:
-        self._directories.flush_due(self._now_ms())
+        self._directories.flush_due(self._clock.seconds())
 
     def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint in every directory."""
@@ -84,8 +86,3 @@ class Periodic:
 
     def _expire_producers(self) -> None:
         self._directories.expire_producers(self._now_ms())
-
-
-def _call_later(clock: IReactorTime, delay_s: float, function: Callable[..., object], *arguments: object) -> IDelayedCall:
-    made: IDelayedCall = clock.callLater(delay_s, function, *arguments)  # type: ignore[arg-type]
-    return made

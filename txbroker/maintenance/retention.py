@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-
+from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.replicas import Replicas
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log_expiry import Expired, lag_ms
@@ -25,14 +24,14 @@ LOOKING_AT_ONCE = 8
 class Retention:
     """Expires what is due in all logs, one pass at a time. `pass_s`: how long the last pass took, None before it is over."""
 
-    def __init__(self, clock: IReactorTime, directories: LogDirectories, replicas: Replicas, now_ms: Callable[[], int]) -> None:
+    def __init__(self, clock: Clock, directories: LogDirectories, replicas: Replicas, now_ms: Callable[[], int]) -> None:
         self._clock = clock
         self._directories = directories
         self._replicas = replicas
         self._now_ms = now_ms
         self._waiting: deque[TopicPartition] = deque()
         self._looking = 0
-        self._turn: IDelayedCall | None = None
+        self._turn: DelayedCall | None = None
         self._in_turn = False
         self._begun_s: float | None = None
         self._segments = 0
@@ -42,7 +41,7 @@ class Retention:
         """Begin a pass; nothing while the last one is under way."""
         if self._begun_s is not None:
             return
-        self._begun_s = self._seconds()
+        self._begun_s = self._clock.seconds()
         self._segments = 0
         self._waiting.extend(self._directories.logs())
         self._go_on()
@@ -51,7 +50,7 @@ class Retention:
         """Begin nothing more."""
         self._waiting.clear()
         if self._turn is not None:
-            self._turn.cancel()  # type: ignore[misc]
+            self._turn.cancel()
             self._turn = None
 
     def expire(self, topic_partition: TopicPartition, done: Callable[[Expired | None], None]) -> None:
@@ -71,13 +70,13 @@ class Retention:
 
     def _go_on(self) -> None:
         self._turn = None
-        end = self._seconds() + SLICE_S
+        end = self._clock.seconds() + SLICE_S
         self._in_turn = True
         while self._waiting and self._looking < LOOKING_AT_ONCE:
             topic_partition = self._waiting.popleft()
             self._looking += 1
             self.expire(topic_partition, partial(self._expired, topic_partition))
-            if self._seconds() >= end:
+            if self._clock.seconds() >= end:
                 break
         self._in_turn = False
         self._plan()
@@ -92,16 +91,12 @@ class Retention:
     def _plan(self) -> None:
         if self._waiting:
             if self._turn is None and self._looking < LOOKING_AT_ONCE:
-                self._turn = self._clock.callLater(0, self._go_on)  # type: ignore[arg-type]
+                self._turn = self._clock.callLater(0, self._go_on)
         elif not self._looking and self._begun_s is not None:
-            self.pass_s = self._seconds() - self._begun_s
+            self.pass_s = self._clock.seconds() - self._begun_s
             self._begun_s = None
             if self._segments:
                 log.info("retention deleted %d segments", self._segments)
-
-    def _seconds(self) -> float:
-        seconds: float = self._clock.seconds()  # type: ignore[misc]
-        return seconds
 
     def _start_moved(self, topic_partition: TopicPartition) -> None:
         partition = self._replicas.find(*topic_partition)

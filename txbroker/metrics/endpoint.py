@@ -37,9 +37,9 @@ class MetricsEndpoint:
         self._instruments = instruments
         self._status = status
         self._watched: Watched | None = None
-        self._turns = Turns(world.reactor, instruments)
+        self._turns = Turns(world.reactor, world.monotonic_s, instruments.thread_cpu_s)
         self._system = process.SystemMetrics()
-        self._scrapes = Scrapes(world.reactor, instruments.seconds, self._collect)
+        self._scrapes = Scrapes(world.reactor, world.monotonic_s, self._collect)
         pages = {b"/metrics": self._metrics, b"/healthz": self._healthz, b"/readyz": self._readyz}
         self._pages = Pages(world.reactor, pages)
         self._listening: Any = None

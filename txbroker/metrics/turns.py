@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
-
-from txbroker.broker.world import Instruments
 
 INTERVAL_S = 1.0
 SAMPLES_KEPT = 300  # five minutes
@@ -14,9 +13,10 @@ SAMPLES_KEPT = 300  # five minutes
 class Turns:
     """`lateness`: seconds that a timer was late, the last ones; `idle`: the part of the last second that was not computed through."""
 
-    def __init__(self, reactor: Any, instruments: Instruments) -> None:
+    def __init__(self, reactor: Any, monotonic_s: Callable[[], float], thread_cpu_s: Callable[[], float]) -> None:
         self._reactor = reactor
-        self._instruments = instruments
+        self._monotonic_s = monotonic_s
+        self._thread_cpu_s = thread_cpu_s
         self._call: Any = None
         self._due = 0.0
         self._asked = 0.0
@@ -26,7 +26,7 @@ class Turns:
 
     def start(self) -> None:
         """Begin to look."""
-        self._asked, self._computed = self._instruments.seconds(), self._instruments.computed_s()
+        self._asked, self._computed = self._monotonic_s(), self._thread_cpu_s()
         self._wait()
 
     def stop(self) -> None:
@@ -35,11 +35,11 @@ class Turns:
             self._call.cancel()
 
     def _wait(self) -> None:
-        self._due = self._instruments.seconds() + INTERVAL_S
+        self._due = self._monotonic_s() + INTERVAL_S
         self._call = self._reactor.callLater(INTERVAL_S, self._look)
 
     def _look(self) -> None:
-        now, computed = self._instruments.seconds(), self._instruments.computed_s()
+        now, computed = self._monotonic_s(), self._thread_cpu_s()
         self.lateness.append(max(now - self._due, 0.0))
         self.idle = min(max(1.0 - (computed - self._computed) / max(now - self._asked, 1e-9), 0.0), 1.0)
         self._asked, self._computed = now, computed

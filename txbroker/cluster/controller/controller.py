@@ -60,7 +60,7 @@ class Controller:
         listener: str,
         send: Send,
         unclean_default: Callable[[], bool],
-        clock_ms: Callable[[], int],
+        now_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         """`listener` names the inter-broker listener; `unclean_default` is this broker's unclean.leader.election.enable."""
@@ -69,7 +69,7 @@ class Controller:
         self._listener = listener
         self._send = send
         self._unclean_default = unclean_default
-        self._clock_ms = clock_ms
+        self._now_ms = now_ms
         self._call_later = call_later
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
@@ -230,7 +230,7 @@ class Controller:
                 return None
             data, stat = await self._tree.get(node_paths.CONTROLLER_EPOCH)
         epoch = decode_controller_epoch(data) + 1
-        controller = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._clock_ms()), ephemeral=True)
+        controller = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
         try:
             results = await self._tree.multi([controller, Set(node_paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version)])
         except (NodeExists, BadVersion):

@@ -94,15 +94,13 @@ class PassFacts(NamedTuple):
 class CleaningCounts:
     """Since the start of the broker. `failures` by kind: corrupt, storage, resources, stale, stopped, crashed.
 
-    `recent`: the last passes, the latest last. `of`: all passes of each partition that is still here, together. `round_ms`: when logs were
-    last looked at, None before.
+    `recent`: the last passes, the latest last. `of`: all passes of each partition that is still here, together.
     """
 
     totals: Totals = field(default_factory=Totals)
     failures: dict[str, int] = field(default_factory=dict)
     recent: deque[PassFacts] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
     of: dict[TopicPartition, Totals] = field(default_factory=dict)
-    round_ms: int | None = None
 
     def add(self, topic_partition: TopicPartition, facts: PassFacts, failure: str) -> None:
         """One more pass has ended; `failure` is "" for one that reached its end."""
