@@ -146,6 +146,18 @@ def test_a_lock_excludes_other_processes(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", other, path]).returncode == 0
 
 
+def test_a_process_that_holds_a_lock_keeps_it_when_it_checks_for_a_lock(tmp_path: Path) -> None:
+    path = f"{tmp_path}/.lock"
+    other = "import sys\nfrom txbroker.log.disk import OsDisk\nsys.exit(OsDisk().lock(sys.argv[1]) is None)"
+    disk = OsDisk()
+    lock = disk.lock(path)
+    assert lock is not None
+    assert not disk.locked(path), "no other process holds it"
+    assert subprocess.run([sys.executable, "-c", other, path]).returncode == 1
+    lock.release()
+    assert subprocess.run([sys.executable, "-c", other, path]).returncode == 0
+
+
 def test_regions(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
     file = OsDisk().open(f"{tmp_path}/f")

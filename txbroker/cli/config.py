@@ -68,15 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _take_over_dynamic(config: BrokerConfig) -> list[str]:
-    """Configurations that were changed while the broker ran; why they are not known, if they are not."""
-    from txbroker.cli.stored_configs import NotReadable, kept_broker_configs
+    """Apply the dynamic configurations in the metadata of log.dirs; a warning if they cannot be read."""
+    from txbroker.log.disk import OsDisk
+    from txbroker.logtools.stored_configs import NotReadable, broker_configs
 
     directories = [os.path.abspath(path) for path in config.list("log.dirs")]
     try:
-        kept = kept_broker_configs(directories, config.int("broker.id"))
+        stored = broker_configs(OsDisk(), directories, config.int("broker.id"))
     except NotReadable as error:
-        return [str(error)]
-    config.set_dynamic(kept.broker, kept.default)
+        return [f"dynamic configurations are not included: {error}"]
+    config.set_dynamic(stored.broker, stored.default)
     return []
 
 

@@ -20,9 +20,9 @@ See what the log cleaner does and why, and have topics compacted or expired now.
 
 The active segment of a partition is never compacted: --roll closes it first. With --wait the command returns when it is done, and exits
 with 1 when it cannot be. The broker goes on with what it has begun when the command is interrupted.
-A dry run reads the files of a log directory, also those of a running broker, and prints which records a pass would remove now and why; it
-changes nothing. The topic's settings are those that the directory has, or the broker of --bootstrap-server; --topic-config says what
-to assume instead, e.g. --topic-config compaction.strategy=timestamp.
+A dry run reads the files of a log directory and prints which records a pass would remove now, and why. It changes nothing, and a broker
+may be running. The topic's settings are read from the directory, or from a broker with --bootstrap-server, which also knows those that
+server.properties changes. --topic-config overrides them, e.g. --topic-config compaction.strategy=timestamp.
 """
 
 ACTIONS = ("describe", "compact_now", "expire", "dry_run")
@@ -46,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
     actions.add_argument("--describe", action="store_true", help="show how the cleaning of each partition stands")
     actions.add_argument("--compact-now", metavar="TOPIC", help="compact what may be compacted of a topic")
     actions.add_argument("--expire", metavar="TOPIC", help="remove what has expired of a topic")
-    actions.add_argument("--dry-run", action="store_true", help="show which records would go, and why")
+    actions.add_argument("--dry-run", action="store_true", help="show which records a pass would remove, and why")
     parser.add_argument("--wait", action="store_true", help="return when it is done")
     parser.add_argument("--roll", action="store_true", help="close the active segments first; of a dry run: as if they were closed")
     parser.add_argument("--topic", metavar="NAME", help="with --describe: this topic only; with --dry-run: the topic")
@@ -56,9 +56,9 @@ def add_parser(subparsers: Any) -> None:
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """The flags of a dry run that are its own, but for --topic and --roll."""
-    parser.add_argument("--log-dir", metavar="DIRECTORY", help="one of the broker's log.dirs")
+    parser.add_argument("--log-dir", metavar="DIRECTORY", help="the broker's log.dirs, comma-separated")
     parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="this partition of the topic only")
-    add_properties(parser, "--topic-config", "a setting of the topic to assume")
+    add_properties(parser, "--topic-config", "a setting of the topic to use instead of the stored one")
     size_help = "memory for the map of keys, as log.cleaner.dedupe.buffer.size (default: 134217728)"
     parser.add_argument("--dedupe-buffer-size", type=number(1 << 20), metavar="BYTES", help=size_help)
 
@@ -68,9 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     (action,) = [name for name in ACTIONS if getattr(arguments, name) not in (None, False)]
     check(arguments, action)
     if action == "dry_run":
-        from txbroker.cli import dry_run
+        from txbroker.cli import cleaner_dry_run
 
-        return dry_run.run(arguments)
+        return cleaner_dry_run.run(arguments)
     from txbroker.cli import cleaner_requests
 
     shown = results(arguments)
@@ -99,7 +99,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     if action != "dry_run" and not arguments.bootstrap_server:
         raise BadUsage(f"{_flag(action)} needs --bootstrap-server")
     if action == "dry_run" and not (arguments.log_dir and arguments.topic):
-        raise BadUsage("--dry-run needs --log-dir, one of the broker's log.dirs on its own machine, and --topic")
+        raise BadUsage("--dry-run needs --topic, and --log-dir, the broker's log.dirs on this machine")
 
 
 def _flag(name: str) -> str:

@@ -232,12 +232,16 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class _OsLock:
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str, held: set[str]) -> None:
         self._fd = fd
+        self._path = path
+        self._held = held
+        held.add(path)
 
     def release(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
+            self._held.discard(self._path)
             self._fd = -1
 
 
@@ -253,6 +257,7 @@ class OsDisk:
 
     def __init__(self, syncs: SyncTimes | None = None) -> None:
         self._syncs = syncs
+        self._held: set[str] = set()  # paths that this process has locked
 
     def open(self, path: str) -> File:
         return OsFile(path, self._syncs)
@@ -410,9 +415,11 @@ class OsDisk:
             if isinstance(error, (BlockingIOError, PermissionError)):
                 return None
             raise storage_error("lock", path, error) from error
-        return _OsLock(fd)
+        return _OsLock(fd, path, self._held)
 
     def locked(self, path: str) -> bool:
+        if path in self._held:
+            return False  # and it must not be opened: closing any descriptor of a file releases the locks that the process has on it
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

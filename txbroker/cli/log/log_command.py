@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txbroker.cli.log import compact, extract, repair, stats, verify
+from txbroker.cli.log import extract, repair, stats, verify
 
 DESCRIPTION = """\
 Look at, repair and read log directories without a broker: txbroker's own, and those of Apache Kafka from 0.8 to 4.3.
@@ -13,13 +13,12 @@ Look at, repair and read log directories without a broker: txbroker's own, and t
   txbroker log repair data --yes
   txbroker log extract data/orders-0 --output orders.parquet
   txbroker log stats data --topic orders --plot orders.png
-  txbroker log compact --dry-run data --topic orders
 
 A path is a data directory (one of log.dirs), a partition's directory in it, or one file. A running broker's directory may be read,
 but not repaired; one of a KRaft node is only read.
 """
 
-TOOLS = (verify, repair, extract, stats, compact)
+TOOLS = (verify, repair, extract, stats)
 
 
 def add_parser(subparsers: Any) -> None:

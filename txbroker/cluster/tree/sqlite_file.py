@@ -1,11 +1,12 @@
-"""Offline access to the metadata file while no broker uses it: reading it, and writing a new one.
+"""Access to the metadata file by tools: reading it, and writing a new one.
 
-Reads work on a copy that includes the write-ahead log left by a crash: the file itself does not change and may be read-only. A new file
-is built under a temporary name and renamed, so that it is complete or absent.
+Reads work on a copy that includes the write-ahead log: the file itself does not change and may be read-only, and a broker may be using
+it. A new file is built under a temporary name and renamed, so that it is complete or absent; no broker may run.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -22,10 +23,12 @@ _WAL = "-wal"
 # Suffixes of the files that SQLite may leave beside the database.
 _COMPANIONS = (_WAL, "-shm", "-journal")
 _BUILT = ".new"
+WAL_HEADER_BYTES = 32  # its salts differ each time that SQLite begins the write-ahead log again
+COPY_ATTEMPTS = 20
 
 
 def read_nodes(path: str, names: Sequence[str]) -> dict[str, bytes]:
-    """The data of these nodes in the file of a stopped broker; nodes that do not exist or have no data are left out. StartError."""
+    """The data of these nodes, without those that do not exist or have no data. StartError when the file cannot be read."""
     found = {}
     with _copy(path) as connection:
         for name in names:
@@ -36,7 +39,7 @@ def read_nodes(path: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_tree(path: str) -> dict[str, bytes | None]:
-    """All persistent nodes in the file of a stopped broker: paths to data. StartError."""
+    """The data of all nodes by path, without ephemeral nodes. StartError when the file cannot be read."""
     with _copy(path) as connection:
         rows = connection.execute("SELECT path, data FROM node WHERE ephemeral_owner = 0")
         return {name: None if data is None else bytes(data) for name, data in rows}
@@ -47,14 +50,38 @@ def _copy(path: str) -> Iterator[sqlite3.Connection]:
     try:
         with TemporaryDirectory(prefix="txbroker-") as directory:
             copy = f"{directory}/{FILE_NAME}"
-            for suffix in ("", _WAL):
-                with suppress(FileNotFoundError):
-                    copyfile(path + suffix, copy + suffix)
+            _copy_files(path, copy)
             with closing(sqlite3.connect(copy)) as connection:
                 check_format(connection, path)
                 yield connection
     except (sqlite3.Error, OSError) as error:
         raise StartError(f"The metadata file {path} cannot be read: {error}.") from error
+
+
+def _copy_files(path: str, copy: str) -> None:
+    """Copy the file, then its write-ahead log (WAL), so that both are of one state; OSError, StartError.
+
+    A broker appends changed pages to the WAL; a checkpoint copies them into the file, and only then the WAL begins again, with another
+    header. As long as the header stays the same, the WAL holds every page that may have changed in the file while it was copied.
+    """
+    for _ in range(COPY_ATTEMPTS):
+        before = _wal_header(path)
+        copyfile(path, copy)
+        with suppress(FileNotFoundError):
+            copyfile(path + _WAL, copy + _WAL)
+        if _wal_header(path) == before == _wal_header(copy):
+            return
+        with suppress(FileNotFoundError):
+            os.remove(copy + _WAL)
+    raise StartError(f"The metadata file {path} changes too fast to be copied: try again, or stop the broker.")
+
+
+def _wal_header(path: str) -> bytes:
+    try:
+        with open(path + _WAL, "rb") as file:
+            return file.read(WAL_HEADER_BYTES)
+    except FileNotFoundError:
+        return b""
 
 
 def write_tree(path: str, ops: Sequence[Op], disk: Disk) -> None:
