@@ -21,7 +21,9 @@ from twisted.python.failure import Failure
 from txbroker.api.encoded.encoded_response import KeptAnswer, MadeAnswer
 from txbroker.api.registry import Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes, size_of
 from txbroker.wire.headers import API_VERSIONS_KEY, FLEXIBLE_HEADER, read_client_id, response_prefix
@@ -145,8 +147,18 @@ class Connection:
         self._repeats = NO_REPEATS
 
     def bad_size(self, size: int, size_max: int) -> None:
+        feature = other_protocols.feature(size)
+        if feature is not None:
+            self._refuse_protocol(feature)
+            return
         reason = "request_too_large" if size > size_max else "request_too_small"
         self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
+
+    def _refuse_protocol(self, feature: Feature) -> None:
+        if not self._closing:
+            self._registry.unsupported.required(feature, self._session, self._client_id)
+            self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
+            self._end()
 
     def frame_received(self, frame: memoryview) -> None:
         if self._closing:
@@ -302,7 +314,9 @@ class Connection:
         if isinstance(error, ProtocolError):
             self._close("unparsable_request", f"{route.name}: {error}")
             return None
-        if not isinstance(error, BrokerError):
+        if isinstance(error, UnsupportedFeature):
+            self._registry.unsupported.required(error.feature, self._session, context.client_id)
+        elif not isinstance(error, BrokerError):
             log.error("%s of %s failed: a bug", route.name, self._who(), exc_info=error)
             error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         response = None
@@ -333,9 +347,12 @@ class Connection:
         """End the connection: what is due is still sent. `reason` is what is counted, `why` what is logged."""
         if not self._closing:
             self._registry.closed[reason] += 1
-            self._closing = self.full = True
             log.warning("closing the connection of %s: %s", self._who(), why)
-            self._transport.loseConnection()
+            self._end()
+
+    def _end(self) -> None:
+        self._closing = self.full = True
+        self._transport.loseConnection()
 
     def _who(self) -> str:
         session = self._session

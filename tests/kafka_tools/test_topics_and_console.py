@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
-from tests.support.java import ToolFailed, run
+from tests.support.java import ToolFailed, command, run
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
 
@@ -85,3 +88,22 @@ def test_the_advertised_versions_are_read(broker: Server) -> None:
     assert ranges[0][1] >= 9
     assert ranges[1][1] >= 12
     assert ranges[3][1] >= 12
+
+
+def test_what_this_broker_does_not_have(start_broker: Callable[..., Server], tmp_path: Path) -> None:
+    server = start_broker()
+    create_topic(server, "t")
+    options = ["--topic", "t", "--timeout-ms", "60000", "--consumer-property", "group.protocol=consumer"]
+    consumer = command("kafka-console-consumer", KAFKA_NEW, ["--bootstrap-server", server.address, *options])
+    assert "Set group.protocol=classic" in subprocess.run(consumer, capture_output=True, text=True, timeout=120, check=False).stderr
+    secure = tmp_path / "secure.properties"
+    secure.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+                      'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n')
+    with pytest.raises(ToolFailed, match="IllegalSaslStateException"):
+        run("kafka-topics", "--bootstrap-server", server.address, "--list", "--command-config", secure)
+    tls = tmp_path / "tls.properties"
+    tls.write_text("security.protocol=SSL\n")
+    with pytest.raises(ToolFailed, match="SslAuthenticationException"):
+        run("kafka-topics", "--bootstrap-server", server.address, "--list", "--command-config", tls)
+    found = re.findall(r"WARNING client .* requires (the consumer group protocol|SASL|TLS)", server.log())
+    assert found == ["the consumer group protocol", "SASL", "TLS"]

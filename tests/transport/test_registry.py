@@ -24,6 +24,12 @@ def test_the_ranges_are_what_handlers_serve() -> None:
     assert list(registry.ranges().items()) == [(0, ProduceRequest.versions), (1, VersionRange(4, 11))]
 
 
+def test_a_handler_may_be_left_out_of_what_is_advertised() -> None:
+    registry = Registry([handler(FetchRequest, advertised=False), handler(ProduceRequest)])
+    assert list(registry.ranges()) == [0]
+    assert registry.routes[route_key(1, 11)].name == "Fetch v11"
+
+
 @pytest.mark.parametrize("versions", [VersionRange(3, 2), VersionRange(0, 99), VersionRange(-1, 3)])
 def test_a_range_outside_the_schema_is_refused(versions: VersionRange) -> None:
     with pytest.raises(ValueError, match="Fetch has versions"):

@@ -16,6 +16,7 @@ from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, 
 from txbroker.wire.schema import Request, VersionRange
 
 SOFTWARE_VERSION = 3  # from here on a client says what it is
+SOFTWARE_CHARACTERS_MAX = 100  # as much of its name and version is kept
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -29,8 +30,10 @@ class ApiVersionsHandler:
 
     def __call__(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         named = (request.client_software_name, request.client_software_version)
-        if context.api_version >= SOFTWARE_VERSION and not all(_SOFTWARE.fullmatch(text) for text in named):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "client software name or version has characters that are not allowed")
+        if context.api_version >= SOFTWARE_VERSION:
+            if not all(_SOFTWARE.fullmatch(text) for text in named):
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "client software name or version has characters that are not allowed")
+            context.session.software = " ".join(named)[:SOFTWARE_CHARACTERS_MAX]
         keys = [ApiVersion(api_key=key, min_version=r.low, max_version=r.high) for key, r in self._ranges().items()]
         return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys)
 

@@ -1,7 +1,9 @@
 """FindCoordinator (key 10): which broker coordinates a group.
 
-Behaviour: the group's name picks a partition of `__consumer_offsets`; its leader is the coordinator. The topic is made when it is missing,
-and the answer waits until it has leaders. Transactions (key type 1) and share groups (2) are not served.
+Behaviour: the group's name picks a partition of `__consumer_offsets`; its leader is the coordinator. The topic is created when it is
+missing, and the answer waits until it has leaders. Transactions (key type 1) and share groups (2) are refused with UNSUPPORTED_VERSION.
+librdkafka retries that silently until init_transactions times out: it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead, which it
+reports at once, with the answer's message.
 Version notes: v1 key types; v4 several keys (KIP-699).
 """
 
@@ -12,6 +14,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.endpoints import NO_NODE, Endpoints
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
+from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
@@ -22,6 +25,9 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 SEVERAL_KEYS_VERSION = 4
+
+# In the name or the version of every client on librdkafka ("librdkafka 2.3.0", "confluent-kafka-python 2.16.1-rdkafka-2.16.1").
+_LIBRDKAFKA = "rdkafka"
 
 
 class FindCoordinatorHandler:
@@ -37,6 +43,8 @@ class FindCoordinatorHandler:
     def __call__(
         self, request: FindCoordinatorRequest, context: RequestContext
     ) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
+        if request.key_type == TRANSACTION:
+            raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.UNSUPPORTED_VERSION, "transactions are not supported by this broker")
         if request.key_type == GROUP and self._image.topic(OFFSETS_TOPIC) is None:
             return self._creation.internal(OFFSETS_TOPIC).addCallback(lambda _: self._answer(request, context))
         return self._answer(request, context)
@@ -47,32 +55,31 @@ class FindCoordinatorHandler:
         return _single(self._find(request.key, request.key_type, context))
 
     def _find(self, key: str, key_type: int, context: RequestContext) -> Coordinator:
-        if key_type in (TRANSACTION, SHARE):
-            what = "transactions" if key_type == TRANSACTION else "share groups"
-            return _nobody(key, ErrorCode.UNSUPPORTED_VERSION, f"{what} are not served")
+        if key_type == SHARE:
+            return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, "share groups are not supported by this broker")
         if key_type != GROUP:
-            return _nobody(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
+            return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
         topic = self._image.topic(OFFSETS_TOPIC)
         if topic is None:
-            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
         partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
         node = NO_NODE if partition is None else self._endpoints.node(partition.leader, context)
         if node is NO_NODE:
-            return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition has no leader")
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition has no leader")
         return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None)
 
     def failed(self, request: FindCoordinatorRequest, context: RequestContext, error: BrokerError) -> FindCoordinatorResponse:
-        """No coordinator. A topic that cannot be made is, for the client, a coordinator that is not there yet."""
-        message = error.message
+        """No coordinator. While the topic cannot be created, clients retry."""
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if isinstance(error, UnsupportedFeature):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if _LIBRDKAFKA in context.session.software else error.code
         if context.api_version >= SEVERAL_KEYS_VERSION:
             keys = request.coordinator_keys
-            return FindCoordinatorResponse(
-                coordinators=[_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message) for key in keys]
-            )
-        return _single(_nobody(request.key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+            return FindCoordinatorResponse(coordinators=[_no_coordinator(key, code, error.message) for key in keys])
+        return _single(_no_coordinator(request.key, code, error.message))
 
 
-def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode, message: str | None) -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE.id, host=NO_NODE.host, port=NO_NODE.port, error_code=code, error_message=message)
 
 

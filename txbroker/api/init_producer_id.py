@@ -12,6 +12,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from txbroker.wire.schema import Request, VersionRange
@@ -42,7 +43,7 @@ class InitProducerIdHandler:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not 0 < request.transaction_timeout_ms <= self._transaction_timeout_max_ms:
             raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served")
+        raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.UNSUPPORTED_VERSION, "transactions are not supported")
 
     def failed(self, request: InitProducerIdRequest, context: RequestContext, error: BrokerError) -> InitProducerIdResponse:
         """The error; no identity."""

@@ -21,6 +21,7 @@ from txbroker.api.encoded.produce_response import ProduceAnswers, success
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
@@ -50,7 +51,7 @@ _MAGIC_POSITION = 16
 _CODEC_POSITION = 22  # the low byte of a v2 batch's attributes
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
-_NO_TRANSACTIONS = "transactions are not served"
+_NO_TRANSACTIONS = "transactions are not supported by this broker"
 # Errors that Kafka (ReplicaManager.appendToLocalLog) does not count as failures of the broker, beside those of size.
 _NO_FAILURES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -85,7 +86,7 @@ class ProduceHandler:
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
         if request.transactional_id is not None:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
+            raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
         now_ms = self._now_ms()
         all_in_sync = acks == ACKS_ALL
         topics = request.topic_data

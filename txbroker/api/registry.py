@@ -6,6 +6,7 @@ A handler is an object with
     versions: VersionRange          optional: a range narrower than the schema's
     __call__(request, context)      -> Response | KeptAnswer | MadeAnswer | Deferred[… | None] | None
     failed(request, context, error) -> Response | None         optional
+    advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
     only_records(request) -> the struct with `records`, or None     optional: requests that mostly differ in that alone (wire/repeats.py)
     errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
 
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
+from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
@@ -123,6 +125,7 @@ class Registry:
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
         self.closed: Counter[str] = Counter()
+        self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
         for handler in handlers:
@@ -153,7 +156,8 @@ class Registry:
 
     def ranges(self) -> dict[int, VersionRange]:
         """What ApiVersions advertises: API key to versions, by ascending key."""
-        return {key: self._handlers[key][1] for key in sorted(self._handlers)}
+        handlers = sorted(self._handlers.items())
+        return {key: versions for key, (handler, versions) in handlers if getattr(handler, "advertised", True)}
 
     def _resolve(self, api_key: int, api_version: int) -> Route:
         if api_key not in self._handlers:

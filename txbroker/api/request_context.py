@@ -9,10 +9,11 @@ class Session:
     """One client connection as the rest of the broker sees it; it lives as long as the connection.
 
     `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them (the local end is the
-    address that the client reached, also where the listener is bound to a wildcard). `principal` is Kafka's "Type:name".
+    address that the client reached, also where the listener is bound to a wildcard). `principal` is Kafka's "Type:name". `software` is
+    the name and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before.
     """
 
-    __slots__ = ("listener", "local_host", "local_port", "number", "peer_host", "peer_port", "principal")
+    __slots__ = ("listener", "local_host", "local_port", "number", "peer_host", "peer_port", "principal", "software")
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Session:
         self.listener = listener
         self.number = number
         self.principal = principal
+        self.software = ""
 
     @property
     def connection_id(self) -> str:

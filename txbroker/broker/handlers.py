@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
 from txbroker.api.api_versions import ApiVersionsHandler
 from txbroker.api.configs import AlterConfigsHandler, ConfigResources, DescribeConfigsHandler, IncrementalAlterConfigsHandler
+from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from txbroker.api.create_partitions import CreatePartitionsHandler
 from txbroker.api.create_topics import CreateTopicsHandler
 from txbroker.api.delete_records import DeleteRecordsHandler
@@ -31,6 +32,7 @@ from txbroker.api.metadata import MetadataHandler
 from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
+from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
@@ -116,6 +118,8 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         DescribeAclsHandler(),
         CreateAclsHandler(),
         DeleteAclsHandler(),
+        SaslHandshakeHandler(),
+        ConsumerGroupHeartbeatHandler(),
     ):
         registry.register(handler)
     return registry

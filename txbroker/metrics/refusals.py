@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txbroker.api.registry import Registry
+from txbroker.api.unsupported_features import Feature
 from txbroker.errors import ErrorCode
 from txbroker.metrics.families import Piece, Sample, counter, counters, labels
 from txbroker.metrics.watched import Watched
@@ -48,6 +49,7 @@ def refusals(watched: Watched) -> Iterator[Piece]:
         "fetch_session_evicted": sessions.evicted,
         **{f"{name.lower()}_purgatory_full": purgatory.refused for name, purgatory in watched.purgatories.items()},
         **{reason: registry.closed[reason] for reason in _CLOSED_BY_PROTOCOL},
+        **{f"unsupported_{feature.name.lower()}": registry.unsupported.counts[feature] for feature in Feature},
         **{reason: hub.closed_for[reason] for reason in _CLOSED_BY_TRANSPORT},
         **{reason: _errors(registry, request.api_key, code) for reason, request, code in _BY_ERROR},
     }

@@ -1,0 +1,52 @@
+"""Clients that require an unsupported feature: what is counted and logged."""
+
+from __future__ import annotations
+
+import pytest
+
+from txbroker.api.request_context import Session
+from txbroker.api.unsupported_features import LOGGED_CLIENT_ID_MAX, LOGGED_CLIENTS_MAX, Feature, UnsupportedFeatures
+
+
+def session(host: str = "10.0.0.9") -> Session:
+    return Session(peer_host=host, peer_port=5000, local_host="10.0.0.1", local_port=9092, listener="INTERNAL", number=7)
+
+
+def test_one_line_for_each_client_and_feature(caplog: pytest.LogCaptureFixture) -> None:
+    features = UnsupportedFeatures()
+    for _ in range(3):
+        features.required(Feature.SASL, session(), "me")
+        features.required(Feature.TLS, session(), None)
+    features.required(Feature.SASL, session("10.0.0.8"), "me")
+    assert [record.message for record in caplog.records] == [
+        "client 10.0.0.9:5000 (client id 'me') requires SASL; listener INTERNAL://10.0.0.1:9092 is PLAINTEXT: "
+        "set security.protocol=PLAINTEXT in the client",
+        "client 10.0.0.9:5000 requires TLS; listener INTERNAL://10.0.0.1:9092 is PLAINTEXT: set security.protocol=PLAINTEXT in the client",
+        "client 10.0.0.8:5000 (client id 'me') requires SASL; listener INTERNAL://10.0.0.1:9092 is PLAINTEXT: "
+        "set security.protocol=PLAINTEXT in the client",
+    ]
+    assert features.counts == {Feature.SASL: 4, Feature.TLS: 3}
+
+
+@pytest.mark.parametrize("feature", Feature)
+def test_a_client_sends_what_it_likes(feature: Feature, caplog: pytest.LogCaptureFixture) -> None:
+    features = UnsupportedFeatures()
+    features.required(feature, session(), "{}%s\n\x1b" + "x" * 10_000)
+    (record,) = caplog.records
+    assert "'{}%s\\n\\x1bxxx" in record.message
+    assert len(record.message) < 300 + LOGGED_CLIENT_ID_MAX
+
+
+def test_the_clients_that_are_remembered_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    features = UnsupportedFeatures()
+    for number in range(LOGGED_CLIENTS_MAX):
+        features.required(Feature.SASL, session(), str(number))
+    caplog.clear()
+    features.required(Feature.SASL, session(), "0")
+    assert not caplog.records
+    features.required(Feature.SASL, session(), "one more")
+    features.required(Feature.SASL, session(), "1")
+    assert len(caplog.records) == 1, "only the oldest was forgotten"
+    features.required(Feature.SASL, session(), "0")
+    assert len(caplog.records) == 2
+    assert len(features._logged) == LOGGED_CLIENTS_MAX

@@ -1,0 +1,174 @@
+"""Clients that require what this broker does not have are refused at once, with a reason, and logged once each."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import kafka.errors as errors
+import kio.index
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from kafka import KafkaProducer
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
+from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.sasl import SaslHandshakeRequest
+from kio.serial import entity_reader, entity_writer
+
+from tests.metrics.scraping import ON, Scrape
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import advertised
+from tests.support.server import HOST, Server
+
+ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 34, 35, 53
+SASL_HANDSHAKE, CONSUMER_GROUP_HEARTBEAT = 17, 68
+TRANSACTION = 1
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def own(start_broker: Start) -> Server:
+    return start_broker(ON)
+
+
+def logged(server: Server) -> list[str]:
+    """What the log says of clients, without their ports."""
+    lines = re.findall(r"WARNING client (.*) \(txbroker\.clients\)", server.log())
+    return [re.sub(rf"^{re.escape(HOST)}:\d+", HOST, line) for line in lines]
+
+
+def refused(server: Server) -> dict[str, float]:
+    counts = Scrape(server).by("txbroker_refusals_total", "reason")
+    return {reason: count for reason, count in counts.items() if reason.startswith("unsupported_") and count}
+
+
+def test_a_transactional_producer_of_librdkafka(own: Server) -> None:
+    producer = Producer({"bootstrap.servers": own.address, "client.id": "me", "transactional.id": "t"})
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(60)
+    error = caught.value.args[0]
+    assert error.fatal() and error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "transactions are not supported by this broker" in error.str()
+    (line,) = logged(own)
+    assert re.fullmatch(
+        r"127\.0\.0\.1 \(client id 'me', confluent-kafka-python \S*rdkafka\S*\) requires transactions, which this broker does not support: "
+        r"remove transactional\.id from the producer", line
+    )
+
+
+def test_a_transactional_producer_of_kafka_python(own: Server) -> None:
+    producer = KafkaProducer(bootstrap_servers=own.address, client_id="me", transactional_id="t")
+    with pytest.raises(errors.KafkaError, match="UnsupportedVersionError"):
+        producer.init_transactions()
+    with contextlib.suppress(errors.KafkaError):
+        producer.close()
+    assert len(logged(own)) == 1
+
+
+def test_a_consumer_of_the_new_group_protocol(own: Server) -> None:
+    consumer = Consumer({"bootstrap.servers": own.address, "group.id": "g", "group.protocol": "consumer"})
+    consumer.subscribe(["t"])
+    message = consumer.poll(60)
+    assert message is not None
+    error = message.error()
+    assert error is not None and error.code() == KafkaError._FATAL
+    assert "API version not supported" in error.str()
+    consumer.close()
+    (line,) = logged(own)
+    assert line.endswith("requires the consumer group protocol of KIP-848, which this broker does not support: "
+                         "set group.protocol=classic in the consumer")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_answer_to_a_consumer_group_heartbeat(broker: Server, version: int) -> None:
+    """kafka-python has no such request; kio has."""
+    request_class: Any = kio.index.load_request_schema(CONSUMER_GROUP_HEARTBEAT, version)
+    header = b"\0\x44" + version.to_bytes(2, "big") + b"\0\0\0\7" + b"\0\2me" + b"\0"
+    body = io.BytesIO()
+    request = request_class(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=None, topic_partitions=None)
+    entity_writer(request_class)(body, request)
+    with RawConnection(broker.address) as connection:
+        frame = header + body.getvalue()
+        connection.send_bytes(len(frame).to_bytes(4, "big") + frame)
+        answer = connection.receive_frame()
+    assert answer[:5] == b"\0\0\0\7\0"
+    response_class: Any = kio.index.load_response_schema(CONSUMER_GROUP_HEARTBEAT, version)
+    response, size = entity_reader(response_class)(memoryview(answer)[5:], 0)
+    assert size == len(answer) - 5
+    assert response.error_code == UNSUPPORTED_VERSION
+    assert "Set group.protocol=classic" in response.error_message
+
+
+def test_sasl_is_refused_and_not_advertised(own: Server) -> None:
+    assert SASL_HANDSHAKE not in advertised(own)
+    with RawConnection(own.address, client_id="secure") as connection:
+        for version in (0, 1):
+            answer = connection.call(SaslHandshakeRequest(mechanism="PLAIN"), version)
+            assert (answer.error_code, answer.mechanisms) == (ILLEGAL_SASL_STATE, [])
+    assert logged(own) == [
+        f"127.0.0.1 (client id 'secure') requires SASL; listener PLAINTEXT://{own.address} is PLAINTEXT: "
+        "set security.protocol=PLAINTEXT in the client"
+    ]
+    assert refused(own) == {"unsupported_sasl": 2}
+
+
+def test_tls_is_refused(own: Server) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    for _ in range(3):
+        with socket.create_connection((HOST, own.port), 30) as plain, pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
+            context.wrap_socket(plain)
+    assert logged(own) == [f"127.0.0.1 requires TLS; listener PLAINTEXT://{own.address} is PLAINTEXT: "
+                           "set security.protocol=PLAINTEXT in the client"]
+    assert refused(own) == {"unsupported_tls": 3}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_http_is_refused(broker: Server, method: str) -> None:
+    connection = http.client.HTTPConnection(HOST, broker.port, timeout=30)
+    connection.request(method, "/metrics")
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    assert (answer.status, answer.reason) == (400, "Bad Request")
+    assert text == ("" if method == "HEAD" else "This port serves Kafka's protocol without TLS. It serves neither HTTP nor HTTPS.\n")
+    connection.close()
+
+
+def test_a_client_is_logged_once(own: Server) -> None:
+    for client_id in ("a", "b", "a", None, "b", None):
+        with RawConnection(own.address, client_id=client_id) as connection:
+            request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1)
+            assert connection.call(request, 4).error_code == UNSUPPORTED_VERSION
+            assert connection.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ILLEGAL_SASL_STATE
+    lines = logged(own)
+    assert [("transactions" in line, *re.findall(r"'(\w)'", line)) for line in lines] == [
+        (True, "a"), (False, "a"), (True, "b"), (False, "b"), (True,), (False,),
+    ]
+    assert refused(own) == {"unsupported_sasl": 6, "unsupported_transactions": 6}
+
+
+@pytest.mark.parametrize(
+    ("software", "code"),
+    [
+        ("librdkafka", TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("rust-rdkafka", TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("apache-kafka-java", UNSUPPORTED_VERSION),
+        (None, UNSUPPORTED_VERSION),
+    ],
+)
+def test_the_coordinator_of_transactions(broker: Server, software: str | None, code: int) -> None:
+    with RawConnection(broker.address) as connection:
+        if software is not None:
+            connection.call(ApiVersionsRequest(client_software_name=software, client_software_version="1.0"), 3)
+        single = connection.call(FindCoordinatorRequest(key="t", key_type=TRANSACTION), 2)
+        assert (single.error_code, single.error_message, single.node_id) == (code, "transactions are not supported by this broker", -1)
+        several = connection.call(FindCoordinatorRequest(coordinator_keys=["t", "u"], key_type=TRANSACTION), 4)
+    assert [(found.key, found.error_code) for found in several.coordinators] == [("t", code), ("u", code)]

@@ -1,0 +1,69 @@
+"""Features of Kafka that clients request and this broker does not have: counted, and logged once per client.
+
+A handler raises `UnsupportedFeature`; the connection answers with its error code. A client that does not speak Kafka's protocol
+(TLS, HTTP) is recognised by the connection itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from enum import Enum
+
+from txbroker.api.request_context import Session
+from txbroker.errors import BrokerError, ErrorCode
+
+log = logging.getLogger("txbroker.clients")
+
+# Clients that were logged; beyond this many the oldest is forgotten and may be logged again.
+LOGGED_CLIENTS_MAX = 1000
+
+# At most this much of a client id is logged.
+LOGGED_CLIENT_ID_MAX = 100
+
+
+class Feature(Enum):
+    """What a client may require. `unsupported_` and the name are the reason in the metric `txbroker_refusals_total`."""
+
+    TLS = "requires TLS; listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+    HTTP = "sent an HTTP request to listener {listener}, which serves Kafka's protocol: metrics are served on txbroker.metrics.port"
+    SASL = "requires SASL; listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+    TRANSACTIONS = "requires transactions, which this broker does not support: remove transactional.id from the producer"
+    CONSUMER_PROTOCOL = (
+        "requires the consumer group protocol of KIP-848, which this broker does not support: set group.protocol=classic in the consumer"
+    )
+
+
+class UnsupportedFeature(BrokerError):
+    """A request needs a feature that this broker does not have."""
+
+    def __init__(self, feature: Feature, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.feature = feature
+
+
+class UnsupportedFeatures:
+    """How often clients required each feature (`counts`), and which clients were logged."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Feature] = Counter()
+        self._logged: dict[tuple[str, str | None, Feature], None] = {}  # in the order of their first request
+
+    def required(self, feature: Feature, session: Session, client_id: str | None) -> None:
+        """Count a request for `feature`; log the first one of each client, which is an address and a client id."""
+        self.counts[feature] += 1
+        client_id = None if client_id is None else client_id[:LOGGED_CLIENT_ID_MAX]
+        client = (session.peer_host, client_id, feature)
+        if client in self._logged:
+            return
+        if len(self._logged) >= LOGGED_CLIENTS_MAX:
+            del self._logged[next(iter(self._logged))]
+        self._logged[client] = None
+        details = ([] if client_id is None else [f"client id {client_id!r}"]) + ([session.software] if session.software else [])
+        log.warning(
+            "client %s:%d%s %s",
+            session.peer_host,
+            session.peer_port,
+            f" ({', '.join(details)})" if details else "",
+            feature.value.format(listener=f"{session.listener}://{session.local_host}:{session.local_port}"),
+        )
