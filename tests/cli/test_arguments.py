@@ -6,10 +6,18 @@ import pytest
 
 from txbroker.cli import consume, topics
 from txbroker.cli.failures import BadUsage
+from txbroker.cli.main import COMMANDS as MODULES
 from txbroker.cli.main import build_parser, main
 
 SERVER = ("--bootstrap-server", "127.0.0.1:9092")
 COMMANDS: list[str] = list(build_parser()._subparsers._group_actions[0].choices)  # type: ignore[union-attr, arg-type]
+
+
+def test_each_command_is_imported_by_its_own_name() -> None:
+    assert list(MODULES) == COMMANDS
+    for name in COMMANDS:
+        (own,) = build_parser(name)._subparsers._group_actions[0].choices  # type: ignore[union-attr, misc]
+        assert own == name
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -61,6 +61,32 @@ def test_unknown_properties_are_warned_of(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == "key.deserializer is not known to the client library and is ignored\n"
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize(
+    ("command", "setting"), [("produce", "transactional.id=abc"), ("consume", "group.protocol=consumer"), ("consume", "group.protocol=")]
+)
+def test_properties_that_must_not_be_ignored(
+    command: str, setting: str, as_file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(f"{setting}\n")
+    flag = "--producer-property" if command == "produce" else "--consumer-property"
+    with socket.create_server(("127.0.0.1", 0)) as server, (tmp_path / "client.properties").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        chosen = ["--command-config", str(path)] if as_file else [flag, setting]
+        assert main([command, "--bootstrap-server", address, "--topic", "t", *chosen]) == 2
+    assert f"txbroker {command}: {setting} is not supported: this command " in capsys.readouterr().err
+
+
+def test_properties_that_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert clients.settings({"transactional.id": ""}, kafka.KafkaProducer.DEFAULT_CONFIG) == {}
+    assert clients.settings({"group.protocol": "CLASSIC"}, kafka.KafkaConsumer.DEFAULT_CONFIG) == {}
+    assert capsys.readouterr().err == ""
+    assert clients.settings({"transactional.id": "t", "group.protocol": "consumer"}, kafka.KafkaAdminClient.DEFAULT_CONFIG) == {}
+    assert capsys.readouterr().err.count("is not known to the client library and is ignored") == 2, "an admin client has no use for them"
+
+
 @pytest.mark.parametrize(("key", "text"), [("linger.ms", "soon"), ("enable.idempotence", "maybe"), ("acks", "most")])
 def test_properties_with_bad_values(key: str, text: str) -> None:
     with pytest.raises(BadUsage, match=f"{key} is '{text}'; it must be"):

@@ -39,6 +39,14 @@ _TEXTS_WITHOUT_DEFAULT = frozenset({
 })
 
 
+# Properties of producers and consumers that are refused instead of ignored, since ignoring them changes what is written or read. By key: a
+# setting that only this kind of client has, the value that is accepted, and the reason.
+_REFUSED = {
+    "transactional.id": ("transactional_id", "", "this command writes without transactions; leave it out"),
+    "group.protocol": ("group_id", "classic", "this command joins groups by the classic protocol; leave it out"),
+}
+
+
 def read_properties(path: str | None) -> dict[str, str]:
     """The properties of a client's configuration file; nothing without a file."""
     if path is None:
@@ -52,10 +60,15 @@ def read_properties(path: str | None) -> dict[str, str]:
 def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict[str, Any]:
     """A Java client's properties as kafka-python's settings, by its defaults `known`.
 
-    As with Java's clients, a warning is all that an unknown property gets. BadUsage for a bad value.
+    As in Java's clients, an unknown property only causes a warning. BadUsage for a bad value, and for what must not be ignored.
     """
     made: dict[str, Any] = {}
     for key, text in properties.items():
+        if key in _REFUSED and _REFUSED[key][0] in known:
+            _, accepted, reason = _REFUSED[key]
+            if text.strip().lower() != accepted:
+                raise BadUsage(f"{key}={text} is not supported: {reason}")
+            continue
         name = key.replace(".", "_").replace("-", "_")
         if name in known and _can_be_text(name, known[name]):
             made[name] = _typed(key, text.strip(), name, known[name])
