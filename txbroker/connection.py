@@ -1,7 +1,17 @@
-"""One client connection's protocol: frames in, replies out in the order of the requests.
+"""One client connection's protocol: frames in, responses out in the order of the requests.
 
-A value machine: no socket and no clock. The transport hands over whole frames and takes the output; a Deferred that fires
-later makes the machine call `transport.flush()`.
+It has no socket and no clock. The transport hands over whole frames and takes the output; when the Deferred of a request fires later,
+the connection calls `transport.flush()`.
+
+Kafka serves one request of a connection at a time. Clients rely on it: a commit and a fetch of offsets that are sent together, and a
+login and what it permits. So a request waits until all requests before it on its connection are answered, and the requests after it wait
+for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and overlap with each other. This is safe:
+
+- The records of a Produce are appended when it is received, so appends keep their order. Only its response waits, for replicas or a sync.
+- A Fetch changes nothing but its fetch session, and the session epochs fix the order of the fetches of one session.
+- Responses keep the order of the requests. What a client sees is what it could see in Kafka if its requests had taken longer on their
+  way, with one difference: a Fetch that is sent behind a Produce with acks=all, without waiting for the response, may be answered
+  without these records, because they are not committed yet. Its next Fetch returns them.
 
 What ends a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
 version that is not served (but ApiVersions is answered as KIP-511 says), and a failure that no answer can tell.
@@ -71,11 +81,13 @@ class Connection:
     """Decodes each request, calls its handler, and keeps the answers in order. Satisfies `FrameProtocol`."""
 
     __slots__ = (
+        "_alone",
         "_client_id",
         "_closing",
         "_header",
         "_header_end",
         "_header_version",
+        "_held_back",
         "_held_bytes",
         "_in_flight_max",
         "_output",
@@ -105,6 +117,8 @@ class Connection:
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._waiting_bytes = 0
+        self._alone = False  # the request in flight is one that does not overlap with others
+        self._held_back = False  # the transport keeps a frame that must wait until nothing is in flight
         self.full = False
         self._closing = False
         # The last request's header behind its first eight bytes: most often the next one's is the same.
@@ -160,12 +174,14 @@ class Connection:
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
-    def frame_received(self, frame: memoryview) -> None:
+    def frame_received(self, frame: memoryview) -> bool:
         if self._closing:
-            return
+            return True
         try:
             key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
+            if self._slots and (self._alone or not route.overlaps):
+                return self._hold_back()
             route.until_timed = left = route.until_timed - 1
             begun = 0.0 if left else route.begin_timed()
             if route.only_records is None:
@@ -174,8 +190,10 @@ class Connection:
             else:
                 request, holder = self._decode_records(frame, key, route, route.only_records)
         except ProtocolError as error:
+            if self._slots:
+                return self._hold_back()  # the requests before it get their responses
             self._refuse(frame, error)
-            return
+            return True
         context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
         try:
             response = route.call(request, context)
@@ -191,6 +209,12 @@ class Connection:
             self._wait(response, len(frame), route, request, context)
         if begun:
             self._time(begun, route, response)
+        return True
+
+    def _hold_back(self) -> bool:
+        """Have the transport keep this frame until all requests before it are answered."""
+        self._held_back = self.full = True
+        return False
 
     def _decode_records(
         self, frame: memoryview, key: int, route: Route, only_records: Callable[[Any], Holder | None]
@@ -253,6 +277,7 @@ class Connection:
             deferred = fail(TypeError(f"a handler of {route.name} returned {type(deferred).__name__}"))
         slot = _Slot(deferred, request_size)
         self._slots.append(slot)
+        self._alone = not route.overlaps
         self._waiting_bytes += request_size
         self._measure()
         arguments = (slot, route, request, context)
@@ -284,12 +309,15 @@ class Connection:
             size = slots.popleft().size
             self._held_bytes -= size
             self.output_bytes += size
+        if not slots:
+            self._alone = self._held_back = False
         self._measure()
         self._transport.flush()
 
     def _measure(self) -> None:
         self.full = (
             self._closing
+            or self._held_back
             or len(self._slots) >= self._in_flight_max
             or self.output_bytes + self._held_bytes > self._output_bytes_max
             or self._waiting_bytes > WAITING_BYTES_MAX

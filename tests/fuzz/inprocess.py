@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -238,17 +239,13 @@ class InProcessBroker:
         self._watch.lines.clear()
         connection, transport = self._connect()
         output: list[bytes] = []
-        for data in received:
-            if len(data) < 12:
-                continue  # too short to be handed up
-            connection.frame_received(memoryview(bytearray(data[4:])))
-            self.reactor.advance(0)
+        frames = deque(data for data in received if len(data) >= 12)  # shorter ones are not handed up
+        for step_s in (0.0, *[wait_s / 4] * 4):
+            self.reactor.advance(step_s)
             self._take(connection, output)
-            if transport.closed:
-                break
-        if not transport.closed:
-            for _ in range(4):
-                self.reactor.advance(wait_s / 4)
+            while frames and not transport.closed and connection.frame_received(memoryview(bytearray(frames[0][4:]))):
+                frames.popleft()
+                self.reactor.advance(0)
                 self._take(connection, output)
         closed = transport.closed
         connection.connectionLost(Failure(ConnectionError()))

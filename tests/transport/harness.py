@@ -67,8 +67,9 @@ class Answering:
     def rest(self) -> None:
         self.rested += 1
 
-    def frame_received(self, received: memoryview) -> None:
+    def frame_received(self, received: memoryview) -> bool:
         assert not received.readonly
+        assert not self.full, "a protocol that is full is offered no frames"
         self.frames += 1
         parts = self.answer(received)
         # A frame must not be looked at later: what is still looked at after this is seen as nonsense.
@@ -76,6 +77,7 @@ class Answering:
             received[:] = b"\xee" * len(received)
         if parts is not None:
             self.put(parts)
+        return True
 
     def put(self, parts: list[Any]) -> None:
         self.output += parts

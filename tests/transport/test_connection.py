@@ -28,9 +28,10 @@ DONE = Failure(ConnectionDone())
 
 
 class Heartbeats:
-    """Answers with `answer(request, context)`; failures with their code."""
+    """Answers with `answer(request, context)`; failures with their code. They overlap, as Produce and Fetch do."""
 
     request: type[Request] = HeartbeatRequest
+    overlaps = True
 
     def __init__(self, answer: Callable[[HeartbeatRequest, RequestContext], Any]) -> None:
         self.answer = answer
@@ -85,18 +86,20 @@ class Peer:
         self.connection = Connection(Registry(handlers, clock=clock), **limits)
         self.connection.makeConnection(self.transport)
 
-    def send_raw(self, frame: bytes) -> None:
+    def send_raw(self, frame: bytes) -> bool:
+        """Whether it was taken."""
         buffer = bytearray(frame)
-        self.connection.frame_received(memoryview(buffer))
+        taken = self.connection.frame_received(memoryview(buffer))
         # The receive buffer is used again as soon as the call returns.
         buffer[:] = b"\xee" * len(buffer)
+        return taken
 
-    def send(self, request: Request, version: int, correlation_id: int, client_id: str | None = "me") -> None:
+    def send(self, request: Request, version: int, correlation_id: int, client_id: str | None = "me") -> bool:
         body = encode_bytes(request, version)
-        self.send_raw((request_prefix(type(request), version, correlation_id, client_id, len(body)) + body)[4:])
+        return self.send_raw((request_prefix(type(request), version, correlation_id, client_id, len(body)) + body)[4:])
 
-    def beat(self, correlation_id: int, version: int = 3, client_id: str | None = "me") -> None:
-        self.send(HeartbeatRequest(group_id="g", generation_id=correlation_id, member_id="m"), version, correlation_id, client_id)
+    def beat(self, correlation_id: int, version: int = 3, client_id: str | None = "me") -> bool:
+        return self.send(HeartbeatRequest(group_id="g", generation_id=correlation_id, member_id="m"), version, correlation_id, client_id)
 
     def replies(self) -> list[tuple[int, bytes]]:
         """Correlation id and the rest of each frame that is due."""
@@ -189,6 +192,58 @@ def test_replies_leave_in_the_order_of_requests(order: list[int], at_once: set[i
             got += new
     assert [answered(reply) for reply in got] == [(n, n) for n in range(8)]
     assert peer.connection.in_flight == 0
+
+
+VERSIONS = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+
+
+def test_a_request_that_does_not_overlap_waits_until_all_before_it_are_answered() -> None:
+    waiting: list[Deferred[Any]] = [Deferred(), Deferred()]
+    peer = Peer(Heartbeats(lambda request, context: waiting[request.generation_id]), ApiVersionsOfOne())
+    assert peer.beat(0)
+    assert peer.beat(1)
+    assert not peer.send(VERSIONS, 3, 2)
+    assert peer.connection.full
+    waiting[1].callback(HeartbeatResponse(error_code=1))
+    assert peer.connection.full
+    assert peer.transport.flushes == 0
+    waiting[0].callback(HeartbeatResponse(error_code=0))
+    assert not peer.connection.full
+    assert peer.transport.flushes == 1, "so that the transport offers the frame again"
+    assert peer.send(VERSIONS, 3, 2)
+    assert [reply[0] for reply in peer.replies()] == [0, 1, 2]
+
+
+def test_requests_wait_for_one_that_does_not_overlap() -> None:
+    alone: Deferred[Any] = Deferred()
+
+    class Waiting(ApiVersionsOfOne):
+        def __call__(self, request: ApiVersionsRequest, context: RequestContext) -> Any:
+            return alone
+
+    peer = Peer(Heartbeats(generation), Waiting())
+    assert peer.send(VERSIONS, 3, 1)
+    assert not peer.connection.full, "a client that sends nothing behind it is read on, so that its end is noticed"
+    assert not peer.beat(2)
+    assert peer.connection.full
+    alone.callback(ApiVersionsResponse(error_code=0, api_keys=[]))
+    assert not peer.connection.full
+    assert peer.beat(2)
+    assert peer.beat(3)
+    assert [reply[0] for reply in peer.replies()] == [1, 2, 3]
+
+
+def test_nonsense_is_refused_once_the_requests_before_it_are_answered() -> None:
+    waiting: Deferred[Any] = Deferred()
+    peer = Peer(Heartbeats(lambda request, context: waiting))
+    peer.beat(1)
+    nonsense = struct.pack(">hhih", 99, 0, 1, -1)
+    assert not peer.send_raw(nonsense)
+    assert not peer.transport.closing
+    waiting.callback(HeartbeatResponse(error_code=0))
+    assert [answered(reply) for reply in peer.replies()] == [(1, 0)]
+    assert peer.send_raw(nonsense)
+    assert peer.transport.closing
 
 
 def test_no_answer_where_none_is_wanted() -> None:
@@ -347,8 +402,10 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     first: Deferred[Any] = Deferred()
     peer = Peer(ApiVersionsOfOne(), Heartbeats(lambda request, context: first))
     peer.beat(1)
-    peer.send_raw(struct.pack(">hhi", 18, version, 2) + b"whatever a later version has here")
+    later = struct.pack(">hhi", 18, version, 2) + b"whatever a later version has here"
+    assert not peer.send_raw(later)
     first.callback(HeartbeatResponse(error_code=0))
+    assert peer.send_raw(later)
     replies = peer.replies()
     assert [reply[0] for reply in replies] == [1, 2]
     found = decode(ApiVersionsResponse, 0, replies[1][1])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.transport.harness import House, frame
+from tests.transport.harness import Answering, House, frame
 from txbroker.transport.receive import SHARED_BYTES
 
 Make = Callable[..., House]
@@ -181,3 +181,32 @@ def test_a_frame_of_the_largest_size_is_taken(house: Make) -> None:
     client = house(request_bytes_max=1000).connect()
     client.send(frame(b"x" * 1000))
     assert client.answer() == b"x" * 1000
+
+
+class Reluctant(Answering):
+    """Takes each frame at the second time that it is offered."""
+
+    offered = 0
+
+    def frame_received(self, received: memoryview) -> bool:
+        self.offered += 1
+        if self.offered % 2 == 0:
+            return super().frame_received(received)
+        self.stop = True
+        self.transport.reactor.callLater(0, self.resume)
+        return False
+
+    def resume(self) -> None:
+        self.stop = False
+        self.transport.flush()
+
+
+@pytest.mark.parametrize("size", [8, 3000, SHARED_BYTES, 3_000_000])
+def test_a_frame_that_is_not_taken_is_offered_again(house: Make, size: int) -> None:
+    here = house()
+    here.build = lambda: Reluctant(digest)
+    client = here.connect()
+    bodies = [pattern(size, seed) for seed in range(7)]
+    client.send(b"".join(map(frame, bodies)))
+    assert [client.answer() for _ in bodies] == [hashlib.sha1(body).digest() for body in bodies]
+    assert here.protocols[0].offered == 14

@@ -66,6 +66,7 @@ class FetchHandler:
     """Reads, and parks what has too little to tell."""
 
     request: type[Request] = FetchRequest
+    overlaps = True
 
     def __init__(
         self,

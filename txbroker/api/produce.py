@@ -70,6 +70,7 @@ class ProduceHandler:
     """Appends, and parks acks=all until the in-sync replicas have followed, acks=1 until what must be synced is synced."""
 
     request: type[Request] = ProduceRequest
+    overlaps = True
 
     def __init__(self, replicas: Replicas, image: ClusterImage, purgatory: Purgatory, now_ms: Callable[[], int]) -> None:
         self._replicas = replicas

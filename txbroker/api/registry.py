@@ -7,6 +7,8 @@ A handler is an object with
     __call__(request, context)      -> Response | KeptAnswer | MadeAnswer | Deferred[… | None] | None
     failed(request, context, error) -> Response | None         optional
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
+    overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
+                                    (connection.py says when that is safe)
     only_records(request) -> the struct with `records`, or None     optional: requests that mostly differ in that alone (wire/repeats.py)
     errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
 
@@ -61,6 +63,7 @@ class Route:
         "joins",
         "name",
         "only_records",
+        "overlaps",
         "request_header",
         "response",
         "response_header",
@@ -76,6 +79,7 @@ class Route:
         self.call: Callable[[Any, RequestContext], Any] = handler.__call__
         self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
         self.only_records: Callable[[Any], Holder | None] | None = getattr(handler, "only_records", None)
+        self.overlaps: bool = getattr(handler, "overlaps", False)
         self.decode: Callable[[memoryview], Any] = decoder(request, version, exact=False)
         self.response = response_class(request)
         self.encode: Callable[[Any], list[Any]] = _tallying(encoder(self.response, version), tally)

@@ -38,8 +38,11 @@ class FrameProtocol(Protocol):
 
     def connectionLost(self, reason: Failure) -> None: ...
 
-    def frame_received(self, frame: memoryview) -> None:
-        """One whole frame without its size: writable, and valid until this returns. Never raises for what the peer sent."""
+    def frame_received(self, frame: memoryview) -> bool:
+        """Take one whole frame without its size: writable, and valid until this returns. Never raises for what the peer sent.
+
+        False: it was not taken, and the protocol is `full`. The same frame is to be offered again once that is over.
+        """
 
     def rest(self) -> None:
         """Nothing moved for some time: give back what is kept for speed alone."""

@@ -122,8 +122,8 @@ class ServerTransport(tcp.Server):
             frame_end = position + _SIZE_BYTES + size
             if frame_end > end:
                 break
-            protocol.frame_received(view[position + _SIZE_BYTES : frame_end])
-            position = frame_end
+            if protocol.frame_received(view[position + _SIZE_BYTES : frame_end]):
+                position = frame_end
             if protocol.full:
                 why = self._send()
                 if protocol.full:

@@ -1,0 +1,78 @@
+"""Requests that a client sends together on one connection take effect one after the other, as in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+
+from tests.support.broker import BrokerProcess
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import create_topic, find_coordinator
+from tests.support.raw_log import EARLIEST, batch, fetch_request, list_offset, produce, produce_request
+from tests.support.records import numbered
+from tests.support.server import Server
+
+Start = Callable[[dict[str, str]], Server]
+
+
+def commit_request(group: str, topic: str, offset: int) -> OffsetCommitRequest:
+    topics = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topics.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="",
+                               topics=[topics(name=topic, partitions=[partition])])
+
+
+def committed_request(group: str, topic: str) -> OffsetFetchRequest:
+    topics = OffsetFetchRequest.OffsetFetchRequestTopic
+    return OffsetFetchRequest(group_id=group, topics=[topics(name=topic, partition_indexes=[0])])
+
+
+def test_a_fetch_of_offsets_sees_the_commit_before_it(start_broker: Start, name: str) -> None:
+    """With a sync after each record, a commit takes as long as the disk does."""
+    server = start_broker({"log.flush.interval.messages": "1"})
+    create_topic(server, name)
+    find_coordinator(server, name)
+    with RawConnection(server.address) as connection:
+        for offset in range(1, 30):
+            commit, committed = commit_request(name, name, offset), committed_request(name, name)
+            connection.send(commit, 7)
+            connection.send(committed, 5)
+            assert connection.receive(commit).topics[0].partitions[0].error_code == 0
+            assert connection.receive(committed).topics[0].partitions[0].committed_offset == offset
+
+
+def test_a_request_behind_a_fetch_waits_for_its_answer(broker: Server, name: str) -> None:
+    deleted = f"{name}-deleted"
+    create_topic(broker, name)
+    create_topic(broker, deleted)
+    topics = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = topics.DeleteRecordsPartition(partition_index=0, offset=2)
+    delete = DeleteRecordsRequest(topics=[topics(name=deleted, partitions=[partition])], timeout_ms=30_000)
+    fetch = fetch_request(name, 0, bytes_min=1, wait_ms=30_000)
+    with RawConnection(broker.address) as connection, RawConnection(broker.address) as other:
+        produce(other, deleted, batch(numbered(5)))
+        connection.send(fetch, 11)
+        connection.send(delete, 1)
+        for _ in range(20):
+            assert list_offset(other, deleted, EARLIEST).offset == 0, "the fetch before it is still waiting"
+        produce(other, name, batch(numbered(1)))
+        assert connection.receive(fetch).responses[0].partitions[0].records
+        assert connection.receive(delete).topics[0].partitions[0].error_code == 0
+        assert list_offset(other, deleted, EARLIEST).offset == 2
+
+
+def test_a_produce_overlaps_with_the_fetch_before_it(broker: Server, name: str) -> None:
+    """Kafka would leave the records of this Produce until max.wait.ms is over."""
+    if broker.kind != BrokerProcess.kind:
+        pytest.skip("Kafka handles one request of a connection at a time")
+    create_topic(broker, name)
+    requests: list[Any] = [fetch_request(name, 0, bytes_min=1, wait_ms=30_000), produce_request(name, batch(numbered(3)))]
+    with RawConnection(broker.address) as connection:
+        connection.send(requests[0], 11)
+        connection.send(requests[1], 8)
+        assert connection.receive(requests[0]).responses[0].partitions[0].records
+        assert connection.receive(requests[1]).responses[0].partition_responses[0].error_code == 0
