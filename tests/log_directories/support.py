@@ -60,6 +60,7 @@ class FaultyDisk(OsDisk):
     """A disk on which everything below the paths in `broken` fails. It syncs nothing, for the tests' sake."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.broken: set[str] = set()
         self.replaced: list[str] = []
 
