@@ -37,6 +37,13 @@ WAYS_OUT = {
     "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time",
 }  # fmt: skip
 NO_WAY_OUT = {"threading.Lock"}
+# The only places that read the wall clock: for timestamps of records, dates that are shown, and ages of records.
+WALL_CLOCK = ("tap.py", "cli/")
+WALL_CLOCKS = re.compile(
+    r"([\w.]+\.)?time\.(time|time_ns|CLOCK_REALTIME)|([\w.]+\.)?(datetime|date)\.(now|utcnow|today)|twisted\.python\.runtime.*"
+)
+# The only module that takes Twisted's reactor: it makes the reactor's clock monotonic.
+TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, and the metadata tree of tests and simulations.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.tree.memory"}
@@ -143,6 +150,38 @@ def outside_problems(module: str, tree: ast.AST) -> list[str]:
     return problems
 
 
+def clock_problems(module: str, tree: ast.AST) -> list[str]:
+    """Names of the wall clock, and of Twisted's own reactor, whose clock it is until `tap.py` has changed that."""
+    problems = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        for name in names:
+            if WALL_CLOCKS.fullmatch(name) or name == "twisted.internet.reactor":
+                problems.append(f"{module}:{node.lineno}: {name}")
+    return problems
+
+
+def deadline_problems(module: str, tree: ast.AST) -> list[str]:
+    """Deadlines and delays that are computed from a date."""
+    problems = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            is_deadline = any(re.search("deadline|timer|delay", ast.unparse(target)) for target in targets)
+            computed = [node.value]
+        elif isinstance(node, ast.Call):
+            is_deadline = re.search(r"call_?later$", ast.unparse(node.func), re.IGNORECASE) is not None
+            computed = node.args[:1]
+        else:
+            continue
+        if is_deadline and any(re.search(r"\b_?now_ms\b|\btime\.time(_ns)?\b", ast.unparse(value)) for value in computed):
+            problems.append(f"{module}:{node.lineno}: {ast.unparse(node)}")
+    return problems
+
+
 def reachable(entries: set[str], imported_by: dict[str, set[str]]) -> set[str]:
     """What the entries import, and what that imports, and so on; with the packages that it is in."""
     found: set[str] = set()
@@ -170,6 +209,14 @@ def test_the_checks_can_fail() -> None:
         assert outside_problems("txbroker.log.log", ast.parse(source)), source
     for source in ("from random import Random", "from threading import Lock", "import uuid", "disk.open('x')", "random.random()"):
         assert not outside_problems("txbroker.log.log", ast.parse(source)), source
+    for source in ("time.time()", "now = time.time_ns", "from time import time", "datetime.now(UTC)", "datetime.datetime.utcnow()",
+                   "from twisted.internet import reactor", "from twisted.python.runtime import seconds"):
+        assert clock_problems("txbroker.log.log", ast.parse(source)), source
+    assert not clock_problems("txbroker.log.log", ast.parse("time.monotonic() + time.perf_counter() + clock.seconds() + self.time.timer"))
+    for source in ("self._deadline = now_ms + 5", "deadline_ms: int = self._now_ms() + 1", "clock.callLater(at - now_ms(), f)"):
+        assert deadline_problems("txbroker.log.log", ast.parse(source)), source
+    for source in ("deadline = clock.seconds() + 1", "clock.callLater(0, f, now_ms)", "expire_ms = now_ms + 1"):
+        assert not deadline_problems("txbroker.log.log", ast.parse(source)), source
     assert reachable({"a.b"}, {"a.b": {"a.c"}, "a.d": {"a.e"}, "a.e": {"a.d"}}) == {"a", "a.b", "a.c"}, "two that use each other are dead"
     assert all(LEFT.search(text) for text in ("# TO" + "DO: later", "cd /ho" + "me/me/txbroker", "X" + "XX"))
     assert not any(LEFT.search(text) for text in ("log.dirs=/tmp/kafka-logs", "http://x/home/", "${CURDIR}/root/x", "TODOS"))
@@ -201,6 +248,17 @@ def test_lower_rooms_know_no_twisted() -> None:
 def test_only_marked_places_touch_the_outside() -> None:
     inside = [path for path in MODULES if not str(path.relative_to(PACKAGE)).startswith(OUTSIDE)]
     assert [problem for path in inside for problem in outside_problems(name_of(path), parsed(path))] == []
+
+
+def test_only_marked_modules_read_the_wall_clock() -> None:
+    found = {path.relative_to(PACKAGE).as_posix(): clock_problems(name_of(path), parsed(path)) for path in MODULES}
+    assert [problem for name, problems in found.items() if not name.startswith(WALL_CLOCK) for problem in problems] == []
+    reactors = [problem for name, problems in found.items() if name != TAKES_REACTOR for problem in problems if problem.endswith("reactor")]
+    assert reactors == [], "tap.monotonic_reactor returns it"
+
+
+def test_deadlines_and_delays_are_not_computed_from_dates() -> None:
+    assert [problem for path in MODULES for problem in deadline_problems(name_of(path), parsed(path))] == []
 
 
 def test_every_module_is_used() -> None:

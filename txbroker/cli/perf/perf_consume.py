@@ -133,8 +133,9 @@ class Report:
 
     def start(self) -> None:
         """The time counts from here."""
-        self._start_s = self._window_s = time.time()
         self.last_s = time.perf_counter()
+        self._date_at_zero_s = time.time() - self.last_s
+        self._start_s = self._window_s = self._date_s()
         self._window = (0, 0, 0)
 
     def counted(self, records: int, size: int) -> None:
@@ -146,7 +147,7 @@ class Report:
 
     def tick(self) -> None:
         """Report, when it is time for it."""
-        now_s = time.time()
+        now_s = self._date_s()
         if now_s - self._window_s < self._interval_s:
             return
         records, size, joining_ms = self._window
@@ -160,7 +161,7 @@ class Report:
     def finish(self, joining_ms: int) -> None:
         """The total; as in Kafka's tool, --show-detailed-stats has none."""
         self.joining_ms = joining_ms
-        total = self._so_far(time.time())
+        total = self._so_far(self._date_s())
         if self._out.as_json or not self._detailed:
             self._out.either(total.row("total"), lambda: [total.total_line()])
             sys.stdout.flush()
@@ -168,6 +169,10 @@ class Report:
     def metrics(self, counts: dict[str, int]) -> None:
         """What --print-metrics wants."""
         self._out.either({"kind": "metrics", **counts}, lambda: [f"{name} : {value}" for name, value in counts.items()])
+
+    def _date_s(self) -> float:
+        """The date of the start plus the time since then: changes of the wall clock do not alter rates."""
+        return self._date_at_zero_s + time.perf_counter()
 
     def _so_far(self, now_s: float) -> Read:
         return Read(self.records, self.bytes, self._start_s, now_s, self.joining_ms)
