@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -51,7 +51,7 @@ IN_FLIGHT_MAX = 100
 # Beyond this, more replies are not made until the transport got rid of some; one reply may still be larger.
 OUTPUT_BYTES_MAX = 1024 * 1024
 
-# Requests that wait for an answer hold their message in memory: beyond this many bytes of them no more are taken.
+# Requests that wait for an answer hold their message, without its records, in memory: beyond this many bytes no more are taken.
 WAITING_BYTES_MAX = 1024 * 1024
 
 # As much of a client id is logged.
@@ -184,11 +184,11 @@ class Connection:
                 return self._hold_back()
             route.until_timed = left = route.until_timed - 1
             begun = 0.0 if left else route.begin_timed()
-            if route.only_records is None:
-                holder = None
+            if route.record_holders is None:
+                holders: Sequence[Holder] = ()
                 request = route.decode(frame[self._read_header(frame, route.request_header) :])
             else:
-                request, holder = self._decode_records(frame, key, route, route.only_records)
+                request, holders = self._decode_records(frame, key, route, route.record_holders)
         except ProtocolError as error:
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
@@ -199,14 +199,16 @@ class Connection:
             response = route.call(request, context)
         except Exception as error:
             response = self._failed(error, route, request, context)
-        if holder is not None:
+        records_bytes = 0
+        for holder in holders:
+            records_bytes += len(holder.records or b"")
             holder.records = b""  # the view of the frame ends here
         if response.__class__ is MadeAnswer:
             self._put(*_framed(response.parts, route, context))
         elif response.__class__ is route.response or response.__class__ is KeptAnswer:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
-            self._wait(response, len(frame), route, request, context)
+            self._wait(response, len(frame) - records_bytes, route, request, context)
         if begun:
             self._time(begun, route, response)
         return True
@@ -217,20 +219,20 @@ class Connection:
         return False
 
     def _decode_records(
-        self, frame: memoryview, key: int, route: Route, only_records: Callable[[Any], Holder | None]
-    ) -> tuple[Any, Holder | None]:
-        """Decode a request that mostly repeats an earlier one with other records; and the struct that has them, if it is just one."""
+        self, frame: memoryview, key: int, route: Route, record_holders: Callable[[Any], Sequence[Holder]]
+    ) -> tuple[Any, Sequence[Holder]]:
+        """Decode a request with records, which mostly repeats an earlier one with other records; and the structs that have them."""
         if key != self._repeats_key:
             self._repeats_key, self._repeats = key, Repeats(flexible=route.request_header == FLEXIBLE_HEADER)
         repeated = self._repeats.find(frame)
         if repeated is not None:
             self._client_id = repeated.client_id
-            return repeated.message, repeated.holder
+            return repeated.message, repeated.holders
         request = route.decode(frame[self._read_header(frame, route.request_header) :])
-        holder = only_records(request)
-        if holder is not None:
-            self._repeats.remember(frame, self._client_id, request, holder)
-        return request, holder
+        holders = record_holders(request)
+        if len(holders) == 1:
+            self._repeats.remember(frame, self._client_id, request, holders[0])
+        return request, holders
 
     def _time(self, begun: float, route: Route, response: Any) -> None:
         """Note how long this request took, from when it was whole until its answer was made; nothing of one that nobody waits for."""

@@ -6,7 +6,16 @@ from itertools import count
 
 import pytest
 
-from txbroker.api.fetch_sessions import EVICTION_MIN_S, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ITEMS_MAX, FetchSessions
+from txbroker.api import fetch_sessions
+from txbroker.api.fetch_sessions import (
+    EVICTION_MIN_S,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    SESSION_ITEMS_MAX,
+    FetchSession,
+    FetchSessions,
+)
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
@@ -127,6 +136,44 @@ def test_a_full_cache_evicts_who_was_long_silent_and_nobody_else() -> None:
     with pytest.raises(BrokerError):
         plan(cache, request(session=2, epoch=1), NOW + EVICTION_MIN_S + 30)
     assert plan(cache, request(session=1, epoch=2), NOW + EVICTION_MIN_S + 30) == (1, [0])
+
+
+def test_a_full_cache_refuses_a_session_without_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    class Watched(FetchSession):
+        @property
+        def used_s(self) -> float:
+            looked_at.append(self.session_id)
+            return self._used_s
+
+        @used_s.setter
+        def used_s(self, value: float) -> None:
+            self._used_s = value
+
+    monkeypatch.setattr(fetch_sessions, "FetchSession", Watched)
+    cache = sessions(slots=500)
+    for number in range(500):
+        plan(cache, request(0), privileged=number < 250)
+    looked_at.clear()
+    assert plan(cache, request(0), NOW + 1)[0] == NO_SESSION
+    assert cache.refused_slots == 1
+    assert len(set(looked_at)) <= 2
+    looked_at.clear()
+    assert plan(cache, request(0), NOW + 1, privileged=True)[0] != NO_SESSION
+    assert len(set(looked_at)) <= 2
+    assert (cache.evicted, len(cache)) == (1, 500)
+
+
+def test_a_stale_session_of_either_kind_is_evicted_for_anyone() -> None:
+    for stale_kind in (False, True):
+        cache = sessions(slots=2)
+        plan(cache, request(0), NOW, privileged=stale_kind)
+        plan(cache, request(0), NOW + EVICTION_MIN_S, privileged=not stale_kind)
+        assert plan(cache, request(0), NOW + EVICTION_MIN_S + 1)[0] == 3
+        with pytest.raises(BrokerError):
+            plan(cache, request(session=1, epoch=1))
+        assert plan(cache, request(session=2, epoch=1))[0] == 2
 
 
 def test_a_followers_session_replaces_a_consumers() -> None:

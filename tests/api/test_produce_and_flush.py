@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
@@ -242,7 +242,7 @@ def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse
             response = decode(FetchResponse, 11, b"".join(parts))
         answers.append(response)
 
-    answer.addCallback(answered)
+    (answer if isinstance(answer, Deferred) else succeed(answer)).addCallback(answered)
     return answers
 
 
@@ -283,3 +283,22 @@ def test_a_producer_that_waits_is_answered_before_the_fetches_that_its_records_c
     assert order == []
     scene.clock.advance(0)
     assert order == ["produce", "fetch"]
+
+
+def test_a_fetch_that_waits_counts_once(scene: Scene) -> None:
+    fetched = fetch(scene, USUAL, min_bytes=1000)
+    while not fetched:
+        scene.produce(USUAL)
+        scene.clock.advance(0)
+    assert scene.replicas.get(USUAL, 0).counts.fetch_requests == 1
+    assert fetched[0].responses[0].partitions[0].high_watermark > 1, "it was tried several times"
+
+
+def test_every_consumer_gets_the_last_stable_offset(scene: Scene) -> None:
+    """Kafka returns it to read_uncommitted consumers, too; kafka-python and tools show it."""
+    scene.produce(USUAL)
+    transactional = build([Record(0, NOW, None, b"value")], producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    scene.replicas.get(USUAL, 0).append(memoryview(bytearray(transactional)), NOW)
+    (answer,) = fetch(scene, USUAL)
+    (partition,) = answer.responses[0].partitions
+    assert (partition.high_watermark, partition.last_stable_offset) == (2, 1)

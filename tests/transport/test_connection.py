@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.connection import Connection
@@ -436,6 +437,37 @@ def test_records_are_writable_views_into_the_frame() -> None:
     partition = PartitionProduceData(index=0, records=b"some records")
     peer.send(ProduceRequest(acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=[partition])]), 7, 1)
     assert seen == [b"!!me records"]
+
+
+def test_requests_that_wait_count_without_their_records() -> None:
+    waiting: list[tuple[ProduceRequest, Deferred[Any]]] = []
+
+    def wait(request: ProduceRequest, context: RequestContext) -> Deferred[Any]:
+        waiting.append((request, Deferred()))
+        return waiting[-1][1]
+
+    class Appends(Produces):
+        overlaps = True
+        record_holders = staticmethod(ProduceHandler.record_holders)
+
+    def batches(topic: str, partitions: int, size: int) -> ProduceRequest:
+        data = [PartitionProduceData(index=index, records=bytes(size)) for index in range(partitions)]
+        return ProduceRequest(acks=-1, timeout_ms=0, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+
+    peer = Peer(Appends(wait))
+    for n, partitions in enumerate([1, 1, 2, 1, 2]):
+        peer.send(batches("t", partitions, 600_000), 7, n)
+        assert not peer.connection.full
+    assert all(not data.records for request, _ in waiting for data in request.topic_data[0].partition_data), "they are let go of"
+    peer.send(batches("t" * 30_000, 1, 1), 7, 5)
+    assert not peer.connection.full
+    for n in range(40):
+        peer.send(batches("t" * 30_000, 1, 1), 7, 6 + n)
+    assert peer.connection.full, "what is kept of requests is bounded"
+    for _, deferred in waiting:
+        deferred.callback(ProduceResponse(responses=[]))
+    assert len(peer.replies()) == 46
+    assert not peer.connection.full
 
 
 def test_too_much_in_flight_makes_it_full() -> None:

@@ -122,8 +122,7 @@ class FetchHandler:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = known.name
         partition = self._replicas.get(name, item.partition)
-        item.counts = counts = partition.counts
-        counts.fetch_requests += 1
+        item.counts = partition.counts
         if replica != CONSUMER:
             partition.check_leader(item.current_leader_epoch)
             if replica >= 0:  # below are Kafka's tools, which see everything too
@@ -138,6 +137,7 @@ class FetchHandler:
                     partition_index=item.partition,
                     error_code=0,
                     high_watermark=partition.high_watermark,
+                    last_stable_offset=partition.last_stable_offset,
                     log_start_offset=log.log_start_offset,
                     diverging_epoch=EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset),
                     records=b"",
@@ -147,9 +147,7 @@ class FetchHandler:
         if replica >= 0:
             partition.follower_fetched(replica, item.fetch_offset)
         aborted = None
-        stable = partition.high_watermark
         if isolation == Isolation.READ_COMMITTED:
-            stable = partition.last_stable_offset
             aborted = [
                 AbortedTransaction(producer_id=t.producer_id, first_offset=t.first_offset)
                 for t in partition.aborted_transactions(item.fetch_offset, read.end_offset)
@@ -158,7 +156,7 @@ class FetchHandler:
             partition_index=item.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
-            last_stable_offset=stable,
+            last_stable_offset=partition.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=aborted,
             records=read.region,
@@ -204,6 +202,7 @@ class Reader:
 
     __slots__ = (
         "_bytes",
+        "_counted",
         "_handler",
         "_isolation",
         "_limit",
@@ -227,6 +226,7 @@ class Reader:
         self._results: list[tuple[FetchItem, PartitionData]] = []
         self._bytes = 0  # of records in the results
         self._places: dict[Hashable, int] = {}
+        self._counted = False
         self.ready = False
 
     @property
@@ -261,12 +261,15 @@ class Reader:
             except BrokerError as error:
                 data = handler.failed_item(item, error, version)
                 urgent = True
+            if item.counts is not None and not self._counted:
+                item.counts.fetch_requests += 1
             if session is not None:
                 self._watch(session, item, data)
                 if not self._tells(item, data):
                     session.pending.pop(item.key, None)
                     continue
             results.append((item, data))
+        self._counted = True
         self._bytes = limit - left
         self.ready = urgent or self._bytes >= self._min_bytes
 

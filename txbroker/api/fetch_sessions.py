@@ -194,7 +194,9 @@ class FetchSessions:
         self._items_max = items_max
         self._items = 0
         self._random_id = random_id  # a positive 31-bit number
-        self._sessions: dict[int, FetchSession] = {}  # the least recently used first
+        self._sessions: dict[int, FetchSession] = {}
+        # By `privileged`, the least recently used first: what is evicted is found at the front, however many sessions there are.
+        self._by_use: dict[bool, dict[int, FetchSession]] = {False: {}, True: {}}
         self._watched: dict[TopicPartition, dict[FetchItem, FetchSession]] = {}
         self._moved: dict[TopicPartition, None] = {}
         self._to_check: dict[FetchSession, None] = {}
@@ -224,13 +226,15 @@ class FetchSessions:
                 session.items = items
                 session.pending = dict(items)
                 session.isolation = request.isolation_level
-                self._sessions[session.session_id] = session
+                self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
                 self._items += len(items)
             return FetchPlan(list(items.values()), session, False)
-        found = self._sessions.pop(request.session_id, None)
+        found = self._sessions.get(request.session_id)
         if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        self._sessions[request.session_id] = found  # now the most recently used
+        by_use = self._by_use[found.privileged]
+        del by_use[request.session_id]
+        by_use[request.session_id] = found  # now the most recently used
         if found.epoch != epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"the session's epoch is {found.epoch}, not {epoch}")
         if found.uses_ids != uses_ids:
@@ -304,20 +308,26 @@ class FetchSessions:
         return fits
 
     def _make_room(self, privileged: bool, monotonic_s: float) -> bool:
-        """Evict the least recently used session if it may go; a follower's session counts for more than a consumer's."""
+        """Whether there is a slot, or one session may be evicted: one that is stale, or any consumer's for a follower's."""
         if len(self._sessions) < self._slots:
             return True
-        for session in self._sessions.values():
-            if monotonic_s - session.used_s > EVICTION_MIN_S or (privileged and not session.privileged):
-                self._remove(session.session_id)
-                self.evicted += 1
-                return True
-        self.refused_slots += 1
-        return False
+        consumers, followers = (next(iter(self._by_use[kind].values()), None) for kind in (False, True))
+        stale = min((first for first in (consumers, followers) if first is not None), key=lambda first: first.used_s, default=None)
+        if stale is not None and monotonic_s - stale.used_s > EVICTION_MIN_S:
+            evicted = stale
+        elif privileged and consumers is not None:
+            evicted = consumers
+        else:
+            self.refused_slots += 1
+            return False
+        self._remove(evicted.session_id)
+        self.evicted += 1
+        return True
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            del self._by_use[session.privileged][session_id]
             self._items -= len(session.items)
             for item in session.items.values():
                 self._unwatch(item)

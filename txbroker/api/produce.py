@@ -158,11 +158,9 @@ class ProduceHandler:
         return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True)
 
     @staticmethod
-    def only_records(request: ProduceRequest) -> PartitionProduceData | None:
-        """The data of the one partition, if it is one."""
-        if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
-            return request.topic_data[0].partition_data[0]
-        return None
+    def record_holders(request: ProduceRequest) -> list[PartitionProduceData]:
+        """The data of each partition."""
+        return [data for topic in request.topic_data for data in topic.partition_data]
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
         """Every partition with the same error; None (the connection is closed) for acks=0."""

@@ -9,7 +9,7 @@ A handler is an object with
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (connection.py says when that is safe)
-    only_records(request) -> the struct with `records`, or None     optional: requests that mostly differ in that alone (wire/repeats.py)
+    record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
     errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
 
 `__call__` answers with a response (or a `kept.KeptAnswer` or `kept.MadeAnswer` of one), with None (no answer is wanted, as for acks=0) or
@@ -22,7 +22,7 @@ also how Kafka tells a producer with acks=0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from txbroker.api.request_context import RequestContext
@@ -62,8 +62,8 @@ class Route:
         "failed",
         "joins",
         "name",
-        "only_records",
         "overlaps",
+        "record_holders",
         "request_header",
         "response",
         "response_header",
@@ -78,7 +78,7 @@ class Route:
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Any, RequestContext], Any] = handler.__call__
         self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
-        self.only_records: Callable[[Any], Holder | None] | None = getattr(handler, "only_records", None)
+        self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
         self.decode: Callable[[memoryview], Any] = decoder(request, version, exact=False)
         self.response = response_class(request)

@@ -6,7 +6,7 @@ from __future__ import annotations
 class TopicCounts:
     """The counters of one topic, shared by all of its partitions on this broker. Bytes are those of record batches.
 
-    `fetch_requests` counts the partitions that were read for a fetch, one that waits once more each time it is tried. The failed ones
+    `fetch_requests` counts the partitions that fetches read; one that waits and is tried again counts once. The failed ones
     are those that failed for reasons other than who asked for what where, as Kafka has it.
     """
 

@@ -33,11 +33,12 @@ class Holder(Protocol):
 class Repeated:
     """A message, the struct in it that has the records, and the client id of its header."""
 
-    __slots__ = ("client_id", "holder", "message")
+    __slots__ = ("client_id", "holder", "holders", "message")
 
     def __init__(self, message: Any, holder: Holder, client_id: str | None) -> None:
         self.message = message
         self.holder = holder
+        self.holders = (holder,)
         self.client_id = client_id
 
 
