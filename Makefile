@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash damage soak overload bench scale profile compat demo clean
+.PHONY: help venv run test unit prepare lint fuzz crash damage soak overload bench scale profile compat demo docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -45,6 +45,11 @@ $(VENV)/.installed-fuzz: $(VENV)/.installed-tests
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[fuzz]'
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "== installing the packages for the documentation"
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[docs]'
+	@touch $@
+
 run: venv  ## run a broker in the foreground (PORT=9092 DATA=./data)
 	@exec $(BIN)/txbroker run \
 	  --override listeners=PLAINTEXT://127.0.0.1:$(PORT) \
@@ -62,7 +67,7 @@ unit: $(VENV)/.installed-tests  ## run the tests that start no process (ARGS=...
 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy txbroker tests/support $(wildcard bench compat)
+	@$(BIN)/mypy txbroker tests/support bench compat docs
 
 fuzz: $(VENV)/.installed-fuzz  ## fuzz frames and record batches for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
@@ -89,6 +94,10 @@ scale: prepare $(VENV)/.installed-bench  ## measure how costs grow with connecti
 profile: prepare $(VENV)/.installed-bench  ## profile the broker under one load: tables and flame graphs in profiles/ (LOAD=produce-small ARGS=...)
 	@$(BIN)/python -m bench.profile $(LOAD) $(ARGS)
 
+docs: $(VENV)/.installed-docs  ## build the documentation as HTML in docs/_build/html; a warning is an error
+	@$(BIN)/python -m sphinx -q -E -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 compat: prepare  ## try every client with every feature, and compare with compat/TABLE.md (ARGS=...)
 	@$(BIN)/python -m compat $(ARGS)
 
@@ -96,4 +105,4 @@ demo: prepare  ## send Debian's package index through every client and compare w
 	@$(BIN)/python -m compat.demo $(ARGS)
 
 clean:  ## remove what was built; keep data and downloads
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/reference docs/project *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

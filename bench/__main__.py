@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import beside_cleaning, cleaning, javaperf, latency, plots, report, starting, throughput
+from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots, report, starting, throughput
 from bench.brokers import KAFKA, TXBROKER, OthersMeter, make, rss_mb
 from bench.measures import Bench, Figure, Outcome, Settings
 from tests.support.cache import Missing
@@ -19,6 +19,7 @@ from tests.support.server import Server
 SCALE = "scale"
 CLEANER_SCHEDULE = "cleaner-schedule"
 HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
 QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
 BENCHES: tuple[Bench, ...] = (
     *starting.BENCHES,
@@ -45,7 +46,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="measurements of each load on each broker")
     parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone; nothing to compare then")
     parser.add_argument("--results", type=Path, help="where RESULTS.md and results.jsonl go; beside this program after a full run")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw RESULTS.svg anew of the samples in results.jsonl")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: draw the plots and README's table again from results.jsonl")
     parser.add_argument("--directory", type=Path, help="for the brokers' data; a temporary one unless given")
     options = parser.parse_args(arguments)
     unknown = set(options.loads) - {bench.name for bench in BENCHES}
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _arguments(arguments)
     if options.redraw:
         where = options.results or HERE
-        report.draw(report.read(where / "results.jsonl", [*BENCHES, MEMORY]), where / "RESULTS.svg")
+        _draw(where, report.read(where / "results.jsonl", [*BENCHES, MEMORY]))
         return 0
     settings = QUICK if options.quick else Settings()
     if options.rounds:
@@ -125,9 +126,17 @@ def _write(directory: Path, outcomes: Sequence[Outcome], settings: Settings) -> 
     lines = [line for outcome in outcomes for line in report.json_lines(outcome)]
     (directory / "results.jsonl").write_text("\n".join(lines) + "\n")
     try:
-        report.draw(outcomes, directory / "RESULTS.svg")
+        _draw(directory, outcomes)
     except plots.NoPlots as error:
-        print(f"RESULTS.svg is not drawn: {error}; then python -m bench --redraw", file=sys.stderr)
+        print(f"nothing is drawn: {error}; then python -m bench --redraw", file=sys.stderr)
+
+
+def _draw(directory: Path, outcomes: Sequence[Outcome]) -> None:
+    """The plots, and where the results are the committed ones, README's table."""
+    report.draw(outcomes, directory / "RESULTS.svg")
+    overview.draw(outcomes, directory / "overview.svg")
+    if directory == HERE:
+        overview.update(README, outcomes)
 
 
 if __name__ == "__main__":

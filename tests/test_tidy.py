@@ -61,7 +61,6 @@ UNCLEAR = re.compile(
 UNCLEAR_STILL = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "README.md",
     "bench/",
     "compat/",
     "packaging/",

@@ -48,7 +48,7 @@ def gathered(rows: Iterable[T], into: list[T]) -> Iterator[Piece]:
 
 
 def gauges(name: str, documentation: str, samples: Iterable[Sample]) -> Iterator[Piece]:
-    """Values that go up and down; nothing where there is none."""
+    """Values that go up and down. A family without samples still has its head, so that every scrape lists all families."""
     return _family("gauge", name, name, documentation, samples)
 
 
@@ -80,7 +80,7 @@ def _family(kind: str, name: str, sample_name: str, documentation: str, samples:
         if len(lines) == PIECE_LINES:
             yield Piece(head, "".join(lines))
             head, lines = None, []
-    if lines:
+    if lines or head is not None:
         yield Piece(head, "".join(lines))
 
 

@@ -1,0 +1,92 @@
+"""The protocol reference: which API keys are served in which versions, from the handlers and what their modules say."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
+
+import txbroker.api
+import txbroker.wire.messages
+from docs.reference_pages.markdown import escape, table
+from txbroker.api.registry import api_name
+from txbroker.wire.schema import Request, VersionRange
+
+_HEAD = """\
+# Protocol
+
+This page is generated from the handlers of requests. `ApiVersions` advertises exactly these keys and versions;
+`txbroker broker-api-versions` prints what a running broker advertises.
+
+"""
+_NOT_SERVED = """\
+## Not served
+
+These APIs of Apache Kafka are not advertised. A request for one is refused, and its connection is closed.
+
+"""
+
+
+class Served(NamedTuple):
+    """One API of the broker."""
+
+    request: type[Request]
+    versions: VersionRange
+    module: ModuleType
+
+
+def served() -> Mapping[int, Served]:
+    """The APIs that have a handler, by key."""
+    found: dict[int, Served] = {}
+    for module in _modules(txbroker.api):
+        for value in vars(module).values():
+            request = getattr(value, "request", None) if inspect.isclass(value) and value.__module__ == module.__name__ else None
+            if inspect.isclass(request) and issubclass(request, Request):
+                found[request.api_key] = Served(request, getattr(value, "versions", request.versions), module)
+    return dict(sorted(found.items()))
+
+
+def known() -> Mapping[int, type[Request]]:
+    """Every request class of the protocol, by key."""
+    classes = (value for module in _modules(txbroker.wire.messages) for value in vars(module).values())
+    requests = (value for value in classes if inspect.isclass(value) and issubclass(value, Request) and value is not Request)
+    return dict(sorted((request.api_key, request) for request in requests))
+
+
+def protocol_page() -> str:
+    """The table, then what each module of handlers says of its APIs."""
+    apis = served()
+    rows = []
+    for key, api in apis.items():
+        link = f"[{api_name(api.request)}](#{_anchor(api.module)})"
+        rows.append([str(key), link, str(api.versions), str(api.request.versions)])
+    page = _HEAD + table(("key", "API", "versions served", "versions in Kafka"), rows)
+    for module in dict.fromkeys(api.module for api in apis.values()):
+        names = ", ".join(f"{api_name(api.request)} ({key})" for key, api in apis.items() if api.module is module)
+        page += f"\n({_anchor(module)})=\n## {names}\n\n{_docstring(module)}"
+    others = ([str(key), api_name(request), str(request.versions)] for key, request in known().items() if key not in apis)
+    return page + "\n" + _NOT_SERVED + table(("key", "API", "versions in Kafka"), others)
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.ispkg:
+            yield import_module(f"{package.__name__}.{info.name}")
+
+
+def _anchor(module: ModuleType) -> str:
+    return "api-" + module.__name__.rpartition(".")[2].replace("_", "-")
+
+
+def _docstring(module: ModuleType) -> str:
+    """Its paragraphs; each of those that begin with a title such as "Behaviour:" as one of its own."""
+    lines = inspect.cleandoc(module.__doc__ or "").splitlines()
+    page = ""
+    for line in lines:
+        title, colon, rest = line.partition(":")
+        starts = bool(colon) and title in ("Behaviour", "Version notes")
+        page += (f"\n**{title}.**{escape(rest)}" if starts else escape(line)) + "\n"
+    return page
