@@ -18,8 +18,9 @@ from txbroker.wire.schema import Request, VersionRange
 _HEAD = """\
 # Protocol
 
-This page is generated from the handlers of requests. `ApiVersions` advertises exactly these keys and versions;
-`txbroker broker-api-versions` prints what a running broker advertises.
+This page is generated from the handlers of requests. `ApiVersions` advertises these keys and versions, but for those that are marked as
+not advertised; `txbroker broker-api-versions` prints what a running broker advertises. Some APIs are answered with an error only, so that
+clients that require them fail at once and with a reason.
 
 """
 _NOT_SERVED = """\
@@ -36,6 +37,7 @@ class Served(NamedTuple):
     request: type[Request]
     versions: VersionRange
     module: ModuleType
+    advertised: bool
 
 
 def served() -> Mapping[int, Served]:
@@ -45,7 +47,9 @@ def served() -> Mapping[int, Served]:
         for value in vars(module).values():
             request = getattr(value, "request", None) if inspect.isclass(value) and value.__module__ == module.__name__ else None
             if inspect.isclass(request) and issubclass(request, Request):
-                found[request.api_key] = Served(request, getattr(value, "versions", request.versions), module)
+                found[request.api_key] = Served(
+                    request, getattr(value, "versions", request.versions), module, getattr(value, "advertised", True)
+                )
     return dict(sorted(found.items()))
 
 
@@ -62,7 +66,8 @@ def protocol_page() -> str:
     rows = []
     for key, api in apis.items():
         link = f"[{api_name(api.request)}](#{_anchor(api.module)})"
-        rows.append([str(key), link, str(api.versions), str(api.request.versions)])
+        versions = str(api.versions) if api.advertised else f"{api.versions}, not advertised"
+        rows.append([str(key), link, versions, str(api.request.versions)])
     page = _HEAD + table(("key", "API", "versions served", "versions in Kafka"), rows)
     for module in dict.fromkeys(api.module for api in apis.values()):
         names = ", ".join(f"{api_name(api.request)} ({key})" for key, api in apis.items() if api.module is module)
