@@ -77,7 +77,6 @@ UNCLEAR_STILL = (
     "txbroker/config/",
     "txbroker/connection",
     "txbroker/errors",
-    "txbroker/groups/",
     "txbroker/log/",
     "txbroker/log_output",
     "txbroker/logtools/",

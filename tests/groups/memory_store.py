@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in memory: real record batches, appends that can be held back or fail."""
+"""`__consumer_offsets` in memory: real record batches, appends that can be hosted back or fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemoryStore:
         self.ends: dict[int, int] = defaultdict(int)
         self.batches_a_read = batches_a_read
         self.hold = False
-        self.held: list[Deferred[None]] = []
+        self.hosted: list[Deferred[None]] = []
         self.hold_reads = False
         self.held_reads: list[tuple[Deferred[bytes], bytes]] = []
         self.append_error: Exception | None = None
@@ -33,9 +33,9 @@ class MemoryStore:
         self.put(partition_index, records, now_ms)
         if not self.hold:
             return succeed(None)
-        held: Deferred[None] = Deferred()
-        self.held.append(held)
-        return held
+        hosted: Deferred[None] = Deferred()
+        self.hosted.append(hosted)
+        return hosted
 
     def put(self, partition_index: int, records: list[Pair], now_ms: int = 0, **of_batch: object) -> None:
         """Append a batch without a word to anyone."""
@@ -56,14 +56,14 @@ class MemoryStore:
         chunk = b"".join(wanted[: self.batches_a_read])
         if not self.hold_reads:
             return succeed(chunk)
-        held: Deferred[bytes | memoryview] = Deferred()
-        self.held_reads.append((held, chunk))
-        return held
+        hosted: Deferred[bytes | memoryview] = Deferred()
+        self.held_reads.append((hosted, chunk))
+        return hosted
 
     def complete(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest append that is held back ends."""
-        held = self.held.pop(0)
+        """The oldest append that is hosted back ends."""
+        hosted = self.hosted.pop(0)
         if error:
-            held.errback(BrokerError(error))
+            hosted.errback(BrokerError(error))
         else:
-            held.callback(None)
+            hosted.callback(None)

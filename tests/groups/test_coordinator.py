@@ -14,7 +14,7 @@ from tests.groups.driving import protocols
 from tests.groups.memory_store import MemoryStore
 from tests.groups.test_records import golden_log
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.groups.coordinator import TOMBSTONES_A_BATCH, GroupCoordinator
+from txbroker.groups.coordinator import TOMBSTONES_PER_BATCH, GroupCoordinator
 from txbroker.groups.group import Group
 from txbroker.groups.group_config import GroupConfig
 from txbroker.groups.group_records import GroupEntry, OffsetEntry, read
@@ -184,8 +184,8 @@ def test_unloading_while_loading_leaves_nothing(caplog):
     loading = world.coordinator.load(0)
     world.coordinator.unload(0)
     assert now(loading) is None
-    held, chunk = world.store.held_reads[0]
-    held.callback(chunk)
+    hosted, chunk = world.store.held_reads[0]
+    hosted.callback(chunk)
     world.turns()
     assert world.coordinator.list_groups() == (E.NONE, [])
     assert now(world.join()).error == E.NOT_COORDINATOR
@@ -638,17 +638,17 @@ def test_topics_that_are_deleted_while_a_partition_loads():
     world.coordinator.load(0)
     now(world.coordinator.topics_deleted(["a"]))
     world.store.hold_reads = False
-    held, chunk = world.store.held_reads[0]
-    held.callback(chunk)
+    hosted, chunk = world.store.held_reads[0]
+    hosted.callback(chunk)
     world.turns()
     assert world.offsets() == {B0: 1}
 
 
 def test_many_tombstones_go_in_several_batches():
     world = World().loaded()
-    now(world.commit({TopicPartition("a", n): n for n in range(TOMBSTONES_A_BATCH + 1)}))
+    now(world.commit({TopicPartition("a", n): n for n in range(TOMBSTONES_PER_BATCH + 1)}))
     now(world.coordinator.topics_deleted(["a"]))
-    assert [len(pairs) for _, pairs in world.store.appends[1:]] == [TOMBSTONES_A_BATCH, 1]
+    assert [len(pairs) for _, pairs in world.store.appends[1:]] == [TOMBSTONES_PER_BATCH, 1]
     assert world.state() == "Dead"
 
 
@@ -743,7 +743,7 @@ def test_an_offset_being_committed_does_not_expire():
     world.store.complete()
     assert now(committing) == {A0: E.NONE}
     assert world.offsets() == {A0: 2}
-    assert not world.store.held
+    assert not world.store.hosted
 
 
 def test_expiry_that_cannot_be_written_is_tried_again(caplog):
@@ -859,7 +859,7 @@ def test_writes_that_end_after_the_partition_is_gone():
     assert world.offsets() == {A0: 1}
 
 
-def test_a_group_that_cannot_be_looked_at_keeps_no_other_from_expiring(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_an_error_in_one_group_does_not_keep_others_from_expiring(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     world = expiring()
     now(world.commit({A0: 1}, "broken"))
     now(world.commit({A0: 1}, "g"))
@@ -872,7 +872,7 @@ def test_a_group_that_cannot_be_looked_at_keeps_no_other_from_expiring(monkeypat
     monkeypatch.setattr("txbroker.groups.coordinator.expired", failing)
     days(world, 7.1)
     assert world.state() == "Dead"
-    assert "group broken: its offsets could not expire" in caplog.text
+    assert "group broken: internal error while expiring its offsets" in caplog.text
     monkeypatch.undo()
     days(world, 0.2)
     assert world.state("broken") == "Dead"

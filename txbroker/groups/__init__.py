@@ -1,1 +1,1 @@
-"""The classic consumer group protocol and the offsets that groups commit, kept in `__consumer_offsets` as Kafka keeps them."""
+"""The classic consumer group protocol and committed offsets, stored in `__consumer_offsets` in Kafka's format."""

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: ListGroups and DescribeGroups."""
+"""The results of ListGroups and DescribeGroups."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ CLASSIC_TYPE = "classic"
 
 
 def listed(group: Group) -> ListedGroup:
-    """One row of ListGroups."""
+    """A group in ListGroups."""
     return ListedGroup(
         group_id=group.group_id, protocol_type=group.protocol_type or "", state=group.state.value, group_type=CLASSIC_TYPE
     )
 
 
 def passes(row: ListedGroup, states: Collection[str], types: Collection[str]) -> bool:
-    """Whether a row is wanted (KIP-518, KIP-848): no filter wants all, names count in any case."""
+    """Whether a row matches the filters (KIP-518, KIP-848), ignoring case; an empty filter matches all."""
     return (not states or row.state.lower() in {s.lower() for s in states}) and (
         not types or row.group_type in {t.lower() for t in types}
     )
 
 
 def described(group: Group) -> DescribedGroup:
-    """A group with its members. Subscriptions and assignments are shown while they hold together, in a stable group."""
+    """A group with its members; subscriptions and assignments only if it is stable."""
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=group.group_id,

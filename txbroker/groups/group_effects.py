@@ -1,4 +1,4 @@
-"""What a group wants done: it decides, the coordinator performs, in the order in which the group asked."""
+"""The effects of a group: it decides them, and the coordinator performs them in order."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class AnswerSync:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Call `Group.tick` at this time (monotonic, ms); it replaces the time that was asked for before."""
+    """Call `Group.tick` at this time (monotonic, ms); it replaces the one set before."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """A member as a group's record keeps it: its subscription for the chosen protocol, and its assignment."""
+    """A member in a group's record, with its subscription for the chosen protocol and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -51,7 +51,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """A generation as it is kept in `__consumer_offsets`; `state_ms` is None where an old record does not tell."""
+    """A generation as it is stored in `__consumer_offsets`; `state_ms` is None if an old record has no date."""
 
     protocol_type: str
     generation: int
@@ -63,14 +63,14 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class EmptyWritten:
-    """The record said that the group is empty in this generation."""
+    """The record stores that the group is empty in this generation."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentWritten:
-    """The record holds the leader's assignment for this generation."""
+    """The record stores the leader's assignment for this generation."""
 
     generation: int
     assignments: dict[str, bytes]
@@ -78,7 +78,7 @@ class AssignmentWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemberWritten:
-    """The record holds the new member id of a static member that came back to a stable group; the rest is what it was before."""
+    """The record stores the new member id of a static member that rejoined a stable group; `old_...` restore it if the write fails."""
 
     generation: int
     member_id: str
@@ -96,7 +96,7 @@ Written: TypeAlias = EmptyWritten | AssignmentWritten | StaticMemberWritten
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Append `record` to the group's partition, then call `Group.written` with `then` and the outcome."""
+    """Append `record` to the group's partition, then call `Group.written` with `then` and the error."""
 
     record: GroupRecord
     then: Written

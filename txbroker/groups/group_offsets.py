@@ -1,4 +1,4 @@
-"""The offsets that one group has committed: those in force, those on their way into the log, those of open transactions."""
+"""The offsets of one group: committed ones, those being written to the log, and those of open transactions."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from txbroker.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Offsets (None: removals) on their way into the log; `order` is their place among all writes of the group."""
+    """Offsets (None: removals) that are being written to the log; `order` is their place among all writes of the group."""
 
     order: int
     offsets: Mapping[TopicPartition, CommittedOffset | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Committed:
     order: int
     offset: CommittedOffset
 
 
 class GroupOffsets:
-    """What a group has committed. A write is seen only once it is settled, and never undoes one that came after it in the log."""
+    """The offsets of a group. A write is visible when it is settled, and never replaces one that follows it in the log."""
 
     def __init__(self) -> None:
-        self._kept: dict[TopicPartition, _Kept] = {}
+        self._committed: dict[TopicPartition, _Committed] = {}
         self._in_flight: dict[TopicPartition, set[int]] = {}
         self._removed: dict[TopicPartition, int] = {}  # order of the last removal, while older writes are in flight
-        self._transactions: dict[int, dict[TopicPartition, _Kept]] = {}  # producer id -> offsets that its commit will put in force
+        self._transactions: dict[int, dict[TopicPartition, _Committed]] = {}  # producer id -> offsets of its open transaction
         self._order = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._committed)
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-        """The offsets in force."""
-        return ((partition, kept.offset) for partition, kept in self._kept.items())
+        """The committed offsets."""
+        return ((partition, committed.offset) for partition, committed in self._committed.items())
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is nothing here, and nothing on its way."""
-        return not (self._kept or self._in_flight or self._transactions)
+        """Whether no offset is committed, in flight or in a transaction."""
+        return not (self._committed or self._in_flight or self._transactions)
 
     def would_be_unused_without(self, count: int) -> bool:
-        """Whether nothing would be left once `count` of the offsets in force are gone."""
-        return len(self._kept) == count and not (self._in_flight or self._transactions)
+        """Whether it would be unused without `count` of the committed offsets."""
+        return len(self._committed) == count and not (self._in_flight or self._transactions)
 
     def get(self, partition: TopicPartition) -> CommittedOffset | None:
-        """The offset in force."""
-        kept = self._kept.get(partition)
-        return None if kept is None else kept.offset
+        """The committed offset, if any."""
+        committed = self._committed.get(partition)
+        return None if committed is None else committed.offset
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Whether a write or an open transaction may still change this offset (KIP-447)."""
         return partition in self._in_flight or any(partition in offsets for offsets in self._transactions.values())
 
     def begin(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Write:
-        """Announce a write that is about to be appended. Writes must be appended in the order of their announcement."""
+        """Begin a write. Writes must be appended to the log in the order in which they begin."""
         self._order += 1
         for partition in offsets:
             self._in_flight.setdefault(partition, set()).add(self._order)
         return Write(self._order, offsets)
 
     def settle(self, write: Write, succeeded: bool) -> None:
-        """The write is in the log (then it is in force), or it failed."""
+        """End a write: it is in the log, or it has failed."""
         for partition, offset in write.offsets.items():
             if succeeded:
                 self._put(partition, write.order, offset)
@@ -77,32 +77,32 @@ class GroupOffsets:
                 self._removed.pop(partition, None)
 
     def replay(self, partition: TopicPartition, offset: CommittedOffset | None) -> None:
-        """A write that was found in the log."""
+        """A write that has been read from the log."""
         self.settle(self.begin({partition: offset}), True)
 
     def replay_transactional(self, producer_id: int, partition: TopicPartition, offset: CommittedOffset | None) -> None:
-        """A write in a transaction that was found in the log; it counts from its place there once the transaction commits."""
+        """A transactional write that has been read from the log. When its transaction commits, it counts from its place in the log."""
         self._order += 1
         pending = self._transactions.setdefault(producer_id, {})
         if offset is None:
             pending.pop(partition, None)
         else:
-            pending[partition] = _Kept(self._order, offset)
+            pending[partition] = _Committed(self._order, offset)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A producer's transaction has ended: its offsets come into force, or are forgotten."""
-        for partition, kept in self._transactions.pop(producer_id, {}).items():
+        """End a producer's transaction: its offsets are committed or dropped."""
+        for partition, pending in self._transactions.pop(producer_id, {}).items():
             if committed:
-                self._put(partition, kept.order, kept.offset)
+                self._put(partition, pending.order, pending.offset)
 
     def _put(self, partition: TopicPartition, order: int, offset: CommittedOffset | None) -> None:
-        present = self._kept.get(partition)
+        present = self._committed.get(partition)
         if (present is not None and present.order > order) or self._removed.get(partition, 0) > order:
             return
         if offset is not None:
-            self._kept[partition] = _Kept(order, offset)
+            self._committed[partition] = _Committed(order, offset)
             return
-        self._kept.pop(partition, None)
+        self._committed.pop(partition, None)
         for pending in self._transactions.values():
             pending.pop(partition, None)
         if len(self._in_flight.get(partition, ())) > 1:

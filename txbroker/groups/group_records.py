@@ -1,10 +1,10 @@
-"""The records of `__consumer_offsets`, in Kafka's format: what is kept of groups and of their offsets.
+"""The records of `__consumer_offsets` in Kafka's format: groups and committed offsets.
 
-    key   = kind int16 | message      kind 0, 1: OffsetCommitKey; 2: GroupMetadataKey; others belong to newer group protocols
-    value = version int16 | message   OffsetCommitValue or GroupMetadataValue; no value at all is a tombstone
+    key   = kind int16 | message      kind 0, 1: OffsetCommitKey; 2: GroupMetadataKey; others: newer group protocols
+    value = version int16 | message   OffsetCommitValue or GroupMetadataValue; no value: a tombstone
 
-Written are the versions that Kafka 3.9 writes: key kinds 1 and 2, values v3, and OffsetCommitValue v1 where an offset carries its own
-expiry time. Read is every version there is.
+It writes the versions that Kafka 3.9 writes: key kinds 1 and 2, values v3, and OffsetCommitValue v1 for an offset with its own expiry
+date. It reads every version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txbroker.wire.messages.offset_commit_key import OffsetCommitKey
 from txbroker.wire.messages.offset_commit_value import OffsetCommitValue
 from txbroker.wire.schema import Message
 
-STRING_BYTES_MAX = 32_000  # of names from clients: strings here have an int16 length, and member ids append to one
+STRING_BYTES_MAX = 32_000  # of names from clients: a string's length is an int16, and a member id appends to a name
 
 _KIND = struct.Struct(">h")
 _OFFSET_KIND = 1
@@ -36,7 +36,7 @@ _UNSET_MS = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetEntry:
-    """An offset, or None where a tombstone says that there is none any more."""
+    """A committed offset; None for a tombstone."""
 
     group_id: str
     partition: TopicPartition
@@ -45,7 +45,7 @@ class OffsetEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """A group's generation, or None where a tombstone says that the group is gone."""
+    """A group's generation; None for a tombstone."""
 
     group_id: str
     record: GroupRecord | None
@@ -55,7 +55,7 @@ Entry: TypeAlias = OffsetEntry | GroupEntry
 
 
 def fits(*names: str | None) -> bool:
-    """Whether records can carry these names."""
+    """Whether records can hold these names."""
     return all(name is None or len(name) * 4 <= STRING_BYTES_MAX or len(name.encode()) <= STRING_BYTES_MAX for name in names)
 
 
@@ -109,7 +109,7 @@ def group_value(record: GroupRecord) -> bytes:
 
 
 def read(key: bytes | None, value: bytes | None) -> Entry | None:
-    """What a record says; None when its key is of a kind that the classic protocol does not know. ProtocolError on nonsense."""
+    """Decode a record; None if its key is of a kind that the classic protocol does not have. ProtocolError if it is malformed."""
     if key is None:
         raise ProtocolError("a record of __consumer_offsets has no key")
     kind, body = _unframed(key)
@@ -126,7 +126,7 @@ def read(key: bytes | None, value: bytes | None) -> Entry | None:
 def _read_offset(value: bytes) -> CommittedOffset:
     version, body = _unframed(value)
     if version not in OffsetCommitValue.versions:
-        raise ProtocolError(f"an offset is kept in the unknown version {version}")
+        raise ProtocolError(f"unknown version {version} of an offset's value")
     offset = decode(OffsetCommitValue, version, body)
     return CommittedOffset(
         offset=offset.offset,
@@ -140,7 +140,7 @@ def _read_offset(value: bytes) -> CommittedOffset:
 def _read_group(value: bytes) -> GroupRecord:
     version, body = _unframed(value)
     if version not in GroupMetadataValue.versions:
-        raise ProtocolError(f"a group is kept in the unknown version {version}")
+        raise ProtocolError(f"unknown version {version} of a group's value")
     group = decode(GroupMetadataValue, version, body)
     return GroupRecord(
         protocol_type=group.protocol_type,
@@ -158,7 +158,7 @@ def _read_member(member: MemberMetadata) -> MemberRecord:
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        # v0 has no rebalance timeout: then the session timeout was both.
+        # v0 has no rebalance timeout; the session timeout was used for both.
         rebalance_timeout_ms=member.session_timeout if member.rebalance_timeout < 0 else member.rebalance_timeout,
         session_timeout_ms=member.session_timeout,
         subscription=member.subscription,
@@ -172,5 +172,5 @@ def _framed(number: int, message: Message) -> bytes:
 
 def _unframed(data: bytes) -> tuple[int, memoryview]:
     if len(data) < _KIND.size:
-        raise ProtocolError("a record of __consumer_offsets is too short for its version")
+        raise ProtocolError("a record of __consumer_offsets ends within its version")
     return _KIND.unpack_from(data)[0], memoryview(data)[_KIND.size :]

@@ -1,4 +1,4 @@
-"""What goes into the coordinator and what comes out: plain values, free of wire versions and of Deferreds."""
+"""Requests to the coordinator and its results, as plain values without wire versions or Deferreds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from txbroker.errors import ErrorCode
 
-UNKNOWN_MEMBER = ""  # a member that has no id yet
+UNKNOWN_MEMBER = ""  # a member without an id
 NO_GENERATION = -1
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -14,7 +14,7 @@ NO_OFFSET = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """One assignment strategy a member can follow, with its subscription for it."""
+    """One assignment strategy that a member supports, with its subscription for it."""
 
     name: str
     metadata: bytes
@@ -22,7 +22,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """A JoinGroup request. `member_id_required`: the client speaks v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814)."""
+    """A JoinGroup request. `member_id_required`: the request is v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814)."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER
@@ -40,7 +40,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """A member as the leader of its generation is told of it."""
+    """A member, as it is listed in the leader's JoinGroup response."""
 
     member_id: str
     group_instance_id: str | None
@@ -49,7 +49,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
-    """The answer to a JoinGroup request; `members` is filled for the leader only."""
+    """The answer to a JoinGroup request; only the leader receives `members`."""
 
     error: ErrorCode = ErrorCode.NONE
     member_id: str = UNKNOWN_MEMBER
@@ -63,7 +63,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """A SyncGroup request; `assignments` (member id to bytes) counts when it comes from the leader."""
+    """A SyncGroup request; `assignments` (member id to bytes) is used only from the leader."""
 
     group_id: str
     generation_id: int
@@ -95,7 +95,7 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLeft:
-    """What became of one member that was asked to leave."""
+    """The result for one member of a LeaveGroup request."""
 
     member_id: str
     group_instance_id: str | None
@@ -104,7 +104,7 @@ class MemberLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """One offset that a client wants kept. `metadata` is None where the client sent null (stored as an empty string, as Kafka does)."""
+    """One offset to commit. `metadata` is None if the client sent null, which is stored as an empty string as in Kafka."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -113,7 +113,7 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """One offset as it is kept. `expire_ms` is set only for commits that named a retention time (OffsetCommit v2-v4)."""
+    """One committed offset. `expire_ms` is set only by commits with a retention time (OffsetCommit v2-v4). Dates in ms since 1970."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -124,7 +124,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffset:
-    """The answer to OffsetFetch for one partition; offset -1 and empty metadata when none is kept."""
+    """The answer to OffsetFetch for one partition; offset -1 and empty metadata if no offset is committed."""
 
     offset: int = NO_OFFSET
     leader_epoch: int = NO_EPOCH
@@ -134,7 +134,7 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """One row of ListGroups."""
+    """One group in ListGroups."""
 
     group_id: str
     protocol_type: str

@@ -1,4 +1,4 @@
-"""The states of a classic group, and every way from one to another."""
+"""The states of a classic group and the transitions between them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import Enum
 
 
 class GroupState(Enum):
-    """Where a group stands; the values are the names that DescribeGroups and ListGroups show."""
+    """The state of a group; the values are the names in DescribeGroups and ListGroups."""
 
-    EMPTY = "Empty"  # no members; it may still keep offsets
+    EMPTY = "Empty"  # no members; it may have offsets
     PREPARING_REBALANCE = "PreparingRebalance"  # collecting JoinGroup requests
-    COMPLETING_REBALANCE = "CompletingRebalance"  # a generation is formed and waits for its leader's assignment
-    STABLE = "Stable"  # every member can have its assignment
-    DEAD = "Dead"  # unloaded or deleted; it never comes back
+    COMPLETING_REBALANCE = "CompletingRebalance"  # a generation is formed, and waits for its leader's assignment
+    STABLE = "Stable"  # every member can get its assignment
+    DEAD = "Dead"  # unloaded or deleted; the object is not used again
 
 
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {

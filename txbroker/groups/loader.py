@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets` back: from its batches to its groups and their offsets."""
+"""Reads a partition of `__consumer_offsets`: from record batches to groups and their offsets."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from txbroker.wire.records import Record
 
 log = logging.getLogger("txbroker.groups")
 
-BATCH_BYTES_MAX = 256 * 1024 * 1024  # of one batch's records once decompressed; what a broker may write is far below
-RECORDS_A_TURN = 500  # some milliseconds of work, after which others get their turn
+BATCH_BYTES_MAX = 256 * 1024 * 1024  # of one batch's records when decompressed; brokers write much less
+RECORDS_PER_TURN = 500  # a few milliseconds of work between two pauses
 
 
 class LoadedPartition:
-    """What a partition's log says, record by record."""
+    """The groups and offsets of one partition, replayed record by record."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupRecord] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.record_count = 0
-        self.skipped_count = 0  # of newer kinds, or nonsense
-        self._open: dict[int, set[str]] = {}  # producer id -> groups that its open transaction has offsets for
+        self.skipped_count = 0  # records of unknown kinds, or malformed
+        self._transactions: dict[int, set[str]] = {}  # producer id -> groups with offsets in its open transaction
 
     def batches(self, chunk: bytes | memoryview) -> Iterator[int]:
-        """Take in a chunk of whole batches, or messages of older sets; yields the offset after each. CorruptRecords on nonsense."""
+        """Replay a chunk of whole batches of any magic; yields the offset after each. CorruptRecords if one is malformed."""
         scan = entries.Scan(chunk, check_crc=True)
         for position, header in scan:
             for record in entries.read_records(chunk, position, header, BATCH_BYTES_MAX):
@@ -41,15 +41,15 @@ class LoadedPartition:
                 if header.control:
                     self._end_transaction(header.producer_id, record)
                 else:
-                    self._take(record, header.producer_id if header.transactional else None)
+                    self._replay(record, header.producer_id if header.transactional else None)
             yield header.last_offset + 1
         scan.raise_if_corrupt()
 
-    def _take(self, record: Record, producer_id: int | None) -> None:
+    def _replay(self, record: Record, producer_id: int | None) -> None:
         try:
             entry = read(record.key, record.value)
         except ProtocolError as error:
-            log.warning("__consumer_offsets: record at offset %d is passed over: %s", record.offset, error)
+            log.warning("__consumer_offsets: skipping the malformed record at offset %d: %s", record.offset, error)
             entry = None
         match entry:
             case None:
@@ -64,19 +64,19 @@ class LoadedPartition:
                 if producer_id is None:
                     offsets.replay(partition, offset)
                 else:
-                    self._open.setdefault(producer_id, set()).add(group_id)
+                    self._transactions.setdefault(producer_id, set()).add(group_id)
                     offsets.replay_transactional(producer_id, partition, offset)
 
     def _end_transaction(self, producer_id: int, marker: Record) -> None:
         ended = read_marker(marker)
         if ended is None:
             return
-        for group_id in self._open.pop(producer_id, ()):
+        for group_id in self._transactions.pop(producer_id, ()):
             self.offsets[group_id].end_transaction(producer_id, ended.committed)
 
 
 async def load(store: OffsetsStore, partition_index: int, pause: Callable[[], Deferred[None]]) -> LoadedPartition:
-    """Read a whole partition, letting others work through `pause` now and then. BrokerError when the log cannot be read."""
+    """Read a whole partition, with a `pause` every `RECORDS_PER_TURN` records. BrokerError if the log cannot be read."""
     loaded = LoadedPartition()
     offset = 0
     paused_at = 0
@@ -84,9 +84,9 @@ async def load(store: OffsetsStore, partition_index: int, pause: Callable[[], De
         start = offset
         for next_offset in loaded.batches(chunk):
             offset = next_offset
-            if loaded.record_count - paused_at >= RECORDS_A_TURN:
+            if loaded.record_count - paused_at >= RECORDS_PER_TURN:
                 paused_at = loaded.record_count
                 await pause()
         if offset <= start:
-            raise CorruptRecords(f"__consumer_offsets-{partition_index}: reading at offset {start} leads nowhere")
+            raise CorruptRecords(f"__consumer_offsets-{partition_index}: no whole batch at offset {start}")
     return loaded

@@ -1,4 +1,4 @@
-"""Which offsets of a group have been kept long enough (KIP-211)."""
+"""Which committed offsets of a group have expired (KIP-211)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from txbroker.names import TopicPartition
 
 
 def expired(group: Group, offsets: GroupOffsets, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """The partitions whose offsets expire. `retention_ms` counts:
+    """The partitions whose offsets have expired at `now_ms` (wall clock). `retention_ms` counts:
 
     - in a group that never had members: from each offset's commit;
-    - in a group that has become empty: from the moment when it did, or from the commit if an old record does not tell;
+    - in a group that has become empty: from that date, or from the commit if an old record does not have it;
     - in a stable group of consumers: from the commit, for topics that no member subscribes to;
     - in any other group nothing expires.
 
-    An offset that was committed with a retention time of its own (OffsetCommit v2-v4) expires by that one in the same groups.
+    An offset that was committed with its own retention time (OffsetCommit v2-v4) uses that one instead.
     """
     since_ms: int | None = None
     spared: frozenset[str] = frozenset()

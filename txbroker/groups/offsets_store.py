@@ -1,4 +1,4 @@
-"""The port through which the coordinator reads and writes the partitions of `__consumer_offsets`."""
+"""The interface through which the coordinator reads and writes `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Pair: TypeAlias = tuple[bytes, bytes | None]  # a record's key and value; None i
 
 
 class OffsetsStore(Protocol):
-    """The log of `__consumer_offsets`, as the coordinator sees it."""
+    """The log of `__consumer_offsets`."""
 
     def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
-        """Append one batch of records stamped `now_ms`, in the order of the calls.
+        """Append one batch of records with the timestamp `now_ms`, in the order of the calls.
 
-        Fires once acks=all is fulfilled; fails with BrokerError otherwise, REQUEST_TIMED_OUT after offsets.commit.timeout.ms among them.
+        Fires when all in-sync replicas have it. Fails with BrokerError; REQUEST_TIMED_OUT after offsets.commit.timeout.ms.
         """
 
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
-        """Some whole record batches from the one that holds `offset` on; from the log's start if that is later. Empty at the log's end."""
+        """Whole record batches from the one that contains `offset`, or from the log start if that is later. Empty at the log end."""

@@ -1,4 +1,4 @@
-"""Who is in a group: members, their protocols and votes, static instances, the leader. No time, no states."""
+"""The members of a group: their protocols and votes, static instances, the leader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txbroker.groups.group_results import JoinedMember, Protocol
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One member. It fails when `deadline_ms` passes, unless it waits for an answer from us (`is_watched`)."""
+    """One member. Its session ends at `deadline_ms` (monotonic), unless it waits for our answer (`is_watched`)."""
 
     member_id: str
     group_instance_id: str | None
@@ -23,13 +23,13 @@ class Member:
     protocols: tuple[Protocol, ...]
     deadline_ms: int
     assignment: bytes = b""
-    is_new: bool = False  # has never been part of a generation: then even its wait in JoinGroup is limited
+    is_new: bool = False  # not yet part of a generation: its wait in JoinGroup is limited too
     awaiting_join: JoinWaiter | None = None
     awaiting_sync: SyncWaiter | None = None
 
     @classmethod
     def restored(cls, record: MemberRecord, protocol_name: str | None, monotonic_ms: int) -> Member:
-        """The member that a record describes; its session starts anew."""
+        """The member that a record describes; its session starts now."""
         return cls(
             member_id=record.member_id,
             group_instance_id=record.group_instance_id,
@@ -49,23 +49,23 @@ class Member:
 
     @property
     def is_watched(self) -> bool:
-        """Whether passing the deadline means failure: a member that waits for our answer need not send heartbeats."""
+        """Whether its deadline counts: a member that waits for our answer does not have to send heartbeats."""
         return self.is_new or (self.awaiting_join is None and self.awaiting_sync is None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its subscription for one protocol; empty if it does not follow that one."""
+        """Its subscription for one protocol; empty if it does not support it."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
 
 class Roster:
-    """The members of one group, in the order in which they came."""
+    """The members of one group, in the order in which they joined."""
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.leader: str | None = None
         self._instances: dict[str, str] = {}  # group.instance.id -> member id
-        self._supporters: Counter[str] = Counter()  # protocol name -> how many members follow it
-        self.joined_count = 0  # members that wait for the answer to their JoinGroup
+        self._supporters: Counter[str] = Counter()  # protocol name -> number of members that support it
+        self.joined_count = 0  # members whose JoinGroup is waiting
 
     def __len__(self) -> int:
         return len(self.members)
@@ -80,20 +80,20 @@ class Roster:
         return self.members[member_id]
 
     def get(self, member_id: str) -> Member | None:
-        """The member of this id, if there is one."""
+        """The member with this id, if any."""
         return self.members.get(member_id)
 
     def instance(self, group_instance_id: str) -> str | None:
-        """The member id that a static instance has now."""
+        """The current member id of a static instance."""
         return self._instances.get(group_instance_id)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest time that any member asks for to rejoin."""
+        """The longest rebalance timeout of all members."""
         return max((m.rebalance_timeout_ms for m in self), default=0)
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first becomes leader."""
+        """Add a member; the first becomes leader."""
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self._instances[member.group_instance_id] = member.member_id
@@ -103,7 +103,7 @@ class Roster:
         self.joined_count += member.awaiting_join is not None
 
     def remove(self, member: Member) -> None:
-        """Let a member go that waits for no answer any more; another takes over where it was leader."""
+        """Remove a member that waits for no answer; if it was the leader, the first other member becomes leader."""
         del self.members[member.member_id]
         if member.group_instance_id is not None:
             self._instances.pop(member.group_instance_id, None)
@@ -112,7 +112,7 @@ class Roster:
         self._withdraw(member.protocols)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id; it stays leader if it was."""
+        """Give a static member a new id; it stays the leader if it was."""
         del self.members[member.member_id]
         if self.leader == member.member_id:
             self.leader = member_id
@@ -122,7 +122,7 @@ class Roster:
             self._instances[member.group_instance_id] = member_id
 
     def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """Take over what a member said when it joined again."""
+        """Set what a member has sent with its last JoinGroup."""
         self._withdraw(member.protocols)
         member.protocols = protocols
         self._supporters.update(_names(protocols))
@@ -130,24 +130,24 @@ class Roster:
         member.session_timeout_ms = session_timeout_ms
 
     def await_join(self, member: Member, waiter: JoinWaiter | None) -> JoinWaiter | None:
-        """Set who waits for the member's JoinGroup answer; returns who waited before."""
+        """Set the waiter for the member's JoinGroup answer; returns the previous one."""
         before = member.awaiting_join
         member.awaiting_join = waiter
         self.joined_count += (waiter is not None) - (before is not None)
         return before
 
     def supports(self, protocols: Iterable[Protocol]) -> bool:
-        """Whether at least one of these protocols is followed by every member there is."""
+        """Whether at least one of these protocols is supported by every member."""
         return any(self._supporters[p.name] == len(self) for p in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes: each member votes for the first in its list that all members follow."""
+        """The protocol with the most votes: each member votes for the first in its list that all members support."""
         candidates = {name for name, count in self._supporters.items() if count == len(self)}
         votes = Counter(next(p.name for p in m.protocols if p.name in candidates) for m in self)
         return votes.most_common(1)[0][0]
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is a member that has joined; False when none has."""
+        """Make a member that has joined the leader, unless the leader has; False if none has."""
         if self.leader is not None and self[self.leader].awaiting_join is not None:
             return True
         joined = next((m for m in self if m.awaiting_join is not None), None)
@@ -157,13 +157,13 @@ class Roster:
         return True
 
     def joined(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """All members as the leader is told of them."""
+        """All members, for the leader's JoinGroup answer."""
         return tuple(
             JoinedMember(member_id=m.member_id, group_instance_id=m.group_instance_id, metadata=m.metadata(protocol_name)) for m in self
         )
 
     def records(self, protocol_name: str | None, assignments: dict[str, bytes]) -> tuple[MemberRecord, ...]:
-        """All members as the group's record keeps them."""
+        """All members, for the group's record."""
         return tuple(
             MemberRecord(
                 member_id=m.member_id,

@@ -1,8 +1,8 @@
-"""Which topics a consumer subscribes to, read from the metadata that it sent when it joined.
+"""The topics that a consumer subscribes to, from the metadata in its JoinGroup request.
 
-Only what every version of ConsumerProtocolSubscription begins with is read, so that newer clients need nothing new here::
+Every version of Kafka's ConsumerProtocolSubscription begins with these fields; the rest is not read::
 
-    version int16 | number of topics int32 | (length int16, topic name in UTF-8) for each | what later versions add
+    version int16 | number of topics int32 | (length int16, topic name in UTF-8) for each | fields of later versions
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-CONSUMER_PROTOCOL = "consumer"  # the protocol type of Kafka's consumers; other types keep their metadata to themselves
+CONSUMER_PROTOCOL = "consumer"  # the protocol type of Kafka's consumers; the metadata of other types is opaque
 
 _HEADER = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 
 
 def read_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of one subscription; None when it is not one."""
+    """The topics of one subscription; None if it is malformed."""
     topics = set()
     try:
         version, count = _HEADER.unpack_from(metadata)
@@ -37,7 +37,7 @@ def read_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def all_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members together; None when one member's subscription cannot be read."""
+    """The topics of all members; None if one subscription cannot be read."""
     together: set[str] = set()
     for metadata in subscriptions:
         topics = read_topics(metadata)

@@ -1,4 +1,4 @@
-"""Performing what groups decide: answers, wake-ups, and records appended to `__consumer_offsets`."""
+"""Performs the effects of groups: answers, wake-ups, and records that are appended to `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from twisted.python.failure import Failure
 
 from txbroker.clock import Clock
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.groups.coordinator_partitions import HostedGroup
 from txbroker.groups.group_effects import AnswerJoin, AnswerSync, Effect, Persist, WakeAt
 from txbroker.groups.group_offsets import Write
 from txbroker.groups.group_records import group_key, group_value, offset_key, offset_value
 from txbroker.groups.group_results import CommittedOffset
 from txbroker.groups.group_states import GroupState
+from txbroker.groups.keyed_deadlines import KeyedDeadlines, monotonic_ms
 from txbroker.groups.offsets_store import OffsetsStore, Pair
-from txbroker.groups.shards import Held
-from txbroker.groups.timers import Timers, monotonic_ms
 from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.groups")
 
-# What a client of a group is told when an append fails, as Kafka translates it.
+# The error that a client receives when an append fails with another one, as in Kafka's GroupMetadataManager.
 _APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -40,83 +40,83 @@ GROUP_ERRORS = (
 
 
 class Writer:
-    """Performs the effects of groups in the order in which they were decided, and wakes groups."""
+    """Performs each group's effects in their order, and wakes groups at their deadlines."""
 
     def __init__(self, clock: Clock, now_ms: Callable[[], int], store: OffsetsStore) -> None:
         self._clock = clock
         self._now_ms = now_ms
         self._store = store
-        self._timers: Timers[Held] = Timers(clock, self._wake)
+        self._deadlines: KeyedDeadlines[HostedGroup] = KeyedDeadlines(clock, self._wake)
 
-    def perform(self, held: Held) -> None:
-        """Do what the group wants done. An answer may make its client ask for more at once: that waits for its turn."""
-        if held.is_performing:
+    def perform(self, hosted: HostedGroup) -> None:
+        """Perform the group's effects, in order. A call during a call returns at once: the outer one performs its effects too."""
+        if hosted.is_performing:
             return
-        held.is_performing = True
+        hosted.is_performing = True
         try:
-            effects = held.group.effects
+            effects = hosted.group.effects
             while effects:
-                self._do(held, effects.popleft())
+                self._do(hosted, effects.popleft())
         finally:
-            held.is_performing = False
-        if held.group.state is GroupState.DEAD:
-            self._timers.cancel(held)
+            hosted.is_performing = False
+        if hosted.group.state is GroupState.DEAD:
+            self._deadlines.cancel(hosted)
 
-    def write_offsets(self, held: Held, write: Write, also: list[Pair] | None = None) -> Deferred[ErrorCode]:
-        """Append a write that was announced, and settle it. Fires with the error that clients are told; never fails."""
-        group_id = held.group.group_id
+    def write_offsets(self, hosted: HostedGroup, write: Write, also: list[Pair] | None = None) -> Deferred[ErrorCode]:
+        """Append a write that has begun, and settle it. Fires with the error for the client; never fails."""
+        group_id = hosted.group.group_id
         pairs = [_offset_pair(group_id, partition, offset) for partition, offset in write.offsets.items()]
-        appended = self._append(held, pairs + (also or []), OFFSET_ERRORS)
+        appended = self._append(hosted, pairs + (also or []), OFFSET_ERRORS)
 
         def settle(error: ErrorCode) -> ErrorCode:
-            held.offsets.settle(write, not error)
+            hosted.offsets.settle(write, not error)
             return error
 
         return appended.addCallback(settle)
 
     def stop(self) -> None:
-        """Wake nobody any more."""
-        self._timers.stop()
+        """Cancel all deadlines."""
+        self._deadlines.stop()
 
-    def _do(self, held: Held, effect: Effect) -> None:
+    def _do(self, hosted: HostedGroup, effect: Effect) -> None:
         match effect:
             case AnswerJoin(waiter, answer):
                 waiter(answer)
             case AnswerSync(waiter, answer):
                 waiter(answer)
             case WakeAt(at_ms):
-                self._timers.set(held, at_ms)
+                self._deadlines.set(hosted, at_ms)
             case Persist():
-                self._persist(held, effect)
+                self._persist(hosted, effect)
 
-    def _persist(self, held: Held, effect: Persist) -> None:
-        if held.group.state is GroupState.DEAD:
+    def _persist(self, hosted: HostedGroup, effect: Persist) -> None:
+        if hosted.group.state is GroupState.DEAD:
             return
-        pair = (group_key(held.group.group_id), group_value(effect.record))
+        pair = (group_key(hosted.group.group_id), group_value(effect.record))
 
         def written(error: ErrorCode) -> None:
-            held.group.written(effect.then, error, monotonic_ms(self._clock))
-            self.perform(held)
+            hosted.group.written(effect.then, error, monotonic_ms(self._clock))
+            self.perform(hosted)
 
-        self._append(held, [pair], GROUP_ERRORS).addCallback(written)
+        self._append(hosted, [pair], GROUP_ERRORS).addCallback(written)
 
-    def _append(self, held: Held, pairs: list[Pair], told: Mapping[ErrorCode, ErrorCode]) -> Deferred[ErrorCode]:
-        """Fires with NONE, or with what clients are told of the failure."""
-        appended = maybeDeferred(self._store.append, held.shard.index, pairs, self._now_ms())
+    def _append(self, hosted: HostedGroup, pairs: list[Pair], error_of: Mapping[ErrorCode, ErrorCode]) -> Deferred[ErrorCode]:
+        """Fires with NONE, or with the error for the client, which `error_of` may translate."""
+        appended = maybeDeferred(self._store.append, hosted.partition.index, pairs, self._now_ms())
 
         def failed(failure: Failure) -> ErrorCode:
             error = failure.value
             if not isinstance(error, BrokerError):
-                log.error("group %s: appending its records failed\n%s", held.group.group_id, failure.getTraceback())
+                log.error("group %s: internal error while appending its records\n%s", hosted.group.group_id, failure.getTraceback())
                 return ErrorCode.UNKNOWN_SERVER_ERROR
-            log.warning("group %s: its records could not be appended: %s: %s", held.group.group_id, error.code.name, error)
-            return told.get(error.code, error.code)
+            log.warning("group %s: cannot append its records: %s: %s", hosted.group.group_id, error.code.name, error)
+            return error_of.get(error.code, error.code)
 
         return appended.addCallbacks(lambda _: ErrorCode.NONE, failed)
 
-    def _wake(self, held: Held, due_ms: int) -> None:
-        held.group.tick(due_ms)
-        self.perform(held)
+    def _wake(self, hosted: HostedGroup, due_ms: int) -> None:
+        hosted.group.tick(due_ms)
+        self.perform(hosted)
 
 
 def _offset_pair(group_id: str, partition: TopicPartition, offset: CommittedOffset | None) -> Pair:

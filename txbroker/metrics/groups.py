@@ -14,21 +14,21 @@ from txbroker.metrics.watched import Watched
 
 def states(watched: Watched) -> Iterator[Piece]:
     """kafka.coordinator.group:type=GroupMetadataManager."""
-    held = list(watched.coordinator.held())
+    hosted = list(watched.coordinator.groups())
     prefix = "kafka_coordinator_group_groupmetadatamanager"
-    yield from gauge(f"{prefix}_numgroups", "Groups that this broker coordinates", len(held))
-    yield from gauge(f"{prefix}_numoffsets", "Offsets that they have committed", sum(len(one.offsets) for one in held))
-    counts = Counter(one.group.state for one in held)
+    yield from gauge(f"{prefix}_numgroups", "Groups that this broker coordinates", len(hosted))
+    yield from gauge(f"{prefix}_numoffsets", "Offsets that they have committed", sum(len(one.offsets) for one in hosted))
+    counts = Counter(one.group.state for one in hosted)
     for state in GroupState:
         yield from gauge(f"{prefix}_numgroups{state.value.lower()}", f"Groups in the state {state.value}", counts[state])
 
 
 def consumers(watched: Watched, labels_max: int) -> Iterator[Piece]:
     """Committed offsets and lag of each group, in partitions that are here, up to the high watermark."""
-    held = sorted(watched.coordinator.held(), key=lambda one: one.group.group_id)
-    members = [(labels(consumergroup=one.group.group_id), len(one.group.roster)) for one in islice(held, labels_max)]
+    hosted = sorted(watched.coordinator.groups(), key=lambda one: one.group.group_id)
+    members = [(labels(consumergroup=one.group.group_id), len(one.group.roster)) for one in islice(hosted, labels_max)]
     yield from gauges("kafka_consumergroup_members", "Members of a group", members)
-    every = (_Committed(one.group.group_id, *place, offset.offset) for one in held for place, offset in sorted(one.offsets))
+    every = (_Committed(one.group.group_id, *place, offset.offset) for one in hosted for place, offset in sorted(one.offsets))
     offsets: list[tuple[_Committed, int]] = []
     yield from gathered(((committed, committed.offset) for committed in islice(every, labels_max)), offsets)
     lags = [(committed, lag) for committed, _ in offsets if (lag := _lag(watched, committed)) is not None]
@@ -62,6 +62,6 @@ def _lag(watched: Watched, committed: _Committed) -> int | None:
 
 def left_out(watched: Watched, labels_max: int) -> list[Sample]:
     """How many groups and committed offsets are too many to be told each on its own."""
-    held = list(watched.coordinator.held())
-    counts = {"group": len(held), "committed_offset": sum(len(one.offsets) for one in held)}
+    hosted = list(watched.coordinator.groups())
+    counts = {"group": len(hosted), "committed_offset": sum(len(one.offsets) for one in hosted)}
     return [(labels(kind=kind), max(count - labels_max, 0)) for kind, count in counts.items()]

@@ -1,4 +1,4 @@
-"""Times to come, by key: one delayed call of the clock serves them all."""
+"""Deadlines by key: one delayed call of the clock serves them all."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ K = TypeVar("K")
 
 
 def monotonic_ms(clock: Clock) -> int:
-    """The clock's monotonic time in milliseconds.
-
-    Rounded, so that a call for a certain millisecond never finds itself a fraction before it.
-    """
+    """The clock's time in milliseconds, rounded: a call that is due at a certain millisecond never finds an earlier time."""
     return round(clock.seconds() * 1000)
 
 
-class Timers(Generic[K]):
-    """Calls `fire(key, monotonic_ms)` once the time set for the key has come. Each key has one time; setting it again replaces it."""
+class KeyedDeadlines(Generic[K]):
+    """Calls `fire(key, monotonic_ms)` at each key's deadline. A key has one deadline; setting it again replaces it."""
 
     def __init__(self, clock: Clock, fire: Callable[[K, int], None]) -> None:
         self._clock = clock
         self._fire = fire
         self._at: dict[K, int] = {}
-        self._heap: list[tuple[int, int, K]] = []  # also holds times that were replaced since; they are passed over
+        self._heap: list[tuple[int, int, K]] = []  # with deadlines that have been replaced; they are skipped
         self._count = 0
         self._call: DelayedCall | None = None
         self._call_ms = 0
@@ -38,7 +35,7 @@ class Timers(Generic[K]):
         return len(self._at)
 
     def set(self, key: K, at_ms: int) -> None:
-        """Fire for `key` at `at_ms` and at no other time."""
+        """Set the deadline of `key`, in milliseconds of the monotonic clock."""
         self._at[key] = at_ms
         self._count += 1
         heappush(self._heap, (at_ms, self._count, key))
@@ -46,11 +43,11 @@ class Timers(Generic[K]):
             self._schedule()
 
     def cancel(self, key: K) -> None:
-        """Do not fire for `key`."""
+        """Remove the deadline of `key`."""
         self._at.pop(key, None)
 
     def stop(self) -> None:
-        """Forget all."""
+        """Remove all deadlines."""
         self._at.clear()
         self._heap.clear()
         self._unschedule()
@@ -82,5 +79,5 @@ class Timers(Generic[K]):
             try:
                 self._fire(key, at_ms)
             except Exception:
-                log.exception("a timer for %r failed", key)
+                log.exception("internal error at the deadline of %r", key)
         self._schedule()
