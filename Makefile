@@ -25,9 +25,14 @@ $(VENV)/bin/python:
 # This mode of editable installs makes the whole checkout importable, including twisted/plugins and bench.
 EDITABLE := --config-settings editable_mode=compat -e
 
-$(VENV)/.installed: $(VENV)/bin/python setup.cfg pyproject.toml
+# Cython compiles record_walk.py where there is a C compiler and Python's headers.
+COMPILED := txbroker/wire/record_walk.py txbroker/wire/record_walk.pxd
+
+$(VENV)/.installed: $(VENV)/bin/python setup.cfg setup.py pyproject.toml $(COMPILED)
 	@echo "== installing txbroker"
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) .
+	@$(BIN)/python -c 'from txbroker.wire.records import WALK_IS_COMPILED as compiled; \
+	  print("== the walk over records is", "compiled" if compiled else "not compiled: install a C compiler and the headers of Python, then run make venv again")'
 	@touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed

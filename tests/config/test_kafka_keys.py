@@ -33,7 +33,7 @@ FACTS = [
 ADDED = {"super.users", "allow.everyone.if.no.acl.found"}
 # This broker's own, and those of KIP-280, which was accepted and is in no release.
 OWN = ("txbroker.", "log.cleaner.compaction.strategy", "log.cleaner.schedule", "log.retention.precise")
-OWN_OF_TOPICS = ("compaction.strategy", "retention.precise")
+OWN_OF_TOPICS = ("compaction.strategy", "retention.precise", "txbroker.")
 # Kafka opens and closes listeners while it runs; here they are fixed at the start.
 FIXED = {"listeners", "advertised.listeners", "listener.security.protocol.map"}
 # Refused, since a broker that took it would promise what it does not do.

@@ -112,7 +112,8 @@ def _read_batches(view: memoryview) -> int:
         assert len(found) == header.count
         count += len(found)
         _check(found)
-        records.keys_present(view, position, header, BYTES_MAX)
+        walked = records.walk_records(view, position, header, BYTES_MAX, consecutive=False)
+        assert walked.content_bytes == sum(len(record.key or b"") + len(record.value or b"") for record in found)
         if header.control:
             for record in found:
                 _allowed(lambda _, record=record: int(control.read_marker(record) is not None), view)  # type: ignore[misc]

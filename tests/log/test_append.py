@@ -16,7 +16,7 @@ from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.log import Log
 from txbroker.log.log_results import Origin, RejectedRecords
 from txbroker.wire import legacy
-from txbroker.wire.batch import LOG_APPEND_TIME, read_header, seal
+from txbroker.wire.batch import read_header, seal
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import RECORDS_MAX, Record, build
 
@@ -66,7 +66,6 @@ REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode, dict[str, Any]]] =
     ("no records", lambda: changed(batch(b"a"), 57, b"\0\0\0\0"), ErrorCode.INVALID_RECORD, {}),
     ("a base offset", lambda: changed(batch(b"a"), 7, b"\5"), ErrorCode.INVALID_RECORD, {}),
     ("a control batch", lambda: marker(5, committed=True), ErrorCode.INVALID_RECORD, {}),
-    ("the broker's timestamp type", lambda: changed(batch(b"a"), 22, bytes([LOG_APPEND_TIME])), ErrorCode.INVALID_TIMESTAMP, {}),
     ("a producer without sequence", lambda: batch(b"a", producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD, {}),
     ("two batches", lambda: memoryview(bytearray(bytes(batch(b"a")) + bytes(batch(b"b")))), ErrorCode.INVALID_RECORD, {}),
     ("the future", lambda: batch(b"a", b"b", step_ms=HOUR + 1), ErrorCode.INVALID_TIMESTAMP, {"message_timestamp_after_max_ms": HOUR}),
@@ -104,9 +103,10 @@ def test_a_refusal_names_the_records(
     assert [found.batch_index for found in error.record_errors] == indexes
 
 
-def test_a_header_may_not_claim_a_later_time_than_its_records_have(tmp_path: Path) -> None:
+def test_a_header_that_claims_a_later_time_than_its_records_have_is_corrected(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_after_max_ms=10)
-    refused(log, changed(batch(b"a"), 35, (NOW + 11).to_bytes(8, "big")), ErrorCode.INVALID_TIMESTAMP)
+    log.append(changed(batch(b"a"), 35, (NOW + 11).to_bytes(8, "big")), leader_epoch=0, now_ms=NOW)
+    assert log.segments[0].max_timestamp == (NOW, 0)
     append(log, b"a", timestamp=NOW + 10)
     append(log, b"a", timestamp=-1)
 
@@ -385,7 +385,7 @@ def _of_one_record(body: bytes) -> memoryview:
 ], ids=["key", "delta", "headers", "value"])  # fmt: skip
 def test_a_compacted_log_takes_no_record_that_its_cleaner_could_not_read(tmp_path: Path, body: bytes, strategy: Strategy) -> None:
     log = open_log(tmp_path, cleanup_policy=frozenset({"compact"}), compaction_strategy=strategy, compaction_strategy_header="v")
-    refused(log, _of_one_record(body), ErrorCode.CORRUPT_MESSAGE)
+    refused(log, _of_one_record(body), ErrorCode.INVALID_RECORD)
     well = b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1) + b"v" + _varint(0)
     log.append(_of_one_record(well), leader_epoch=7, now_ms=NOW)
     assert log.log_end_offset == 1

@@ -20,7 +20,7 @@ from tests.support.running import Running
 
 pytestmark = pytest.mark.process
 
-SOURCES = ("txbroker", "twisted", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("txbroker", "twisted", "setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 # An environment without what this one has.
 CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
@@ -40,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in SOURCES:
         original = CHECKOUT / name
         if original.is_dir():
-            shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache"))
+            shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache", "*.so"))
         else:
             shutil.copy(original, source / name)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", place, ".", cwd=source)

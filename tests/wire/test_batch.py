@@ -144,7 +144,7 @@ def test_stamp_writes_offset_and_epoch_and_leaves_the_crc_right() -> None:
 
 def test_append_time_replaces_the_largest_timestamp_and_makes_the_crc_anew() -> None:
     buffer = bytearray(b"xyz" + VALID)
-    batch.stamp_append_time(buffer, 3, 5555)
+    batch.stamp_max_timestamp(buffer, 3, 5555, log_append_time=True)
     header = batch.read_header(buffer, 3)
     batch.check_crc(buffer, 3, header)
     assert (header.max_timestamp, header.log_append_time, header.base_timestamp) == (5555, True, 1000)

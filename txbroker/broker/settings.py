@@ -12,13 +12,14 @@ from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.log_config import LogConfig
 from txbroker.transport.limits import Limits
 from txbroker.wire.compression import Codec
+from txbroker.wire.records import WALK_IS_COMPILED
 
 CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compression.codec is a number
 
 QUEUED_BYTES_MAX = 512 << 20  # where queued.max.request.bytes is not set
 
-_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy"}
+_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy", "record_validation_full"}
 _SAME = [field.name for field in dataclasses.fields(LogConfig) if field.init and field.name not in _CONVERTED]
 
 
@@ -32,6 +33,8 @@ def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConf
         cleanup_policy=frozenset(settings.cleanup_policy),
         compression_type=CODECS.get(settings.compression_type),  # "producer": None
         message_timestamp_log_append=settings.message_timestamp_type == "LogAppendTime",
+        record_validation_full=settings.txbroker_record_validation == "full"
+        or (settings.txbroker_record_validation == "auto" and WALK_IS_COMPILED),
         **{name: getattr(settings, name) for name in _SAME},
     )
 

@@ -13,6 +13,7 @@ from txbroker.config.checks import (
     one_of,
 )
 from txbroker.config.keys import DOUBLE_MAX, LONG_MAX, Importance, Key, Type, Update
+from txbroker.config.topic_keys import RECORD_VALIDATION
 
 KEYS = (
     Key("log.dir", Type.STRING, "/tmp/kafka-logs", Importance.HIGH,
@@ -75,6 +76,8 @@ KEYS = (
     Key("log.message.timestamp.difference.max.ms", Type.LONG, LONG_MAX, Importance.MEDIUM,
         "How far a record's timestamp may be from the broker's clock; the older form of the two limits before and after.",
         at_least(0), Update.CLUSTER_WIDE),
+    Key("txbroker.record.validation", Type.STRING, "auto", Importance.MEDIUM, RECORD_VALIDATION,
+        one_of("auto", "bounded", "full"), Update.CLUSTER_WIDE),
     Key("log.message.format.version", Type.STRING, "3.0-IV1", Importance.MEDIUM,
         "The record format of old brokers; format 2 is always written.", kafka_version, effective=False),
     Key("log.message.downconversion.enable", Type.BOOLEAN, True, Importance.LOW,

@@ -17,6 +17,11 @@ from txbroker.config.checks import (
 )
 from txbroker.config.keys import LONG_MAX, Importance, Key, Type, by_name
 
+RECORD_VALIDATION = (
+    "How far the records of a produced batch are checked: full, bounded, or auto, which is full where txbroker was installed compiled; "
+    "docs/record-validation.md."
+)
+
 TOPIC_KEYS: Mapping[str, Key] = by_name((
     Key("cleanup.policy", Type.LIST, ("delete",), Importance.MEDIUM,
         "What happens to old segments: delete, compact, or both.", each_of("compact", "delete")),
@@ -98,6 +103,7 @@ TOPIC_KEYS: Mapping[str, Key] = by_name((
         "The largest random time that is taken off segment.ms, so that logs do not roll together.", at_least(0)),
     Key("segment.ms", Type.LONG, 604_800_000, Importance.MEDIUM,
         "How long a segment takes records before a new one begins.", at_least(1)),
+    Key("txbroker.record.validation", Type.STRING, "auto", Importance.MEDIUM, RECORD_VALIDATION, one_of("auto", "bounded", "full")),
     Key("unclean.leader.election.enable", Type.BOOLEAN, False, Importance.MEDIUM,
         "Whether a replica that is not in sync may become leader, which can lose records."),
 ))
@@ -137,5 +143,6 @@ SERVER_KEYS: Mapping[str, str] = {
     "segment.index.bytes": "log.index.size.max.bytes",
     "segment.jitter.ms": "log.roll.jitter.ms",
     "segment.ms": "log.roll.ms",
+    "txbroker.record.validation": "txbroker.record.validation",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }

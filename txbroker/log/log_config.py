@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.wire.compression import Codec
+from txbroker.wire.records import WALK_IS_COMPILED
 
 FOREVER_MS = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
@@ -15,10 +16,10 @@ DAY_MS = 24 * 60 * 60 * 1000
 class LogConfig:
     """One topic's settings. Each field is the topic key with `.` as `_`; sizes in bytes, times in milliseconds.
 
-    `preallocate` is not among them: files are written at their ends, and the file system reserves for that what it wants to.
-    `compression_type` None stands for `producer`; `message_timestamp_log_append` for
-    `message.timestamp.type=LogAppendTime`. `roll_ms` is how long a segment stays active: max.compaction.lag.ms may cut it short
-    (KIP-354).
+    Exceptions: `compression_type` is None for `producer`; `message_timestamp_log_append` stands for
+    message.timestamp.type=LogAppendTime; `record_validation_full` for txbroker.record.validation=full, or `auto` where the walk over
+    records is compiled; `roll_ms` is how long a segment stays active, which max.compaction.lag.ms may shorten (KIP-354).
+    `preallocate` has no field, because files are written at their ends.
     """
 
     segment_bytes: int = 1 << 30
@@ -29,6 +30,7 @@ class LogConfig:
     retention_bytes: int = -1
     retention_ms: int = 7 * DAY_MS
     retention_precise: bool = False
+    record_validation_full: bool = WALK_IS_COMPILED
     max_message_bytes: int = (1 << 20) + 12
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     flush_messages: int = 2**63 - 1

@@ -1,7 +1,20 @@
-"""What a leader checks before it appends (Kafka's LogValidator), and the rewriting that a topic's settings ask for.
+"""What a leader checks before it appends (Kafka's LogValidator), and the changes that a topic's settings require.
 
-The good case, one batch of magic 2 that stays as it is, is a chain of comparisons of header fields: records are looked at only
-where the header cannot tell (keys on a compacted topic, a lower bound of timestamps) or has told that something is wrong.
+Every batch of a client: length, magic, codec, CRC-32C; base offset 0; as many records as offsets; no control batch; a sequence if it
+has a producer id. Then its records:
+
+- `txbroker.record.validation=full`: all are walked, decompressed within `unpacked_bytes_max`. The fields of each must fill its
+  length, and the records the batch; offset deltas must be 0, 1, 2 and so on; each timestamp must be within
+  message.timestamp.before.max.ms and message.timestamp.after.max.ms; on a compacted topic each record has a key.
+- `bounded` walks, in the same way, batches of one record, uncompressed batches of at most 4 KiB or 64 records, and all batches of
+  compacted topics and of topics with message.timestamp.before.max.ms. It also walks a batch whose header claims a largest
+  timestamp more than five minutes away from the broker's clock, or below the base timestamp: what it does not walk can
+  mislead retention and look-ups by time by no more than these five minutes.
+- `auto`, the default, is `full` where the walk is compiled (`wire/record_walk.py`) and `bounded` otherwise.
+
+Records that cannot be read or decompressed are INVALID_RECORD. As in Kafka, a header whose largest timestamp is not that of its
+records is corrected, not refused: some clients never set it.
+docs/record-validation.md compares the answers with Kafka's.
 """
 
 from __future__ import annotations
@@ -9,29 +22,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log_config import FOREVER_MS, LogConfig
 from txbroker.log.log_results import Origin, RecordError, RejectedRecords
-from txbroker.wire.batch import CONTROL, LOG_APPEND_TIME, MAGIC_POSITION, BatchHeader, check_crc, read_header, stamp_append_time
+from txbroker.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    MAGIC_POSITION,
+    BatchHeader,
+    check_crc,
+    read_header,
+    stamp_max_timestamp,
+)
 from txbroker.wire.conversion import to_v2
 from txbroker.wire.entries import size_of
-from txbroker.wire.records import RECORDS_MAX, Record, keys_present, read_records, recompress
+from txbroker.wire.records import INT64_MAX, INT64_MIN, RECORDS_MAX, Record, read_records, recompress, walk_records
 
-# Records that must be looked at may take this much memory, or four times max.message.bytes where that is more.
+# The records of one batch may take this much memory decompressed, or four times max.message.bytes if that is more.
 _UNPACKED_BYTES_MIN = 64 << 20
-# Whoever reads the records must be able to trust their count, and a bomb must be as large as its work: every record has another offset
-# delta, so that no codec packs more than one or two of the smallest into a byte (zstd, the densest, comes to 1.9).
+# Readers of a batch must be able to trust its count, and a bomb must be as large as the work it causes: each record has another offset
+# delta, so that no codec packs more than two of the smallest records into a byte (zstd, the densest, reaches 1.9).
 _RECORDS_PER_BYTE_MAX = 4
-_RECORD_ERRORS_MAX = 1000  # as many are told of; a batch may hold a million records without a key
+_RECORD_ERRORS_MAX = 1000  # in one error; a batch may hold 500,000 records without a key
+
+# What `bounded` validation walks, and how far a header's largest timestamp may be from now in a batch that it does not walk.
+_WALKED_BYTES_MAX = 4096
+_WALKED_RECORDS_MAX = 64
+_TRUSTED_MS = 5 * 60 * 1000
 
 
-# A batch fit to be stamped and written, its header, and its append time (-1 unless the topic stamps LogAppendTime).
+# A batch that is ready to be stamped and written, its header, and its append time (-1 unless the topic stamps LogAppendTime).
 Validated: TypeAlias = tuple[memoryview, BatchHeader, int]
 
 
 def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin) -> Validated:
-    """Check one produced batch (or an old message set, which becomes one), and rewrite it where the topic says so.
+    """Check one produced batch (or an old message set, which is converted), and rewrite it where the topic's settings require it.
 
     BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP.
     """
@@ -47,30 +73,61 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
         raise BrokerError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record batch has {size} bytes, segment.bytes is {config.segment_bytes}")
     check_crc(records, 0, header)
     if origin is Origin.CLIENT:
+        count = header.count
         if (
             header.base_offset != 0
-            or header.count != header.last_offset_delta + 1
-            or header.count > RECORDS_MAX
-            or header.count > size * _RECORDS_PER_BYTE_MAX
-            or header.attributes & (CONTROL | LOG_APPEND_TIME)
+            or count != header.last_offset_delta + 1
+            or count > RECORDS_MAX
+            or count > size * _RECORDS_PER_BYTE_MAX
+            or header.attributes & CONTROL
             or (header.base_sequence < 0 <= header.producer_id)
         ):
-            raise _not_a_clients(header)
-        if config.compact:
-            _check_keys(records, header, config)
+            raise _not_from_client(header)
+        if (
+            config.record_validation_full
+            or count == 1
+            or config.compact
+            or config.message_timestamp_before_max_ms != FOREVER_MS
+            or ((size <= _WALKED_BYTES_MAX or count <= _WALKED_RECORDS_MAX) and not header.attributes & CODEC_MASK)
+            or header.attributes & LOG_APPEND_TIME
+            or header.max_timestamp < header.base_timestamp
+            or not -_TRUSTED_MS <= header.max_timestamp - now_ms <= min(_TRUSTED_MS, config.message_timestamp_after_max_ms)
+        ):
+            header = _check_records(records, header, config, now_ms)
     elif header.attributes & CONTROL:
         return records, header, -1  # markers keep their time, and are never compressed
-    wanted = config.compression_type
-    if wanted is not None and header.codec is not wanted:
+    codec = config.compression_type
+    if codec is not None and header.codec is not codec:
         records = _recompressed(records, header, config)
         header = read_header(records)
     if config.message_timestamp_log_append:
-        stamp_append_time(records, 0, now_ms)
+        stamp_max_timestamp(records, 0, now_ms, log_append_time=True)
         return records, read_header(records), now_ms
-    # The header tells the largest timestamp, and nothing of the smallest.
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms or config.message_timestamp_before_max_ms != FOREVER_MS:
-        _check_timestamps(records, header, config, now_ms)
     return records, header, -1
+
+
+def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchHeader:
+    """Walk all records of a batch, and refuse it or correct its header, which is returned."""
+    if header.attributes & LOG_APPEND_TIME:  # for the broker to set; Kafka clears it too
+        stamp_max_timestamp(records, 0, header.max_timestamp, log_append_time=False)
+        header = read_header(records)
+    try:
+        walked = walk_records(records, 0, header, unpacked_bytes_max(config), consecutive=True)
+    except CorruptRecords as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {error.message}") from None
+    if config.compact and walked.first_without_key >= 0:
+        _refuse_keyless(records, header, config)
+    if config.message_timestamp_log_append:
+        return header  # the topic does not use the records' own timestamps
+    if walked.latest > INT64_MAX or walked.earliest < INT64_MIN:
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a record batch was refused: the timestamp of a record exceeds 64 bits")
+    after_ms, before_ms = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+    if walked.latest - now_ms > after_ms or now_ms - walked.earliest > before_ms:
+        _refuse_timestamps(records, header, config, now_ms)
+    if walked.latest != header.max_timestamp:
+        stamp_max_timestamp(records, 0, walked.latest, log_append_time=False)
+        return read_header(records)
+    return header
 
 
 def _convert(records: memoryview, config: LogConfig) -> memoryview:
@@ -84,15 +141,15 @@ def _convert(records: memoryview, config: LogConfig) -> memoryview:
 
 
 def _only_batch(records: memoryview, size: int) -> memoryview:
-    """The first batch, if what follows is not another one (Kafka overlooks a torn end)."""
+    """The first batch; INVALID_RECORD when another whole one follows. Kafka ignores a torn end."""
     following = size_of(records, size)
     if following is not None and following <= len(records) - size:
         raise BrokerError(ErrorCode.INVALID_RECORD, "more than one record batch for one partition")
     return records[:size]
 
 
-def _not_a_clients(header: BatchHeader) -> BrokerError:
-    """Why a client may not send this, in a sentence."""
+def _not_from_client(header: BatchHeader) -> BrokerError:
+    """Why a client may not send this header."""
     code = ErrorCode.INVALID_RECORD
     if header.base_offset != 0:
         problem = f"its base offset is {header.base_offset} and not 0"
@@ -104,42 +161,35 @@ def _not_a_clients(header: BatchHeader) -> BrokerError:
         problem = f"it counts {header.count} records in {header.size} bytes"
     elif header.attributes & CONTROL:
         problem = "clients may not write control batches"
-    elif header.attributes & LOG_APPEND_TIME:
-        code, problem = ErrorCode.INVALID_TIMESTAMP, "its timestamp type is LogAppendTime, which is for the broker to set"
     else:
         problem = f"producer {header.producer_id} gave it the sequence {header.base_sequence}"
     return BrokerError(code, f"a record batch was refused: {problem}")
 
 
-def _check_timestamps(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """INVALID_TIMESTAMP for records too far from now."""
+def _refuse_timestamps(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """INVALID_TIMESTAMP if a record is too far from now. Records without a timestamp (-1) are not checked."""
     low, high = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
 
     def problem(record: Record) -> str | None:
         timestamp = record.timestamp
         return f"timestamp {timestamp} is not within [{low}, {high}]" if timestamp != -1 and not low <= timestamp <= high else None
 
-    _check_records(records, header, config, ErrorCode.INVALID_TIMESTAMP, problem)
-    if header.max_timestamp > high:
-        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, f"a record batch claims the timestamp {header.max_timestamp}, {high} is allowed")
+    _refuse_records(records, header, config, ErrorCode.INVALID_TIMESTAMP, problem)
 
 
-def _check_keys(records: memoryview, header: BatchHeader, config: LogConfig) -> None:
-    """INVALID_RECORD for records without a key, CORRUPT_MESSAGE for what the cleaner could not read: it would be put aside for that."""
-    every_key = keys_present(records, 0, header, unpacked_bytes_max(config))
-    if every_key and config.compaction_strategy is not Strategy.HEADER:
-        return
+def _refuse_keyless(records: memoryview, header: BatchHeader, config: LogConfig) -> None:
+    """INVALID_RECORD for the records without a key."""
 
     def problem(record: Record) -> str | None:
         return "a compacted topic takes no record without a key" if record.key is None else None
 
-    _check_records(records, header, config, ErrorCode.INVALID_RECORD, problem)
+    _refuse_records(records, header, config, ErrorCode.INVALID_RECORD, problem)
 
 
-def _check_records(
+def _refuse_records(
     records: memoryview, header: BatchHeader, config: LogConfig, code: ErrorCode, problem_of: Callable[[Record], str | None]
 ) -> None:
-    """Refuse the whole batch if any of its records has a problem, and say which ones."""
+    """RejectedRecords with each record that has a problem (KIP-467); nothing when none has."""
     errors: list[RecordError] = []
     for index, record in enumerate(read_records(records, 0, header, unpacked_bytes_max(config))):
         problem = problem_of(record)

@@ -175,12 +175,15 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     _INT32.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
 
 
-def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> None:
-    """Make `now_ms` the log append time of the batch at `position`, in place, and its CRC anew. A header read before is stale then."""
+def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int, *, log_append_time: bool) -> None:
+    """Write the largest timestamp and the timestamp type of the batch at `position` in place, and its new CRC.
+
+    Headers that were read before are out of date then.
+    """
     size = _INT32.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
-    attributes = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] | LOG_APPEND_TIME
-    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes)
-    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, now_ms)
+    attributes = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] & ~LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes | (LOG_APPEND_TIME if log_append_time else 0))
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
     seal(buffer, position, size)
 
 

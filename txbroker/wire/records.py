@@ -1,8 +1,6 @@
-"""The records inside a batch (magic 2): reading them, bounded, and building batches from them.
+"""The records inside a batch (magic 2): reading them within limits, and building batches from them.
 
-A record, all numbers zigzag varints: length of what follows | attributes (one byte, unused) | timestamp delta | offset delta |
-key length, key | value length, value | header count, and for each name length, name, value length, value. A negative length is
-null; a header's name cannot be.
+`record_walk.py` describes the layout of a record.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.wire import record_walk
 from txbroker.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -24,12 +23,15 @@ from txbroker.wire.batch import (
     seal,
 )
 from txbroker.wire.compression import Codec, compress, decompress
-from txbroker.wire.varint import encode_varint, read_varint, read_varlong
+from txbroker.wire.record_walk import HEADERS_MAX, Decoded, check_records, decode_records, find_time
+from txbroker.wire.varint import encode_varint
 
-# The broker reads no batch with more records than this, nor more headers than this in one batch: each costs it a microsecond, in which
-# it serves nobody else, and a codec packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of
-# the smallest records uncompressed; a producer with more in a batch is told MESSAGE_TOO_LARGE, on which Java's splits it.
+# The broker reads no batch with more records than this: making one costs it a microsecond, in which it serves no other client, and a codec
+# packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of the smallest records uncompressed.
+# A producer with more in a batch receives MESSAGE_TOO_LARGE, on which Java's splits the batch.
 RECORDS_MAX = 500_000
+WALK_IS_COMPILED = not record_walk.__file__.endswith(".py")
+_DECODED_AT_ONCE = 256  # records in memory while they are iterated
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -46,17 +48,47 @@ class Record(NamedTuple):
 
 
 def read_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> Iterator[Record]:
-    """The records of the batch at `position`; its CRC is the caller's matter (`check_crc`).
+    """The records of the batch at `position`. The caller checks its CRC (`check_crc`).
 
-    CorruptRecords when any length, count or delta does not hold, also in the middle of the iteration; MESSAGE_TOO_LARGE when the
-    records take more than `bytes_max` bytes once decompressed, or there are more than RECORDS_MAX.
+    CorruptRecords when any length, count or delta is wrong, also in the middle of the iteration; MESSAGE_TOO_LARGE when the
+    records have more than `bytes_max` bytes once decompressed, or are more than RECORDS_MAX.
     """
     _check_count(header)
     data = _payload(buffer, position, header, bytes_max)
-    try:
-        yield from _decode(data, header)
-    except IndexError:
-        raise CorruptRecords(f"the {header.count} records of the batch at offset {header.base_offset} end early") from None
+    base_offset = header.base_offset
+    if header.last_offset > INT64_MAX:
+        raise CorruptRecords(f"the batch at offset {base_offset} ends above the largest offset")
+    at, left, headers_left = 0, header.count, HEADERS_MAX
+    while left:
+        decoded: list[Decoded] = []
+        problem: BrokerError | None = None
+        try:
+            at = decode_records(data, at, min(left, _DECODED_AT_ONCE), headers_left, decoded)
+        except IndexError:
+            problem = CorruptRecords(f"the {header.count} records of the batch at offset {base_offset} end early")
+        except BrokerError as error:
+            problem = error
+        left -= len(decoded)
+        headers_left -= sum(len(headers) for _, _, _, _, headers in decoded)
+        yield from _records(decoded, header)
+        if problem is not None:
+            raise problem
+    if at != len(data):
+        raise CorruptRecords(f"the batch at offset {base_offset} has {len(data) - at} bytes after its {header.count} records")
+
+
+def _records(decoded: list[Decoded], header: BatchHeader) -> Iterator[Record]:
+    """Deltas become offsets and timestamps."""
+    base_offset, base_timestamp, offset_delta_max = header.base_offset, header.base_timestamp, header.last_offset_delta
+    append_time = header.max_timestamp if header.log_append_time else None
+    new = tuple.__new__  # takes half the time of Record(...)
+    for offset_delta, time_delta, key, value, headers in decoded:
+        if not 0 <= offset_delta <= offset_delta_max:
+            raise CorruptRecords(f"a record's offset delta {offset_delta} is outside its batch at offset {base_offset}")
+        timestamp = base_timestamp + time_delta if append_time is None else append_time
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise CorruptRecords(f"a record's timestamp in the batch at offset {base_offset} exceeds 64 bits")
+        yield new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
 
 
 def first_of_time(
@@ -64,38 +96,63 @@ def first_of_time(
 ) -> tuple[int, int] | None:
     """Timestamp and offset of the first record of `timestamp` or later at `offset_min` or above; None when there is none.
 
-    As `read_records`, and in a third of its time, as it goes from record to record without looking at what they hold.
+    Errors as `read_records`, as far as it walks.
     """
     _check_count(header)
-    append_time = header.max_timestamp if header.log_append_time else None
-    if append_time is not None and append_time < timestamp:
-        return None
-    data = _payload(buffer, position, header, bytes_max)
-    wanted, delta_min = timestamp - header.base_timestamp, offset_min - header.base_offset
-    end = 0
+    if header.log_append_time:
+        if header.max_timestamp < timestamp:
+            return None
+        time_delta_min = INT64_MIN
+    else:
+        time_delta_min = min(max(timestamp - header.base_timestamp, INT64_MIN), INT64_MAX)
+    offset_delta_min = min(max(offset_min - header.base_offset, 0), INT64_MAX)
+    if header.attributes & CODEC_MASK:
+        buffer = _payload(buffer, position, header, bytes_max)
+        start, end = 0, len(buffer)
+    else:
+        start, end = position + HEADER_SIZE, position + header.size
     try:
-        for _ in range(header.count):
-            length, at = read_varint(data, end) if data[end] > 127 else (data[end] >> 1 ^ -(data[end] & 1), end + 1)
-            end = at + length
-            raw = data[at + 1]  # behind the attributes
-            if raw > 127:
-                time_delta, at = read_varlong(data, at + 1)
-            else:
-                time_delta, at = raw >> 1 ^ -(raw & 1), at + 2
-            if length < 0 or at >= end:
-                raise CorruptRecords(f"a record of the batch at offset {header.base_offset} does not fill its length")
-            if time_delta >= wanted or append_time is not None:
-                delta = read_varint(data, at)[0]
-                if delta >= delta_min:
-                    if not 0 <= delta <= header.last_offset_delta:
-                        raise CorruptRecords(f"a record's offset delta {delta} is outside its batch at offset {header.base_offset}")
-                    found = header.base_timestamp + time_delta if append_time is None else append_time
-                    if found > INT64_MAX or header.base_offset + delta > INT64_MAX:
-                        raise CorruptRecords(f"a record in the batch at offset {header.base_offset} is beyond 64 bits")
-                    return found, header.base_offset + delta
+        index, time_delta, offset_delta = find_time(buffer, start, end, header.count, time_delta_min, offset_delta_min)
     except IndexError:
         raise CorruptRecords(f"the {header.count} records of the batch at offset {header.base_offset} end early") from None
-    return None
+    if index < 0:
+        return None
+    if offset_delta > header.last_offset_delta:
+        raise CorruptRecords(f"a record's offset delta {offset_delta} is outside its batch at offset {header.base_offset}")
+    found = header.max_timestamp if header.log_append_time else header.base_timestamp + time_delta
+    if found > INT64_MAX or header.base_offset + offset_delta > INT64_MAX:
+        raise CorruptRecords(f"a record in the batch at offset {header.base_offset} exceeds 64 bits")
+    return found, header.base_offset + offset_delta
+
+
+class Walked(NamedTuple):
+    """What a walk over all records of a batch found."""
+
+    earliest: int
+    """The smallest timestamp by the records' own deltas, in milliseconds."""
+    latest: int
+    """The largest."""
+    content_bytes: int
+    """Bytes of all keys and values."""
+    first_without_key: int
+    """The index of the first record without a key; -1 when all have one."""
+
+
+def walk_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int, *, consecutive: bool) -> Walked:
+    """Look at every record of the batch at `position` without making any. Errors as `read_records`.
+
+    With `consecutive` the offset deltas must be 0, 1, 2 and so on, as a producer writes them; without, they are not checked.
+    """
+    _check_count(header)
+    start, end = position + HEADER_SIZE, position + header.size
+    if header.attributes & CODEC_MASK:
+        buffer = _payload(buffer, position, header, bytes_max)
+        start, end = 0, len(buffer)
+    try:
+        earliest, latest, content_bytes, first_without_key = check_records(buffer, start, end, header.count, consecutive)
+    except IndexError:
+        raise CorruptRecords(f"the {header.count} records of the batch end early") from None
+    return Walked(header.base_timestamp + earliest, header.base_timestamp + latest, content_bytes, first_without_key)
 
 
 def _check_count(header: BatchHeader) -> None:
@@ -113,145 +170,6 @@ def _payload(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int)
     if not header.count and header.size == HEADER_SIZE:  # compaction keeps such, whatever their codec
         return b""
     return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : position + header.size], bytes_max)
-
-
-def _decode(data: bytes, header: BatchHeader) -> Iterator[Record]:
-    """Records one by one; IndexError when `data` ends early. Varints of one and two bytes, nearly all of them, are read inline."""
-    base_offset, offset_delta_max = header.base_offset, header.last_offset_delta
-    base_timestamp = header.base_timestamp
-    append_time = header.max_timestamp if header.log_append_time else None
-    if base_offset + offset_delta_max > INT64_MAX:
-        raise CorruptRecords(f"a batch at offset {base_offset} reaches beyond the last offset there can be")
-    new = tuple.__new__  # what Record(…) comes down to, in half its time
-    position = 0
-    headers_left = RECORDS_MAX
-    for _ in range(header.count):
-        raw = data[position]
-        position += 1
-        if raw > 127:
-            if data[position] > 127:
-                length, position = read_varint(data, position - 1)
-            else:
-                raw += (data[position] << 7) - 128
-                length = raw >> 1 ^ -(raw & 1)
-                position += 1
-        else:
-            length = raw >> 1 ^ -(raw & 1)
-        end = position + length
-
-        position += 1  # attributes
-        raw = data[position]
-        if raw > 127:
-            timestamp, position = read_varlong(data, position)
-            timestamp += base_timestamp
-        else:
-            timestamp = base_timestamp + (raw >> 1 ^ -(raw & 1))
-            position += 1
-        raw = data[position]
-        if raw > 127:
-            offset_delta, position = read_varint(data, position)
-        else:
-            offset_delta = raw >> 1 ^ -(raw & 1)
-            position += 1
-
-        raw = data[position]
-        if raw > 127:
-            length, position = read_varint(data, position)
-        else:
-            length = raw >> 1 ^ -(raw & 1)
-            position += 1
-        key = None
-        if length >= 0:
-            key = data[position : position + length]
-            position += length
-
-        raw = data[position]
-        position += 1
-        if raw > 127:
-            if data[position] > 127:
-                length, position = read_varint(data, position - 1)
-            else:
-                raw += (data[position] << 7) - 128
-                length = raw >> 1 ^ -(raw & 1)
-                position += 1
-        else:
-            length = raw >> 1 ^ -(raw & 1)
-        value = None
-        if length >= 0:
-            value = data[position : position + length]
-            position += length
-
-        if data[position]:
-            headers, position = _decode_headers(data, position, headers_left)
-            headers_left -= len(headers)
-        else:
-            headers = ()
-            position += 1
-        # Slices stop at the end of data in silence, but then position is beyond any `end` that data can hold.
-        if position != end or end > len(data):
-            raise CorruptRecords(f"a record of the batch at offset {base_offset} does not fill its length")
-        if not 0 <= offset_delta <= offset_delta_max:
-            raise CorruptRecords(f"a record's offset delta {offset_delta} is outside its batch at offset {base_offset}")
-        if append_time is not None:
-            timestamp = append_time
-        elif not INT64_MIN <= timestamp <= INT64_MAX:
-            raise CorruptRecords(f"a record's timestamp in the batch at offset {base_offset} is beyond 64 bits")
-        yield new(Record, (base_offset + offset_delta, timestamp, key, value, headers))
-    if position != len(data):
-        raise CorruptRecords(f"the batch at offset {base_offset} has {len(data) - position} bytes after its {header.count} records")
-
-
-def _decode_headers(data: bytes, position: int, count_max: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = read_varint(data, position)
-    if not 0 <= 2 * count <= len(data) - position:
-        raise CorruptRecords(f"a record claims {count} headers")
-    if count > count_max:
-        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"the records of a batch have more than {RECORDS_MAX} headers")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        length, position = read_varint(data, position)
-        if length < 0:
-            raise CorruptRecords("a record header has no name")
-        name = data[position : position + length].decode("utf-8", "surrogateescape")
-        length, position = read_varint(data, position + length)
-        if length < 0:
-            headers.append((name, None))
-        else:
-            headers.append((name, data[position : position + length]))
-            position += length
-    return tuple(headers), position
-
-
-def keys_present(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bool:
-    """Whether every record of the batch has a key (a compacted topic demands it). Errors as `read_records`, as far as it looks.
-
-    Offset deltas must ascend within the batch: the cleaner could make nothing of others.
-    """
-    _check_count(header)
-    data = _payload(buffer, position, header, bytes_max)
-    end, previous = 0, -1
-    try:
-        for _ in range(header.count):
-            length, at = read_varint(data, end)
-            end = at + length
-            at += 1  # attributes
-            while data[at] > 127:  # timestamp delta
-                at += 1
-            at += 1
-            delta, at = read_varint(data, at)
-            if not previous < delta <= header.last_offset_delta:
-                raise CorruptRecords(f"a record of the batch at offset {header.base_offset} has the offset delta {delta}")
-            previous = delta
-            if data[at] & 1:  # the key's length: zigzag has the sign in its lowest bit
-                return False
-            key_size, at = read_varint(data, at)
-            if at + key_size > end:
-                raise CorruptRecords(f"a record of the batch at offset {header.base_offset} has no room for its key")
-    except IndexError:
-        end = -1
-    if end != len(data):
-        raise CorruptRecords(f"the {header.count} records of the batch at offset {header.base_offset} do not fill it")
-    return True
 
 
 def build(

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from txbroker.errors import CorruptRecords
-
-_INT32_UNSIGNED_MAX = 0xFFFFFFFF
-_INT64_UNSIGNED_MAX = 0xFFFFFFFFFFFFFFFF
+from txbroker.wire.compression import Buffer
+from txbroker.wire.record_walk import read_unsigned
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """The int32 at `position` and the position after it; IndexError at the end of `data`, CorruptRecords beyond 32 bits."""
-    return _read(data, position, _INT32_UNSIGNED_MAX)
+    raw, position = read_unsigned(data, position, 32)
+    return raw >> 1 ^ -(raw & 1), position
 
 
-def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
     """The int64 at `position` and the position after it; IndexError at the end of `data`, CorruptRecords beyond 64 bits."""
-    return _read(data, position, _INT64_UNSIGNED_MAX)
-
-
-def _read(data: bytes, position: int, unsigned_max: int) -> tuple[int, int]:
-    byte = data[position]
-    raw, shift = byte & 0x7F, 7
-    while byte > 127:
-        position += 1
-        byte = data[position]
-        raw |= (byte & 0x7F) << shift
-        shift += 7
-        if raw > unsigned_max or shift > 70:
-            raise CorruptRecords(f"a varint in a record does not fit {unsigned_max.bit_length()} bits")
-    return raw >> 1 ^ -(raw & 1), position + 1
+    raw, position = read_unsigned(data, position, 64)
+    return raw >> 1 ^ -(raw & 1), position
 
 
 def encode_varint(value: int) -> bytes:

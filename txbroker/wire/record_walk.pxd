@@ -1,0 +1,28 @@
+# Types for Cython, which compiles record_walk.py with them.
+cimport cython
+
+@cython.locals(byte=cython.uint, raw=cython.ulonglong, shift=cython.int)
+cpdef (unsigned long long, Py_ssize_t) read_unsigned(const unsigned char[::1] data, Py_ssize_t position, int bits)
+
+@cython.locals(
+    earliest=cython.longlong, latest=cython.longlong, content_bytes=cython.longlong, first_without_key=cython.longlong,
+    headers_left=cython.longlong, index=cython.longlong, raw=cython.ulonglong, record_end=cython.Py_ssize_t, time_delta=cython.longlong,
+    offset_delta=cython.longlong,
+)
+cpdef (long long, long long, long long, long long) check_records(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, bint consecutive
+)
+
+@cython.locals(
+    index=cython.longlong, raw=cython.ulonglong, time_raw=cython.ulonglong, record_end=cython.Py_ssize_t,
+    time_delta=cython.longlong, offset_delta=cython.longlong,
+)
+cpdef (long long, long long, long long) find_time(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long time_delta_min, long long offset_delta_min
+)
+
+@cython.locals(
+    raw=cython.ulonglong, end=cython.Py_ssize_t, record_end=cython.Py_ssize_t, start=cython.Py_ssize_t,
+    time_delta=cython.longlong, offset_delta=cython.longlong,
+)
+cpdef Py_ssize_t decode_records(bytes data, Py_ssize_t position, Py_ssize_t count, Py_ssize_t headers_left, list records) except -1
