@@ -10,7 +10,7 @@ import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,8 @@ SOURCES = ("txbroker", "twisted", "setup.cfg", "setup.py", "pyproject.toml", "RE
 CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=CLEAN_ENVIRONMENT)
+def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] = CLEAN_ENVIRONMENT) -> str:
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
@@ -87,6 +87,15 @@ def test_the_sdist_makes_the_same_wheel(built: Path, wheel: Path, tmp_path: Path
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path / "out", ".", cwd=source)
     (again,) = (tmp_path / "out").glob("*.whl")
     assert packed(again) == packed(wheel)
+
+
+def test_without_compiling_the_wheel_is_for_every_platform(built: Path, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ".")
+    shutil.copytree(built / "source", tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so"))
+    run(*command, cwd=tmp_path / "source", environment={**CLEAN_ENVIRONMENT, "TXBROKER_COMPILE": "0"})
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in packed(wheel) if name.endswith(".so")]
 
 
 class Installation:

@@ -1,7 +1,7 @@
 # Types for Cython, which compiles record_walk.py with them.
 cimport cython
 
-@cython.locals(byte=cython.uint, raw=cython.ulonglong, shift=cython.int)
+@cython.locals(byte=cython.ulonglong, raw=cython.ulonglong, shift=cython.int)
 cpdef (unsigned long long, Py_ssize_t) read_unsigned(const unsigned char[::1] data, Py_ssize_t position, int bits)
 
 @cython.locals(
