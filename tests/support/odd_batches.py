@@ -124,12 +124,12 @@ class Case(NamedTuple):
 
 
 def _of(*records: bytes, **options: int) -> Callable[[int, Codec], bytes]:
-    return lambda now_ms, codec: batch(*records, now_ms=now_ms, codec=codec, **options)  # type: ignore[arg-type]
+    return lambda now_ms, codec: batch(*records, now_ms=now_ms, codec=codec, **options)
 
 
 def _ahead(*records: bytes, **ahead_ms: int) -> Callable[[int, Codec], bytes]:
     """The header's timestamps are given from now on."""
-    return lambda now_ms, codec: batch(*records, now_ms=now_ms, codec=codec, **{name: now_ms + ms for name, ms in ahead_ms.items()})  # type: ignore[arg-type]
+    return lambda now_ms, codec: batch(*records, now_ms=now_ms, codec=codec, **{name: now_ms + ms for name, ms in ahead_ms.items()})
 
 
 PLAIN = record()
