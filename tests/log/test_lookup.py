@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.log.support import NOW, append, batch, open_log, rows
 from txbroker.log import time_lookup
 from txbroker.log.log import Log
+from txbroker.log.log_results import Origin
 from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import first_of_time
@@ -84,14 +85,14 @@ def test_the_largest_timestamp_is_one_that_can_be_read(tmp_path: Path) -> None:
     assert found == [(90, 0), *[(61, 7)] * 7, None]
 
 
-def test_a_lie_about_timestamps_is_believed_and_not_followed_through_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_header_does_not_make_a_look_up_read_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     append(log, b"honest", timestamp=NOW)
     for _ in range(20):
         lie = batch(b"a", b"b", timestamp=NOW, codec=Codec.GZIP)
         lie[35:43] = (NOW + 60).to_bytes(8, "big")
         batches_of.seal(lie, 0, len(lie))
-        log.append(lie, leader_epoch=0, now_ms=NOW)
+        log.append(lie, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)  # as before records were validated
     append(log, b"late", timestamp=NOW + 70)
     opened: list[int] = []
 
