@@ -1,1 +1,1 @@
-"""Benchmarks: the same load against txbroker and Apache Kafka, turn about, in one run."""
+"""Benchmarks: the same load on txbroker and Apache Kafka, in turn, in one run."""

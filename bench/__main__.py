@@ -1,4 +1,4 @@
-"""txbroker and Apache Kafka under the same load, turn about: `python -m bench [--quick] [LOAD ...]`."""
+"""The same load on txbroker and Apache Kafka, in turn: `python -m bench [--quick] [LOAD ...]`."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ BENCHES: tuple[Bench, ...] = (
     *cleaning.BENCHES,
     *beside_cleaning.BENCHES,
 )
-# Asked once, when all is done.
-MEMORY = Bench("after all loads", "what is resident at the end", (Figure("memory", "MB", less=True),), starting.BENCHES[0].ready)
+# Measured once, after all loads.
+MEMORY = Bench("after all loads", "resident memory at the end", (Figure("memory", "MB", less=True),), starting.BENCHES[0].ready)
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "loads", nargs="*", metavar="LOAD", help=f"of {', '.join(bench.name for bench in BENCHES)}; all of them unless named"
+        "loads", nargs="*", metavar="LOAD", help=f"of {', '.join(bench.name for bench in BENCHES)}; without names, all of them"
     )
     parser.epilog = (
-        f"`python -m bench {SCALE} --help`: how cost grows with connections, partitions and groups. "
-        f"`python -m bench {CLEANER_SCHEDULE} --help`: what the cleaner's schedules cost."
+        f"`python -m bench {SCALE} --help`: how costs grow with connections, partitions and groups. "
+        f"`python -m bench {CLEANER_SCHEDULE} --help`: the cost of the log cleaner's two schedules."
     )
-    parser.add_argument("--quick", action="store_true", help="a short run, to see that all works; its figures are not to be trusted")
-    parser.add_argument("--rounds", type=int, help="measurements of each load on each broker")
-    parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone; nothing to compare then")
-    parser.add_argument("--results", type=Path, help="where RESULTS.md and results.jsonl go; beside this program after a full run")
+    parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
+    parser.add_argument("--rounds", type=int, help="number of measurements of each load on each broker")
+    parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="measure one broker only, without a comparison")
+    parser.add_argument("--results", type=Path, help="directory for RESULTS.md and results.jsonl; default: bench/, after a full run only")
     parser.add_argument("--redraw", action="store_true", help="measure nothing: draw the plots and README's table again from results.jsonl")
-    parser.add_argument("--directory", type=Path, help="for the brokers' data; a temporary one unless given")
+    parser.add_argument("--directory", type=Path, help="directory for the brokers' data; default: a temporary one")
     options = parser.parse_args(arguments)
     unknown = set(options.loads) - {bench.name for bench in BENCHES}
     if unknown:
@@ -108,7 +108,7 @@ def _run_all(wanted: Sequence[Bench], servers: dict[str, Server], settings: Sett
 
 
 def _run(bench: Bench, servers: dict[str, Server], settings: Settings) -> Outcome:
-    """Both brokers get ready, then they are measured turn about."""
+    """Prepare both brokers, then measure them in turn."""
     outcome = Outcome(bench)
     with ExitStack() as stack:
         measures = {name: stack.enter_context(bench.ready(server, settings)) for name, server in servers.items()}
@@ -132,7 +132,7 @@ def _write(directory: Path, outcomes: Sequence[Outcome], settings: Settings) -> 
 
 
 def _draw(directory: Path, outcomes: Sequence[Outcome]) -> None:
-    """The plots, and where the results are the committed ones, README's table."""
+    """Draw the plots; for the committed results, also update README's table."""
     report.draw(outcomes, directory / "RESULTS.svg")
     overview.draw(outcomes, directory / "overview.svg")
     if directory == HERE:

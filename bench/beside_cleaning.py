@@ -1,7 +1,7 @@
-"""What producers feel of a busy cleaner: latencies of one-record produces without it and beside it.
+"""The effect of a busy log cleaner on producers: latencies of one-record produces without cleaning and during it.
 
-Both brokers clean the same log of several partitions with one worker, from before the load begins until after it ends; a broker that
-is done earlier has to be given more.
+Both brokers clean the same log of several partitions with one worker, from before the load begins until after it ends. A broker that
+finishes earlier needs a larger log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.server import HOST, Server
 from txbroker.wire.compression import Codec
 
 PARTITIONS = 8
-RECORDS = 1_500_000  # of a partition: some seconds of cleaning
+RECORDS = 1_500_000  # per partition: some seconds of cleaning
 KEYS = 500_000
 CONNECTIONS = 16
 RECORD_BYTES = 100
@@ -32,11 +32,11 @@ _WAIT_S = 600.0
 
 
 class TooLittle(Exception):
-    """The cleaner was done before the load was."""
+    """The cleaner finished before the load did."""
 
 
 def _cleaned(data: Path) -> int:
-    """How many partitions are clean."""
+    """The number of partitions that are clean."""
     path = data / "cleaner-offset-checkpoint"
     return path.read_text().count(f"{_TOPIC} ") if path.exists() else 0
 
@@ -67,12 +67,12 @@ def _beside(server: Server, settings: Settings) -> Iterator[Measure]:
                 client.alter_topic(_TOPIC, CLEANING)
                 busy = run(load)
                 if _cleaned(broker.data) == PARTITIONS:
-                    raise TooLittle(f"{server.kind} had cleaned all {PARTITIONS} partitions before the load was over")
+                    raise TooLittle(f"{server.kind} cleaned all {PARTITIONS} partitions before the load ended")
                 return {
-                    "p99 without": idle.p99_ms,
-                    "p99 beside it": busy.p99_ms,
+                    "p99 without cleaning": idle.p99_ms,
+                    "p99 during cleaning": busy.p99_ms,
                     "p99 grows": busy.p99_ms / idle.p99_ms,
-                    "p50 beside it": busy.p50_ms,
+                    "p50 during cleaning": busy.p50_ms,
                     "requests/s": busy.answers_per_s,
                 }
         finally:
@@ -85,12 +85,12 @@ def _beside(server: Server, settings: Settings) -> Iterator[Measure]:
 BENCHES = (
     Bench(
         "cleaner-beside",
-        f"{CONNECTIONS} connections x 1 deep, one {RECORD_BYTES}-byte record, while another topic is cleaned; p99 is to grow 2 x at most",
+        f"{CONNECTIONS} connections x 1 request in flight, {RECORD_BYTES}-byte records, while another topic is cleaned; p99 may grow 2 x",
         (
-            Figure("p99 without", "ms", less=True, digits=2),
-            Figure("p99 beside it", "ms", less=True, digits=2, target=1.0),
+            Figure("p99 without cleaning", "ms", less=True, digits=2),
+            Figure("p99 during cleaning", "ms", less=True, digits=2, target=1.0),
             Figure("p99 grows", "x", less=True, digits=2),
-            Figure("p50 beside it", "ms", less=True, digits=2),
+            Figure("p50 during cleaning", "ms", less=True, digits=2),
             Figure("requests/s", "requests/s"),
         ),
         _beside,

@@ -1,4 +1,4 @@
-"""The brokers that are measured, each a process of its own with what it comes with, and what the system says of them."""
+"""The brokers that are measured, each in its own process with its default settings, and their CPU and memory from /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.server import Server, free_port
 TXBROKER = "txbroker"
 KAFKA = "kafka"
 
-# What tests set for speed is Kafka's default again here. Deleted topics must not fill the page cache of the next load.
+# Kafka's defaults, in place of what tests override for speed. Deleted topics must not fill the page cache of the next load.
 DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.check.interval.ms": "300000",
@@ -25,7 +25,7 @@ DEFAULTS = {
     "log.segment.delete.delay.ms": "0",
 }
 
-# What Kafka's start script passes to Java, of what matters to speed.
+# The options of Kafka's start script that affect speed.
 KAFKA_JAVA_OPTIONS = (
     "-Xmx1G",
     "-Xms1G",
@@ -40,7 +40,7 @@ KAFKA_JAVA_OPTIONS = (
 
 
 class _Measured:
-    """What a start is waited for by: the first answer to ApiVersions, looked for every few milliseconds."""
+    """Ready at the first answer to ApiVersions, which is polled every few milliseconds."""
 
     port: int
 
@@ -54,7 +54,7 @@ class _Measured:
 
 
 class MeasuredTxbroker(_Measured, BrokerProcess):
-    """txbroker on a port that is known before the start."""
+    """txbroker on a port that is chosen before the start."""
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] = DEFAULTS) -> None:
         super().__init__(directory, overrides)
@@ -62,7 +62,7 @@ class MeasuredTxbroker(_Measured, BrokerProcess):
 
 
 class MeasuredKafka(_Measured, KafkaProcess):
-    """Apache Kafka with the heap and the collector of its own start script."""
+    """Apache Kafka with the heap and garbage collector settings of its start script."""
 
     java_options = KAFKA_JAVA_OPTIONS
 
@@ -72,12 +72,12 @@ class MeasuredKafka(_Measured, KafkaProcess):
 
 
 def make(name: str, directory: Path) -> Server:
-    """A broker by its name, not started."""
+    """A broker by name, not started yet."""
     return MeasuredTxbroker(directory) if name == TXBROKER else MeasuredKafka(directory)
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time that a process has used."""
+    """User and system time of a process."""
     return _ticks(pid, 11, 12)
 
 
@@ -87,7 +87,7 @@ def cpu_times(pid: int) -> tuple[float, float]:
 
 
 def age_seconds(pid: int) -> float:
-    """How long ago a process was started, to the hundredth."""
+    """The age of a process, in hundredths of a second."""
     with open("/proc/uptime") as file:
         return float(file.read().split()[0]) - _ticks(pid, 19)
 
@@ -116,12 +116,12 @@ class CpuMeter:
         return cpu_seconds(self._pid) - self._cpu
 
     def share(self) -> float:
-        """Cores' worth."""
+        """The number of cores used."""
         return self.seconds() / (time.perf_counter() - self._since)
 
 
 class OthersMeter:
-    """What everybody else on this machine uses from now on: a measurement is only as good as the quiet around it."""
+    """CPU use of all other processes on this machine from now on. Measurements on a busy machine are worth little."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self._brokers = list(brokers)
@@ -129,7 +129,7 @@ class OthersMeter:
         self._others = self._others_s()
 
     def cores(self) -> float:
-        """Cores' worth of neither the brokers nor this program and the tools that it has run."""
+        """Cores used by processes other than the brokers, this program and the tools it has run."""
         return max(0.0, (self._others_s() - self._others) / (time.perf_counter() - self._since))
 
     def _others_s(self) -> float:

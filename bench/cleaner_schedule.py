@@ -1,9 +1,9 @@
-"""Keyed traces replayed with the real cleaner under both schedules: `python -m bench cleaner-schedule`.
+"""Keyed traces replayed with the real log cleaner under both schedules: `python -m bench cleaner-schedule`.
 
-Each trace is appended to a log segment by segment; after each, the broker's loop looks whether a pass is due, and real passes are carried
-out, in this process. Turned is min.cleanable.dirty.ratio: the more often Kafka's rule cleans, the less is stale and the more is rewritten.
-After a third of the trace, when the log has reached its size, it is counted what was written and read, and after each segment what
-lies about obsolete.
+Each trace is appended to a log segment by segment. After each segment the cleaner's loop decides whether a pass is due, and real passes
+run in this process. The parameter is min.cleanable.dirty.ratio: the smaller it is, the fewer records are stale and the more is rewritten.
+After the first third of the trace, when the log has reached its size, bytes written and read are counted, and after each segment the
+obsolete records that remain.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ SCHEDULES = ("kafka", "generational")
 RATIOS = (0.05, 0.1, 0.2, 0.35, 0.5)
 RECORDS, KEYS = 160_000, 30_000
 SEGMENT_RECORDS, BATCH_RECORDS, VALUE_BYTES = 2_000, 100, 80
-STALE_SHOWN_MIN = 0.02  # per cent: less cannot be shown on a logarithmic axis
+STALE_SHOWN_MIN = 0.02  # per cent: the smallest value on the logarithmic axis
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def traces(records: int, keys: int) -> Iterator[tuple[str, Ints]]:
-    """Names, and the keys that are written one after the other."""
+    """The name of each trace and its keys, in the order in which they are written."""
     chance = np.random.default_rng(1)
 
     def zipf(exponent: float) -> Ints:
@@ -65,9 +65,9 @@ def traces(records: int, keys: int) -> Iterator[tuple[str, Ints]]:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One replay. `stale`, `stale_most`: part of the log's records that is obsolete, on the average and at most, in per cent.
+    """One replay. `stale`, `stale_most`: the obsolete part of the log's records, mean and maximum, in per cent.
 
-    `written`, `io`: bytes that passes wrote, and read and wrote, for each byte that was appended. `seconds`: of all passes.
+    `written`, `io`: bytes that passes wrote, or read and wrote, per byte appended. `seconds`: duration of all passes.
     """
 
     trace: str
@@ -108,7 +108,7 @@ class Replay:
         return self._seed
 
     def run(self, trace: str, keys: Ints, batches: Sequence[bytes]) -> Point:
-        """Append all of it, and clean as it goes."""
+        """Append the trace, with cleaning after each segment."""
         counted = self._cleaning.counts
         first_of = np.zeros(len(keys), np.bool_)
         first_of[np.unique(keys, return_index=True)[1]] = True
@@ -175,7 +175,7 @@ def measure(records: int, keys: int, ratios: Sequence[float], directory: Path, t
 
 
 def of_kafka(points: Sequence[Point], point: Point, cost: str) -> float | None:
-    """What Kafka's rule costs where as much is stale, between its nearest ratios; None outside of what was measured."""
+    """The cost of Kafka's schedule at the same part of stale records, interpolated between its ratios; None outside its range."""
     curve = sorted((one.stale, getattr(one, cost)) for one in points if one.trace == point.trace and one.schedule == SCHEDULES[0])
     for (low, dear), (high, cheap) in pairwise(curve):
         if low <= point.stale <= high and low > 0 and high > low:
@@ -185,7 +185,7 @@ def of_kafka(points: Sequence[Point], point: Point, cost: str) -> float | None:
 
 
 def table(points: Sequence[Point]) -> str:
-    """A row a replay."""
+    """One row per replay."""
     lines = [
         "| trace | schedule | dirty ratio | stale %, mean | most | written | x Kafka's | I/O | x Kafka's | passes | segments |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -203,7 +203,7 @@ def table(points: Sequence[Point]) -> str:
 
 
 def summary(points: Sequence[Point]) -> str:
-    """By trace, the geometric mean of the last columns: the shortest answer."""
+    """The geometric mean of the ratios to Kafka's schedule, by trace."""
     lines = ["| trace | written, x Kafka's at equal stale bytes | I/O |", "|---|---|---|"]
     for trace in dict.fromkeys(point.trace for point in points):
         mine = [point for point in points if point.trace == trace and point.schedule == SCHEDULES[1]]
@@ -217,7 +217,7 @@ def summary(points: Sequence[Point]) -> str:
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """A panel a trace and cost: bytes over what is stale."""
+    """One panel per trace and cost: bytes over stale records."""
     panels = []
     for cost, unit in (("written", "bytes rewritten per byte appended"), ("io", "bytes read and written per byte appended")):
         for trace in dict.fromkeys(point.trace for point in points):
@@ -226,25 +226,25 @@ def draw(points: Sequence[Point], path: Path) -> None:
                 mine = [one for one in points if (one.trace, one.schedule) == (trace, schedule)]
                 lines[schedule] = sorted((max(one.stale, STALE_SHOWN_MIN), float(getattr(one, cost))) for one in mine)
             panels.append(plots.Panel(trace, unit, lines))
-    plots.curves(panels, "Cleaning under both schedules: less to the left and below is better", "stale records, % of the log", path)
+    plots.curves(panels, "Both schedules of the log cleaner: lower and further left is better", "stale records, % of the log", path)
 
 
 HEAD = """\
-# The cleaner's two schedules
+# The log cleaner's two schedules
 
-Made by `python -m bench cleaner-schedule`: {records} records of {value} bytes over {keys} keys, in segments of {segment} records, replayed
-with the real cleaner for each `min.cleanable.dirty.ratio`. Stale are obsolete records, in per cent of all in the log, after each segment;
-written and I/O are bytes that passes wrote, and read (for the map of keys, too) and wrote, for each byte appended. "x Kafka's": what the
-generational schedule took of what Kafka's rule takes where as much is stale (between two of its ratios); below 1 is better. The first third
-of each trace is not counted.
+Generated by `python -m bench cleaner-schedule`: {records} records of {value} bytes over {keys} keys, in segments of {segment} records,
+replayed with the real log cleaner for each `min.cleanable.dirty.ratio`. *Stale* is the part of obsolete records in the log, after each
+segment. *Written* and *I/O* are the bytes that passes wrote, or read and wrote, per byte appended. *x Kafka's* is the cost of the
+generational schedule divided by that of Kafka's schedule at the same part of stale records, interpolated between its ratios; below 1 is
+better. The first third of each trace is not counted.
 
 """
 
 
 def write(points: Sequence[Point], where: Path, head: str) -> None:
-    """The table, the plot and the samples."""
+    """Write the tables, the plot and the samples."""
     (where / "cleaner-schedule.jsonl").write_text("".join(f"{json.dumps(asdict(point))}\n" for point in points))
-    text = f"{head}{summary(points)}\n\n![bytes over stale records](cleaner-schedule.svg)\n\n{table(points)}\n"
+    text = f"{head}{summary(points)}\n\n![Bytes written over stale records](cleaner-schedule.svg)\n\n{table(points)}\n"
     (where / "CLEANER_SCHEDULE.md").write_text(text)
     draw(points, where / "cleaner-schedule.svg")
 
@@ -255,9 +255,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--ratios", type=lambda text: [float(part) for part in text.split(",")], default=list(RATIOS))
-    parser.add_argument("--results", type=Path, help="where CLEANER_SCHEDULE.md and its plot go; beside this program after a full run")
-    parser.add_argument("--directory", type=Path, help="for the logs; a temporary one unless given")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: the table and the plot anew from cleaner-schedule.jsonl")
+    parser.add_argument("--results", type=Path, help="directory for CLEANER_SCHEDULE.md and its plot; default: bench/ after a full run")
+    parser.add_argument("--directory", type=Path, help="directory for the logs; default: a temporary one")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: write the results again from cleaner-schedule.jsonl")
     options = parser.parse_args(arguments)
     where = options.results or HERE
     head = HEAD.format(records=options.records, value=VALUE_BYTES, keys=options.keys, segment=SEGMENT_RECORDS)

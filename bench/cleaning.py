@@ -1,7 +1,7 @@
-"""The log cleaner: the same keyed log in both brokers, and how long one worker takes from the order to clean it to the checkpoint.
+"""The log cleaner: the same keyed log on both brokers, and how long one worker takes from the change of policy to the checkpoint.
 
-The order is a change of `cleanup.policy`, as both look for work every few milliseconds here. What both do in that time: they find
-the log, read it twice, write and sync what stays, and put it in its place.
+A change of `cleanup.policy` triggers the cleaning; both brokers look for work every few milliseconds here. In that time both find the
+log, read it twice, write and sync the remaining records, and swap the segments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txbroker.wire.records import Record, build, recompress
 RECORDS = 5_000_000
 KEYS = 500_000
 BATCH_RECORDS = 140
-VALUE_BYTES = 96  # with its key, lengths and deltas a record has 118 bytes
+VALUE_BYTES = 96  # 118 bytes per record, with its key, lengths and deltas
 SEGMENT_BYTES = 1 << 28
 BACKOFF_MS = 20
 WAIT_S = 600.0
@@ -38,7 +38,7 @@ OVERRIDES = {**DEFAULTS, "log.cleaner.backoff.ms": str(BACKOFF_MS), "log.cleaner
 
 
 def batches(count: int, keys: int, codec: Codec) -> Iterator[bytes]:
-    """Batches of records with keys at random, the same in every run: one that is patched."""
+    """Batches of records with random keys, the same in every run: one batch whose keys are replaced."""
     chance = random.Random(1)
     values = ["".join(chance.choices(string.printable, k=VALUE_BYTES)).encode() for _ in range(BATCH_RECORDS)]
     pattern = bytearray(build([Record(n, FIRST_TIMESTAMP + n, _PLACEHOLDER, value) for n, value in enumerate(values)]))
@@ -56,7 +56,7 @@ def batches(count: int, keys: int, codec: Codec) -> Iterator[bytes]:
 
 @dataclass
 class Processes:
-    """A broker and the processes that it has begun."""
+    """A broker and its child processes."""
 
     pid: int
 
@@ -66,13 +66,13 @@ class Processes:
             try:
                 parent = int(path.read_text().rpartition(")")[2].split()[1])
             except (OSError, IndexError):
-                continue  # it has ended
+                continue  # the process has ended
             if parent == self.pid:
                 found.append(int(path.parent.name))
         return found
 
     def peak_mb(self) -> float:
-        """What each had resident at most, together."""
+        """The sum of the peak resident memory of each process."""
         return sum(_peak_mb(pid) for pid in self.all())
 
     def cpu_s(self) -> float:
@@ -97,7 +97,7 @@ def _log_bytes(directory: Path) -> int:
 
 @contextmanager
 def _clean(server: Server, settings: Settings, *, codec: Codec) -> Iterator[Measure]:
-    """Brokers of its own, each with nothing but this log."""
+    """Starts a separate broker that has this log only."""
     directory = server.directory.with_name(f"{server.kind}-cleaning")
     kind = MeasuredKafka if server.kind == KAFKA else MeasuredTxbroker
     records = int(RECORDS * settings.scale)
@@ -119,7 +119,7 @@ def _clean(server: Server, settings: Settings, *, codec: Codec) -> Iterator[Meas
                 client.alter_topic(_TOPIC, CLEANING)
                 while not _is_cleaned(broker.data):
                     if time.perf_counter() - begun > WAIT_S:
-                        raise TimeoutError(f"{server.kind} has not cleaned its log in {WAIT_S:.0f} s")
+                        raise TimeoutError(f"{server.kind} did not clean its log within {WAIT_S:.0f} s")
                     time.sleep(0.005)
                 seconds = time.perf_counter() - begun
                 left = _log_bytes(broker.partition_directory(_TOPIC))
@@ -141,7 +141,7 @@ _FIGURES = (
     Figure("MB/s", "MB/s", target=2.0),
     Figure("records/s", "thousand/s", target=2.0),
     Figure("CPU", "s", less=True, digits=1),
-    Figure("memory", "MB at most", less=True, target=0.5),
+    Figure("memory", "MB peak", less=True, target=0.5),
     Figure("left", "% of the log", less=True, digits=1),
 )
 _WHAT = f"{RECORDS / 1e6:.0f} million records of 118 bytes over {KEYS // 1000} thousand keys, one worker, until the checkpoint is written"

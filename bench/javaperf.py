@@ -1,4 +1,4 @@
-"""Apache Kafka's own ProducerPerformance and ConsumerPerformance against either broker: how it feels with the usual client."""
+"""Apache Kafka's ProducerPerformance and ConsumerPerformance on either broker: throughput with the Java client."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TIMEOUT_S = 600.0
 JAVA_OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC")
 
 _SENT = re.compile(r"(\d+) records sent, .*?\(([\d.]+) MB/sec\)")
-_FETCH_RATE_COLUMN = 8  # of ConsumerPerformance's line: fetch.MB.sec
+_FETCH_RATE_COLUMN = 8  # of ConsumerPerformance's output: fetch.MB.sec
 
 
-class ToolSaidNothing(Exception):
-    """A tool's output has not the line that is looked for."""
+class UnexpectedOutput(Exception):
+    """The output of a tool lacks the expected line."""
 
 
 def _run(tool: str, *arguments: str) -> str:
@@ -30,7 +30,7 @@ def _run(tool: str, *arguments: str) -> str:
 
 
 def _produce(address: str, topic: str, records: int, record_bytes: int, batch_bytes: int) -> float:
-    """MiB a second."""
+    """MiB per second."""
     text = _run(
         "kafka-producer-perf-test",
         "--topic",
@@ -51,12 +51,12 @@ def _produce(address: str, topic: str, records: int, record_bytes: int, batch_by
     )
     found = _SENT.match(text.strip().rpartition("\n")[2])
     if found is None or int(found[1]) != records:
-        raise ToolSaidNothing(text[-1000:])
+        raise UnexpectedOutput(text[-1000:])
     return float(found[2])
 
 
 def _consume(address: str, topic: str, records: int) -> float:
-    """MiB a second of the time spent fetching."""
+    """MiB per second of the time spent fetching."""
     text = _run(
         "kafka-consumer-perf-test",
         "--bootstrap-server",
@@ -72,11 +72,11 @@ def _consume(address: str, topic: str, records: int) -> float:
     try:
         return float(text.strip().rpartition("\n")[2].split(",")[_FETCH_RATE_COLUMN])
     except (IndexError, ValueError) as error:
-        raise ToolSaidNothing(text[-1000:]) from error
+        raise UnexpectedOutput(text[-1000:]) from error
 
 
 def _sample(cpu: CpuMeter, rate: float, payload_bytes: int) -> Sample:
-    return {"MiB/s": rate, "CPU a GB": cpu.seconds() / payload_bytes * 1e9}
+    return {"MiB/s": rate, "CPU per GB": cpu.seconds() / payload_bytes * 1e9}
 
 
 def _producing(
@@ -124,7 +124,7 @@ def _consuming(server: Server, settings: Settings) -> Iterator[Measure]:
 def _figures(target: float, digits: int = 1) -> tuple[Figure, ...]:
     return (
         Figure("MiB/s", "MiB/s", target=target),
-        Figure("CPU a GB", "s", less=True, digits=digits, target=0.6),
+        Figure("CPU per GB", "s", less=True, digits=digits, target=0.6),
     )
 
 

@@ -1,4 +1,4 @@
-"""How soon what was produced is with those who wait for it: one consumer, and a thousand."""
+"""The latency from a produce to waiting consumers: one, and a thousand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDS = 15
 RECORD_BYTES = 100
 FETCHED_MAX = 1 << 20
 WAIT_MS = 60_000
-PARK_S = 0.0002  # what a fetch is given to arrive before the record that it waits for is sent
+PARK_S = 0.0002  # from sending the fetch to sending the record that it waits for
 PARK_ALL_S = 0.4
 
 
@@ -46,7 +46,7 @@ def _e2e(server: Server, settings: Settings) -> Iterator[Measure]:
                 producer.receive()
                 requests.check_fetched(answer)
                 offset += 1
-            return {**_quantiles(latencies), "CPU a message": cpu.seconds() / messages * 1e6}
+            return {**_quantiles(latencies), "CPU per message": cpu.seconds() / messages * 1e6}
 
         messages = int(MESSAGES * settings.scale)
         measure(int(max(messages, 2000 * settings.first_warmup_s * 0.5)))
@@ -96,7 +96,7 @@ def _longpoll(server: Server, settings: Settings) -> Iterator[Measure]:
 
 
 def _waker(waiters: list[BrokerClient]) -> Callable[[BrokerClient, bytes], list[float]]:
-    """Sends a produce, and tells after how many seconds each waiter had its answer, the first one first."""
+    """Returns a function that sends a produce and returns the seconds until each waiter had its response, in ascending order."""
     sockets = {waiter.socket.fileno(): waiter.socket for waiter in waiters}
     poll = select.epoll()
     for fd in sockets:
@@ -123,17 +123,17 @@ def _waker(waiters: list[BrokerClient]) -> Callable[[BrokerClient, bytes], list[
 BENCHES = (
     Bench(
         "e2e",
-        "one 100-byte record at a time, from the producer's send to the waiting consumer's receive",
+        "one 100-byte record at a time, from the producer's send to the receive of a waiting consumer",
         (
             Figure("p50", "ms", less=True, digits=3, target=0.6),
             Figure("p99", "ms", less=True, digits=3, target=0.7),
-            Figure("CPU a message", "µs", less=True),
+            Figure("CPU per message", "µs", less=True),
         ),
         _e2e,
     ),
     Bench(
         "longpoll",
-        f"{WAITERS} fetches that wait, woken by one produce",
+        f"{WAITERS} waiting fetches, completed by one produce",
         (Figure("first", "ms", less=True, digits=2, target=0.6), Figure("last", "ms", less=True, digits=1, target=0.5)),
         _longpoll,
     ),

@@ -1,7 +1,7 @@
-"""Index look-ups a second, in this process: `python -m bench.lookups`.
+"""Index look-ups per second, in this process: `python -m bench.lookups`.
 
-A segment of 2,000 batches has an entry an index for each; random offsets and timestamps are looked up as a fetch and a ListOffsets begin:
-a binary search in the index. No file is opened for it and no record read.
+A segment of 2,000 batches has one entry per batch in each index. Random offsets and timestamps are looked up by binary search, the first
+step of a fetch and of a ListOffsets by time. No file is opened and no record is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 def _rate(look_up: Callable[[int], object], wanted: list[int]) -> float:
-    """The best of some rounds: what else runs on the machine only takes away."""
+    """The best of several rounds: other processes only make it slower."""
     best = 0.0
     for _ in range(ROUNDS):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a benchmark is made of: figures that it yields, and a way to get ready, measure and clean up on one broker."""
+"""A benchmark: the figures it yields, and how to prepare, measure and clean up on one broker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from tests.support.server import Server
 
 Sample = dict[str, float]
-"""One measurement: by the keys of its `Figure`s."""
+"""One measurement: values by the keys of the benchmark's figures."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a benchmark. `target` is what txbroker's is to be in terms of Kafka's; more is better unless `less`."""
+    """One number of a benchmark. `target` is the ratio to Kafka's figure to reach; a larger figure is better unless `less`."""
 
     key: str
     unit: str
@@ -23,7 +23,7 @@ class Figure:
     digits: int = 0
 
     def met(self, ratio: float) -> bool | None:
-        """Whether a ratio reaches the target; None when there is none."""
+        """Whether a ratio reaches the target; None without a target."""
         if self.target is None:
             return None
         return ratio <= self.target if self.less else ratio >= self.target
@@ -31,15 +31,15 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How long and how often."""
+    """Durations and numbers of measurements."""
 
     seconds: float = 6.0
     warmup_s: float = 1.0
     first_warmup_s: float = 10.0
-    """A JVM compiles what is hot for this long; before the first run of each load, on both brokers alike."""
+    """Before the first measurement of each load, on both brokers: a JVM needs this long to compile the hot code."""
     rounds: int = 3
     scale: float = 1.0
-    """Of counts: messages, records, wake-ups."""
+    """Factor for counts of messages, records and wake-ups."""
 
 
 Measure = Callable[[], Sample]
@@ -47,7 +47,7 @@ Measure = Callable[[], Sample]
 
 @dataclass(frozen=True)
 class Bench:
-    """`ready(server, settings)` prepares and yields the measurement, which is then called once a round, and once to warm up."""
+    """`ready(server, settings)` prepares a broker and yields the measurement, which is called once to warm up and then once per round."""
 
     name: str
     what: str

@@ -1,4 +1,4 @@
-"""Plots of results, as SVG files that are the same for the same figures; matplotlib must be there."""
+"""Plots of results as SVG files; the same figures give the same bytes. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 COLUMNS = 3
 COLOURS = {"txbroker": "tab:blue", "kafka": "tab:orange"}
-BETTER, WORSE = COLOURS["txbroker"], COLOURS["kafka"]  # also for readers who do not see red and green apart
+BETTER, WORSE = COLOURS["txbroker"], COLOURS["kafka"]  # also distinct for readers who cannot tell red from green
 TARGETS = "times better than Apache Kafka; the black mark is the target, orange bars do not reach it"
 
 
 class NoPlots(Exception):
-    """matplotlib is not installed; the sentence says what to do."""
+    """matplotlib is not installed; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure over sizes: (size, value) points by broker."""
+    """One figure over all sizes: (size, value) points by broker."""
 
     title: str
     unit: str
@@ -29,7 +29,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Bar:
-    """How many times better than Kafka something is; `target` is how many times better it is to be."""
+    """How many times better than Kafka a figure is; `target` is how many times better it should be."""
 
     name: str
     better: float
@@ -42,7 +42,7 @@ def _figure(width: float, height: float) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise NoPlots("matplotlib is not installed: run `make bench`, or pip install matplotlib") from error
-    matplotlib.rcParams["svg.hashsalt"] = "txbroker"  # names inside the file would differ in each run
+    matplotlib.rcParams["svg.hashsalt"] = "txbroker"  # otherwise ids in the file differ in each run
     matplotlib.rcParams["svg.fonttype"] = "none"  # text, not outlines of letters
     return Figure(figsize=(width, height), layout="constrained")
 
@@ -53,7 +53,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def curves(panels: Sequence[Panel], title: str, unit: str, path: Path) -> None:
-    """A panel for each figure, sizes from left to right, both axes logarithmic where values allow it."""
+    """One panel for each figure over the sizes, with logarithmic axes where the values allow it."""
     rows = math.ceil(len(panels) / COLUMNS)
     figure = _figure(4.2 * COLUMNS, 2.9 * rows)
     axes = figure.subplots(rows, COLUMNS, squeeze=False)
@@ -78,7 +78,7 @@ def curves(panels: Sequence[Panel], title: str, unit: str, path: Path) -> None:
 
 
 def bars(shown: Sequence[Bar], title: str, path: Path, label: str = TARGETS) -> None:
-    """A bar for each figure, to the right where txbroker is better, with a mark for the target."""
+    """One bar for each figure, to the right where txbroker is better, with a mark for the target."""
     figure = _figure(10, 1.2 + 0.22 * len(shown))
     axis = figure.subplots()
     places = range(len(shown))

@@ -1,7 +1,7 @@
-"""Where the time of a load goes: `make profile LOAD=produce-small`, or `python -m bench.profile LOAD`.
+"""Profiles of the broker under a load: `make profile LOAD=produce-small`, or `python -m bench.profile LOAD`.
 
-The broker is sampled from outside by py-spy, which sees Python and C alike. For each load there come to be in `profiles/`:
-LOAD.svg, a flame graph; LOAD.txt, the functions as tables, with what the system says of user and kernel time; LOAD.folded, the stacks.
+py-spy samples the broker's Python and C stacks from outside. For each load it writes to `profiles/`: LOAD.svg, a flame graph; LOAD.txt,
+tables of functions, with user and kernel time; LOAD.folded, the stacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETTINGS = Settings(seconds=5.0, warmup_s=0.5, first_warmup_s=2.0)
 
 
 class NoProfile(Exception):
-    """The profiler cannot work here; the sentence says what to do."""
+    """The profiler cannot run here; the message says what to do."""
 
 
 def _py_spy() -> str:
@@ -44,19 +44,19 @@ def _py_spy() -> str:
 
 
 def _record(options: argparse.Namespace, form: str, path: Path, *what: str) -> None:
-    """Have py-spy watch `what` (`--pid N`, or a command)."""
+    """Run py-spy on `what` (`--pid N`, or a command)."""
     command = [_py_spy(), "record", "--native", "--rate", str(options.rate), "--format", form, "--output", str(path), *what]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode or not path.exists() or not path.stat().st_size:
         raise NoProfile(
-            f"py-spy could not look into the broker: {ended.stderr.strip()[-500:]}\n"
-            "It needs the right to trace other processes: be root, or set the system's kernel.yama.ptrace_scope to 0."
+            f"py-spy could not sample the broker: {ended.stderr.strip()[-500:]}\n"
+            "It needs permission to trace other processes: run as root, or set kernel.yama.ptrace_scope to 0."
         )
 
 
 @contextmanager
 def _under_load(measure: Measure) -> Iterator[list[Sample]]:
-    """The load goes on and on meanwhile; what it measured is in the list."""
+    """Repeat the load while the block runs; the list collects its samples."""
     samples: list[Sample] = []
     stop = threading.Event()
     problems: list[Exception] = []
@@ -80,7 +80,7 @@ def _under_load(measure: Measure) -> Iterator[list[Sample]]:
 
 
 def _profile(bench: Bench, options: argparse.Namespace, directory: Path) -> str:
-    """One load on a broker of its own; the text for LOAD.txt."""
+    """Profile one load on a separate broker; the text of LOAD.txt."""
     folded, svg = (options.output / f"{bench.name}{suffix}" for suffix in (".folded", ".svg"))
     server = make(TXBROKER, directory / bench.name)
     server.start()
@@ -98,9 +98,9 @@ def _profile(bench: Bench, options: argparse.Namespace, directory: Path) -> str:
         server.kill()
     busy_s = user_s + kernel_s or 1.0
     lines = [
-        f"not watched:  {_figures(plain)}",
-        *(f"watched:      {_figures(sample)}" for sample in samples[:1]),
-        f"CPU: {user_s / busy_s:.0%} user, {kernel_s / busy_s:.0%} kernel, of {busy_s:.1f} s (with what the load prepares)",
+        f"not sampled:  {_figures(plain)}",
+        *(f"sampled:      {_figures(sample)}" for sample in samples[:1]),
+        f"CPU: {user_s / busy_s:.0%} user, {kernel_s / busy_s:.0%} kernel, of {busy_s:.1f} s (including the load's preparation)",
     ]
     return "\n".join([*lines, "", _functions(folded)])
 
@@ -115,7 +115,7 @@ class _WatchedStart(MeasuredTxbroker):
 
 
 def _profile_start(bench: Bench, options: argparse.Namespace, directory: Path) -> str:
-    """The start has no load: py-spy starts the broker, and sees it stop as well. It sees no C here: that would slow the start down."""
+    """A start has no load: py-spy starts the broker and also samples its stop. It samples no C code, which would slow the start down."""
     folded, svg = (options.output / f"{bench.name}{suffix}" for suffix in (".folded", ".svg"))
     for form, path in (("raw", folded), ("flamegraph", svg)):
         server = _WatchedStart(directory / f"start-{form}")
@@ -127,10 +127,10 @@ def _profile_start(bench: Bench, options: argparse.Namespace, directory: Path) -
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
         for child in children.read_text().split():
             os.kill(int(child), signal.SIGTERM)
-        until(lambda server=server: not server.running, "py-spy has written")  # type: ignore[misc]
+        until(lambda server=server: not server.running, "py-spy has written its file")  # type: ignore[misc]
         if not path.exists():
-            raise NoProfile(f"py-spy could not look into the broker:\n{server.log_tail()}")
-    return f"from exec to the first answer, and to the end after a clean stop\n\n{_functions(folded)}"
+            raise NoProfile(f"py-spy could not sample the broker:\n{server.log_tail()}")
+    return f"from exec to the first response, and to the end of a clean stop\n\n{_functions(folded)}"
 
 
 def _figures(sample: Sample) -> str:
@@ -145,15 +145,15 @@ def _functions(folded: Path) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     names = [bench.name for bench in BENCHES]
-    parser = argparse.ArgumentParser(prog="make profile LOAD=... ARGS=...", description="Where the time of a load goes, in the broker.")
-    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(names)}; all of them unless named")
-    parser.add_argument("--seconds", type=int, default=10, help="to watch for (%(default)s)")
-    parser.add_argument("--rate", type=int, default=250, help="samples a second (%(default)s)")
-    parser.add_argument("--output", type=Path, default=Path("profiles"), help="where the results go (%(default)s)")
+    parser = argparse.ArgumentParser(prog="make profile LOAD=... ARGS=...", description="Profile the broker under a load.")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(names)}; without names, all of them")
+    parser.add_argument("--seconds", type=int, default=10, help="duration of the profile (%(default)s)")
+    parser.add_argument("--rate", type=int, default=250, help="samples per second (%(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("profiles"), help="directory for the results (%(default)s)")
     options = parser.parse_args(arguments)
     unknown = set(options.loads) - set(names)
     if unknown:
-        parser.error(f"no such load: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+        parser.error(f"no such load: {', '.join(sorted(unknown))}; the loads are {', '.join(names)}")
     options.output = options.output.resolve()
     options.output.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="txbroker-profile-"))

@@ -1,12 +1,12 @@
-"""A load of ready-made requests over raw connections: what a broker can do, without a client library in between.
+"""A load of prepared requests over raw connections: measures the broker, not a client library.
 
     from bench.rawload import Load, run
     print(run(Load("127.0.0.1", 9092, [[frame]], connections=16, depth=8, seconds=5), pid=broker_pid))
 
-A frame is a whole request: size, header and body. Connection number i sends `frames[i % len(frames)]` over and over, in turn, with `depth`
-of them in flight; answers are counted and thrown away (for a load of produces with acks=0 there would be none: not for this tool).
-Nothing is encoded or decoded meanwhile, so one process of this keeps up with several hundred thousand small answers a
-second; `processes` shares the connections out. Works the same against any broker that speaks Kafka's protocol.
+A frame is a whole request: size, header and body. Connection number i sends the frames in `frames[i % len(frames)]` in turn, with `depth`
+requests in flight; responses are counted and discarded. Produce requests with acks=0 have no response and cannot be measured with this.
+Nothing is encoded or decoded during the measurement, so one process handles several hundred thousand small responses per second;
+`processes` divides the connections. It works with any broker that speaks Kafka's protocol.
 
 From a shell, with frames in files:   rawload.py 127.0.0.1:9092 --connections 16 --depth 8 --seconds 5 FILE...
 """
@@ -34,7 +34,7 @@ _CONNECT_S = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """What to send, and for how long."""
+    """What to send, and for how many seconds."""
 
     host: str
     port: int
@@ -48,7 +48,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Result:
-    """Rates in the measured time; latencies of a sample of requests; CPU and memory of `pid`, when it was given."""
+    """Rates in the measured time, latencies of a sample of requests, and CPU and memory of `pid` if it was given."""
 
     answers_per_s: float
     bytes_in_per_s: float
@@ -56,7 +56,7 @@ class Result:
     p50_ms: float
     p99_ms: float
     generator_share: float
-    """Cores that this generator used: near `processes`, it is the generator that was measured."""
+    """Cores that this load generator used: close to `processes`, the generator was the bottleneck."""
     cpu_us_per_answer: float | None = None
     cpu_share: float | None = None
     rss_mb: float | None = None
@@ -80,14 +80,14 @@ class _Client:
         self.request(load.depth)
 
     def request(self, count: int) -> None:
-        """Send `count` requests more."""
+        """Send `count` more requests."""
         joined = self._only * count if self._only else b"".join(itertools.islice(self._frames, count))
         self._sent_at.append((time.perf_counter(), count))
         self.unsent.append(memoryview(joined))
         self.write()
 
     def write(self) -> None:
-        """Send as much as the socket takes."""
+        """Send as much as the socket accepts."""
         try:
             while self.unsent:
                 count = self.socket.send(self.unsent[0])
@@ -100,7 +100,7 @@ class _Client:
             pass
 
     def read(self, view: memoryview) -> None:
-        """Count the answers that are there, and ask for as many again."""
+        """Count the responses that have arrived, and send as many requests."""
         try:
             end = self.socket.recv_into(view)
         except BlockingIOError:
@@ -185,7 +185,7 @@ def _sums(clients: dict[int, _Client]) -> tuple[int, int, int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time that a process has used."""
+    """User and system time of a process."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -198,7 +198,7 @@ def rss_mb(pid: int) -> float:
 
 
 def run(load: Load, pid: int | None = None) -> Result:
-    """Put the load on, and report. Blocks for warm-up and measured time."""
+    """Run the load and return its result. Blocks for the warm-up and the measured time."""
     context = multiprocessing.get_context("fork")
     pipes, workers = [], []
     for first in range(min(load.processes, load.connections)):
@@ -232,7 +232,7 @@ def run(load: Load, pid: int | None = None) -> Result:
 
 def main(arguments: Sequence[str]) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Send ready-made requests to a broker, and count the answers.")
+    parser = argparse.ArgumentParser(description="Send prepared requests to a broker, and count the responses.")
     parser.add_argument("address", help="host:port")
     parser.add_argument("files", nargs="+", help="one whole request frame each; every connection sends all of them in turn")
     for name, default in (("connections", 16), ("depth", 8), ("processes", 1)):

@@ -1,6 +1,6 @@
-"""What is sent: whole frames made before the clock runs, and a plain client for what has to be asked and checked beside it.
+"""Requests as whole frames, encoded before a measurement begins, and a plain client for preparations and checks.
 
-Versions are the newest that Apache Kafka 4.3 and txbroker share, as a current client would choose them; topics go by id.
+Versions are the newest that both Apache Kafka 4.3 and txbroker serve, as a current client chooses them; topics are named by id.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def frame(request: Request, correlation_id: int = 1) -> bytes:
     return request_prefix(type(request), version, correlation_id, CLIENT_ID, len(body)) + body
 
 
-# Of 2023: recent enough for every check, and the same bytes in every run.
+# In 2023: recent enough for every check, and the same in every run.
 FIRST_TIMESTAMP = 1_700_000_000_000
 
 
 def batch(records: int, value_bytes: int, timestamp: int = FIRST_TIMESTAMP) -> bytes:
-    """A record batch as a client sends it, of values that no codec is asked to compress; a millisecond from record to record."""
+    """An uncompressed record batch as a client sends it; timestamps are a millisecond apart."""
     value = random.Random(value_bytes).randbytes(value_bytes)
     return build([Record(offset, timestamp + offset, None, value, ()) for offset in range(records)])
 
@@ -74,14 +74,14 @@ def produce(topic_id: bytes, partition: int, records: bytes, acks: int = 1) -> P
 
 
 def fetch(topic_id: bytes, partition: int, offset: int, bytes_max: int, max_wait_ms: int = 500) -> FetchRequest:
-    """Without a session, for at least one byte."""
+    """A fetch without a session, with min.bytes=1."""
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
     topics = [FetchTopic(topic_id=topic_id, partitions=[wanted])]
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=50 << 20, topics=topics)
 
 
 def offset_at(topic: str, timestamps: dict[int, int]) -> ListOffsetsRequest:
-    """The first offsets from a timestamp on, by partition."""
+    """The first offset at or after a timestamp, by partition."""
     wanted = [ListOffsetsPartition(partition_index=partition, timestamp=timestamp) for partition, timestamp in timestamps.items()]
     return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
 
@@ -91,11 +91,11 @@ def metadata(topic: str) -> MetadataRequest:
 
 
 class Refused(Exception):
-    """A broker answered with an error where a load needs success."""
+    """A broker answered with an error."""
 
 
 class BrokerClient:
-    """A blocking connection: one request, one answer."""
+    """A blocking connection with one request in flight."""
 
     def __init__(self, address: str, *, timeout_s: float = 60.0) -> None:
         host, _, port = address.rpartition(":")
@@ -109,16 +109,16 @@ class BrokerClient:
         self.socket.close()
 
     def call(self, request: Request) -> Any:
-        """The answer, decoded."""
+        """Send a request; its decoded response."""
         self.socket.sendall(frame(request))
         return self.answer(type(request))
 
     def answer(self, request: type[Request]) -> Any:
-        """The next answer on this connection, which is one to `request`."""
+        """The next response on this connection, decoded as the response to `request`."""
         return decode_answer(request, self.receive())
 
     def receive(self) -> bytes:
-        """The next answer with its header, without its size."""
+        """The next response with its header, without its size."""
         (size,) = _SIZE.unpack(self._receive(_SIZE.size))
         return self._receive(size)
 
@@ -135,7 +135,7 @@ class BrokerClient:
         return self.call(ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1"))
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bytes:
-        """Make a topic and write one record to each partition, so that everything about it is there; its id."""
+        """Create a topic and write one record to each partition, so that it is fully set up; its id."""
         config = [CreatableTopicConfig(name=key, value=value) for key, value in {"retention.ms": "-1", **(configs or {})}.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=config)
         (created,) = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics
@@ -143,11 +143,11 @@ class BrokerClient:
         topic_id: bytes = created.topic_id
         for partition in range(partitions):
             while self._produced(topic_id, partition, batch(1, 1)) != 0:
-                pass  # it has no leader yet
+                pass  # the partition has no leader yet
         return topic_id
 
     def fill(self, topic_id: bytes, partition: int, records: bytes, times: int) -> None:
-        """Append the same batch many times over."""
+        """Append the same batch many times."""
         request = frame(produce(topic_id, partition, records))
         step = max(1, min(100, (1 << 20) // len(request)))
         for first in range(0, times, step):
@@ -157,7 +157,7 @@ class BrokerClient:
                 _check(_produce_error(self.answer(ProduceRequest)), "filling a topic")
 
     def append(self, topic_id: bytes, partition: int, batches: Iterable[bytes]) -> None:
-        """Append one batch after another, several under way at once."""
+        """Append batches in order, with several requests in flight."""
         waiting = 0
         for records in batches:
             self.socket.sendall(frame(produce(topic_id, partition, records)))
@@ -179,7 +179,7 @@ class BrokerClient:
         return _produce_error(self.call(produce(topic_id, partition, records)))
 
     def takes(self, topic_id: bytes, partition: int) -> bool:
-        """Whether a partition takes a record now."""
+        """Whether a partition accepts a record now."""
         return self._produced(topic_id, partition, batch(1, 1)) == 0
 
     def delete_topic(self, name: str) -> None:
@@ -190,30 +190,30 @@ class BrokerClient:
         wanted = ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
         found = self.call(request).topics[0].partitions[0]
-        _check(found.error_code, f"asking for the end of {topic}")
+        _check(found.error_code, f"ListOffsets of {topic}")
         end: int = found.offset
         return end
 
 
 def decode_answer(request: type[Request], answer: bytes) -> Any:
-    """The message in an answer, which begins with its correlation id."""
+    """The decoded message of a response frame, which begins with its correlation id."""
     version = VERSIONS[request]
     return decode(response_class(request), version, answer[4 + response_header_version(request, version) :])
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether the answer that begins `data`, with its size, has come to its end."""
+    """Whether `data` holds a whole response, size included."""
     return len(data) >= _SIZE.size and len(data) >= _SIZE.size + _SIZE.unpack_from(data)[0]
 
 
 def check_fetched(answer: bytes) -> int:
-    """The bytes of records in an answer to one of `fetch`'s requests; Refused when there are none."""
+    """The bytes of records in the response to a `fetch` request; Refused when there are none."""
     response = decode_answer(FetchRequest, answer)
     _check(response.error_code, "a fetch")
     data = response.responses[0].partitions[0]
     _check(data.error_code, "a fetch")
     if not data.records:
-        raise Refused("a fetch was answered without records")
+        raise Refused("a fetch response had no records")
     return len(data.records)
 
 

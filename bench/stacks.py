@@ -1,4 +1,4 @@
-"""Folded stacks, as profilers write them (`outermost;...;innermost count`), and which functions they are spent in."""
+"""Folded stacks, as profilers write them (`outermost;...;innermost count`), and the time spent in each function."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::\d+)?\)$")
 
-# A thread of a pool that waits for work; seen from outside it looks as if it ran.
+# A pool thread that waits for work; the profiler reports it as running.
 _WAITING = "lock_PyThread_acquire_lock ("
 
 
 @dataclass(frozen=True)
 class Spent:
-    """One function's part of all samples, from 0 to 1: `own` at its innermost, `total` anywhere on the stack."""
+    """One function's share of all samples, 0 to 1: `own` as the innermost frame, `total` anywhere on the stack."""
 
     function: str
     own: float
@@ -23,13 +23,13 @@ class Spent:
 
 
 def _name(frame: str) -> str:
-    """A function with its file, whatever the line."""
+    """A function with its file, without the line."""
     found = _FRAME.match(frame)
     return f"{found['function']} ({found['file']})" if found else frame
 
 
 def spent(folded: Iterable[str]) -> tuple[int, list[Spent]]:
-    """How many samples of running threads there are, and the functions, most own time first."""
+    """The number of samples of running threads, and the functions, largest own time first."""
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for line in folded:
@@ -47,9 +47,9 @@ def spent(folded: Iterable[str]) -> tuple[int, list[Spent]]:
 
 
 def table(functions: Sequence[Spent], rows: int) -> str:
-    """The first by own time, and then by total time, as two tables."""
+    """Two tables of the first functions: by own time and by total time."""
     by_total = sorted(functions, key=lambda function: (-function.total, function.function))
     return "\n\n".join(
         "\n".join([f"   own   total  {title}", *(f"{f.own:6.1%} {f.total:7.1%}  {f.function}" for f in some[:rows])])
-        for title, some in (("function, by its own time", functions), ("function, with all that it calls", by_total))
+        for title, some in (("function, by own time", functions), ("function, by total time", by_total))
     )

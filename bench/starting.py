@@ -1,4 +1,4 @@
-"""Starts: on an empty directory, with what an idle broker costs, and on a full one, after a clean stop and after kill -9."""
+"""Starts: on an empty directory, with the cost of an idle broker, and on a full one, after a clean stop and after kill -9."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEGMENT_BYTES = 1 << 20
 
 @contextmanager
 def _start(server: Server, settings: Settings) -> Iterator[Measure]:
-    """Brokers of its own, beside the one that is under load in the other benchmarks."""
+    """Starts separate brokers: the shared one serves the other benchmarks."""
     directory = server.directory.with_name(f"{server.kind}-start")
 
     def measure() -> Sample:
@@ -46,7 +46,7 @@ def _start(server: Server, settings: Settings) -> Iterator[Measure]:
 
 @contextmanager
 def _start_full(server: Server, settings: Settings, *, total_bytes: int, configs: Mapping[str, str]) -> Iterator[Measure]:
-    """A broker of its own that has something to load, and to recover. A start is over when every partition takes a record."""
+    """A separate broker with data to load and to recover. A start ends when every partition accepts a record."""
     directory = server.directory.with_name(f"{server.kind}-start-full")
     full = make(server.kind, directory)
     try:
@@ -79,17 +79,17 @@ def _start_full(server: Server, settings: Settings, *, total_bytes: int, configs
 BENCHES = (
     Bench(
         "start",
-        "an empty directory, from exec to the first answer; memory after it, and CPU with nothing to do",
+        "an empty directory, from exec to the first response; then memory, and CPU without load",
         (
             Figure("start", "s", less=True, digits=2, target=0.15),
             Figure("memory", "MB", less=True),
-            Figure("idle CPU", "ms a s", less=True, digits=1, target=0.2),
+            Figure("idle CPU", "ms/s", less=True, digits=1, target=0.2),
         ),
         _start,
     ),
     Bench(
         "start-full",
-        f"{FULL_BYTES / 1e9:.1f} GB in {PARTITIONS} partitions, from exec until every partition takes a record",
+        f"{FULL_BYTES / 1e9:.1f} GB in {PARTITIONS} partitions, from exec until every partition accepts a record",
         (
             Figure("after a clean stop", "s", less=True, digits=2, target=0.2),
             Figure("after kill -9", "s", less=True, digits=2, target=0.2),
@@ -98,7 +98,7 @@ BENCHES = (
     ),
     Bench(
         "start-segments",
-        f"{SEGMENTS} segments of 1 MB in {PARTITIONS} partitions, from exec until every partition takes a record",
+        f"{SEGMENTS} segments of 1 MB in {PARTITIONS} partitions, from exec until every partition accepts a record",
         (
             Figure("after a clean stop", "s", less=True, digits=2),
             Figure("after kill -9", "s", less=True, digits=2),

@@ -1,4 +1,4 @@
-"""Loads of ready-made requests that keep a number of connections busy: requests or bytes a second, and what they cost the broker."""
+"""Loads of prepared requests on several connections: requests or bytes per second, and the broker's CPU."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BIG_RECORDS = 1000
 BIG_RECORD_BYTES = 1000
 BIG_FETCHED = 1 << 20
 TIMED_BATCHES = 2000
-TIMED_RECORDS = 50  # of a batch, so that each is larger than log.index.interval.bytes
+TIMED_RECORDS = 50  # in a batch, so that each batch is larger than log.index.interval.bytes
 BIG_PREFILLED = 250  # batches of about 1 MB in each of the partitions
 
-# Frames for connection n, made for a topic that is there.
+# The frames of connection n, for a topic that exists.
 Frames = Sequence[Sequence[bytes]]
 
 
@@ -35,14 +35,14 @@ def _per_request(rate_target: float, *, p99_target: float | None = None) -> tupl
         Figure("requests/s", "requests/s", target=rate_target),
         Figure("p50", "ms", less=True, digits=2),
         Figure("p99", "ms", less=True, digits=2, target=p99_target),
-        Figure("CPU a request", "µs", less=True, digits=1),
+        Figure("CPU per request", "µs", less=True, digits=1),
     )
 
 
 def _per_byte(cpu_target: float) -> tuple[Figure, ...]:
     return (
         Figure("MB/s", "MB/s", target=1.0),
-        Figure("CPU a GB", "s", less=True, digits=2, target=cpu_target),
+        Figure("CPU per GB", "s", less=True, digits=2, target=cpu_target),
     )
 
 
@@ -52,14 +52,14 @@ def _requests_sample(result: Result) -> Sample:
         "requests/s": result.answers_per_s,
         "p50": result.p50_ms,
         "p99": result.p99_ms,
-        "CPU a request": result.cpu_us_per_answer,
+        "CPU per request": result.cpu_us_per_answer,
         "generator": result.generator_share,
     }
 
 
 def _bytes_sample(bytes_per_s: float, result: Result) -> Sample:
     assert result.cpu_share is not None
-    return {"MB/s": bytes_per_s / 1e6, "CPU a GB": result.cpu_share / bytes_per_s * 1e9, "generator": result.generator_share}
+    return {"MB/s": bytes_per_s / 1e6, "CPU per GB": result.cpu_share / bytes_per_s * 1e9, "generator": result.generator_share}
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def _produce_small(depth: int) -> Callable[[Server, Settings], AbstractContextMa
                     before = _ends(client, name)
                     result = run(load, server.pid)
                     if _ends(client, name) - before < result.answers_per_s * load.seconds * 0.99:
-                        raise requests.Refused("not every produce that was answered was appended")
+                        raise requests.Refused("some acknowledged produce requests were not appended")
                 return _requests_sample(result)
 
             yield _warmed(measure, _load(server, settings, frames, depth=depth), settings)
@@ -125,7 +125,7 @@ def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
         def measure(load: Load) -> Sample:
             result = run(load, server.pid)
             if result.bytes_in_per_s < result.answers_per_s * answer_bytes * 0.99:
-                raise requests.Refused("some fetches were answered without records")
+                raise requests.Refused("some fetch responses had no records")
             return _requests_sample(result)
 
         yield _warmed(measure, _load(server, settings, frames), settings)
@@ -140,7 +140,7 @@ def _metadata(server: Server, settings: Settings) -> Iterator[Measure]:
 
 @contextmanager
 def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
-    """A topic for each run: what is deleted before it was written back leaves the page cache, and the disk alone."""
+    """One topic per run: data deleted before write-back frees the page cache without disk I/O."""
     records = requests.batch(BIG_RECORDS, BIG_RECORD_BYTES)
 
     def measure(seconds: float) -> Sample:
@@ -162,7 +162,7 @@ def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
         with BrokerClient(server.address) as client:
             for partition in range(PARTITIONS):
                 client.fill(topic_id, partition, records, BIG_PREFILLED)
-        # The record before the batches is the one that every new topic is given.
+        # The first record of every new topic is the one that create_topic wrote.
         offsets = range(1, 1 + (BIG_PREFILLED - 2) * BIG_RECORDS, BIG_RECORDS)
         frames = [
             [frame(requests.fetch(topic_id, partition, offset, BIG_FETCHED)) for offset in offsets] for partition in range(PARTITIONS)
@@ -171,7 +171,7 @@ def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
         def measure(load: Load) -> Sample:
             result = run(load, server.pid)
             if result.bytes_in_per_s < result.answers_per_s * len(records):
-                raise requests.Refused("some fetches were answered without a whole batch")
+                raise requests.Refused("some fetch responses had no whole batch")
             return _bytes_sample(result.bytes_in_per_s, result)
 
         yield _warmed(measure, _load(server, settings, frames, connections=BIG_CONNECTIONS, depth=1), settings)
@@ -179,7 +179,7 @@ def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
 
 @contextmanager
 def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
-    """Each request looks the same random time up in every partition."""
+    """Each request looks up the same random time in every partition."""
     name = "time-lookup"
     with _topic(server, name) as topic_id, BrokerClient(server.address) as client:
         for number in range(TIMED_BATCHES):
@@ -189,9 +189,9 @@ def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
         chance = random.Random(7)
         times = [requests.FIRST_TIMESTAMP + chance.randrange(1, TIMED_BATCHES * TIMED_RECORDS) for _ in range(1000)]
         for found in client.call(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), times[0]))).topics[0].partitions:
-            # The record before them all is the one that every new topic is given.
+            # The first record of every new topic is the one that create_topic wrote.
             if found.error_code or found.offset != times[0] - requests.FIRST_TIMESTAMP + 1:
-                raise requests.Refused(f"a time was looked up and found at {found.offset}, with error {found.error_code}")
+                raise requests.Refused(f"the look-up by time returned offset {found.offset} and error {found.error_code}")
         frames = [[frame(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), time))) for time in times]]
 
         def measure(load: Load) -> Sample:
@@ -201,19 +201,18 @@ def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
         yield _warmed(measure, _load(server, settings, frames), settings)
 
 
+_IN_FLIGHT = f"{CONNECTIONS} connections x {DEPTH} requests in flight"
 BENCHES = (
-    Bench(
-        "produce-small", f"{CONNECTIONS} connections x {DEPTH} deep, acks=1, one 100-byte record", _per_request(2.0), _produce_small(DEPTH)
-    ),
-    Bench("produce-small-1", f"{CONNECTIONS} connections x 1 deep", _per_request(1.15, p99_target=0.7), _produce_small(1)),
-    Bench("fetch-small", f"{CONNECTIONS} connections x {DEPTH} deep, one record, random offsets", _per_request(3.0), _fetch_small),
-    Bench("metadata", f"{CONNECTIONS} connections x {DEPTH} deep, one topic", _per_request(3.0), _metadata),
-    Bench("produce-big", "4 connections x 2 deep, 1 MB batches", _per_byte(0.7), _produce_big),
+    Bench("produce-small", f"{_IN_FLIGHT}, acks=1, one 100-byte record", _per_request(2.0), _produce_small(DEPTH)),
+    Bench("produce-small-1", f"{CONNECTIONS} connections x 1 request in flight", _per_request(1.15, p99_target=0.7), _produce_small(1)),
+    Bench("fetch-small", f"{_IN_FLIGHT}, one record, random offsets", _per_request(3.0), _fetch_small),
+    Bench("metadata", f"{_IN_FLIGHT}, one topic", _per_request(3.0), _metadata),
+    Bench("produce-big", "4 connections x 2 requests in flight, 1 MB batches", _per_byte(0.7), _produce_big),
     Bench("fetch-big", "4 connections, 1 MB, page cache warm", _per_byte(0.9), _fetch_big),
     Bench(
         "time-lookup",
-        f"{CONNECTIONS} connections x {DEPTH} deep, ListOffsets of a random time in {PARTITIONS} partitions of {TIMED_BATCHES} batches",
-        (Figure("look-ups/s", "look-ups/s"), Figure("CPU a request", "µs", less=True, digits=1)),
+        f"{_IN_FLIGHT}, ListOffsets of a random time in {PARTITIONS} partitions of {TIMED_BATCHES} batches",
+        (Figure("look-ups/s", "look-ups/s"), Figure("CPU per request", "µs", less=True, digits=1)),
         _lookups,
     ),
 )

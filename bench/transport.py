@@ -1,9 +1,9 @@
-"""What the transport and a connection's protocol cost by themselves: handlers that do nothing, under a raw pipelined load.
+"""The cost of the transport and of a connection's protocol alone: handlers that do nothing, under a raw pipelined load.
 
     python -m bench.transport [heartbeat|heartbeat-1|big-in|big-out|small-out|idle ...] [--seconds 5] [--buffers -1]
 
-heartbeat, heartbeat-1: the smallest request and answer; 16 connections, 8 deep and 1 deep. big-in: produces of 1 MB that nobody
-looks into. big-out, small-out: fetches that answer with 1 MB, or 100 bytes, of one file. idle: the memory of 5,000 connections.
+heartbeat, heartbeat-1: the smallest request and response; 16 connections with 8 requests and 1 request in flight. big-in: produces of
+1 MB, whose records are not read. big-out, small-out: fetches of 1 MB, or of 100 bytes, from one file. idle: memory of 5,000 connections.
 """
 
 from __future__ import annotations

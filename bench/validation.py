@@ -1,7 +1,7 @@
 """The cost of record validation, in this process: `python -m bench.validation`.
 
-For each kind of batch: appends to a log with txbroker.record.validation bounded and full, as microseconds of CPU a batch and nanoseconds
-a record that full adds. The least of several rounds counts, because anything else that runs on the machine only adds. The last line
+For each kind of batch: appends to a log with txbroker.record.validation bounded and full, as microseconds of CPU per batch, and the
+nanoseconds per record that full adds. Each figure is the minimum of several rounds, because other processes only add time. The last line
 says whether the walk over records is compiled (setup.py).
 """
 

@@ -61,7 +61,6 @@ UNCLEAR = re.compile(
 UNCLEAR_STILL = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "bench/",
     "compat/",
     "packaging/",
     "tests/",

@@ -1,1 +1,1 @@
-"""How cost grows with connections, partitions and groups: `python -m bench scale`, SCALE.md."""
+"""How costs grow with connections, partitions and groups: `python -m bench scale`, SCALE.md."""

@@ -1,4 +1,4 @@
-"""Idle connections: what each takes of memory, and what they do to sixteen that are busy."""
+"""Idle connections: the memory of each, and their effect on sixteen busy connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDLE_S = 3.0
 
 
 def _hold(port: int, pipe: Pipe) -> None:
-    """A process of its own that holds idle connections, each of which has asked once: as many as it is told."""
+    """A process that holds idle connections, each of which has sent one request; the pipe sets their number."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     hello = frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"))
@@ -64,7 +64,7 @@ class _Connections:
         self._size = size
         self._pipe.send(size)
         if not self._pipe.poll(300):
-            raise TimeoutError(f"{size} connections could not be made within 300 s")
+            raise TimeoutError(f"{size} connections were not open within 300 s")
         self._pipe.recv()
         self._grown_mb = rss_mb(self._server.pid) - self._memory_mb
 
@@ -75,10 +75,10 @@ class _Connections:
         result = run(self._load, self._server.pid)
         assert result.cpu_us_per_answer is not None
         return {
-            "memory each": max(0.0, self._grown_mb) * 1e3 / self._size,
+            "memory per connection": max(0.0, self._grown_mb) * 1e3 / self._size,
             "idle CPU": idle,
             "requests/s": result.answers_per_s,
-            "CPU a request": result.cpu_us_per_answer,
+            "CPU per request": result.cpu_us_per_answer,
             "p50": result.p50_ms,
             "p99": result.p99_ms,
         }
@@ -107,14 +107,14 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Connections]:
 
 SWEEP = Sweep(
     "connections",
-    f"idle connections, and {BUSY} others that produce one 100-byte record at a time (acks=1)",
+    f"Idle connections, and {BUSY} others that produce one 100-byte record at a time (acks=1)",
     "idle connections",
     (10, 100, 1000, 5000, 10_000),
     (
-        Curve("memory each", "KB"),
-        Curve("idle CPU", "ms a s"),
+        Curve("memory per connection", "KB"),
+        Curve("idle CPU", "ms/s"),
         Curve("requests/s", "requests/s", 0),
-        Curve("CPU a request", "µs", growth_max=1.3),
+        Curve("CPU per request", "µs", growth_max=1.3),
         Curve("p50", "ms", 2),
         Curve("p99", "ms", 2),
     ),

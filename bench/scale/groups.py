@@ -1,4 +1,4 @@
-"""Groups of one member each: what commits, heartbeats and rebalances cost, and memory."""
+"""Groups of one member each: the cost of commits, heartbeats and rebalances, and memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from txbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequest
 CONNECTIONS = 16
 DEPTH = 8
 TOPIC = "committed"
-SESSION_MS = 1_800_000  # nobody sends a heartbeat while nothing is measured
-REBALANCES = 500  # of a measurement
+SESSION_MS = 1_800_000  # no heartbeats are sent between measurements
+REBALANCES = 500  # per measurement
 MEMBER_ID_REQUIRED = 79
-LOADING = (14, 15, 16)  # while the coordinator comes up
+LOADING = (14, 15, 16)  # while the coordinator loads
 IDLE_S = 3.0
 
 
@@ -65,7 +65,7 @@ class _Groups:
         self._grown_mb = rss_mb(self._server.pid) - self._memory_mb
 
     def _join(self, group: _Group) -> None:
-        """The whole of a rebalance: join and sync."""
+        """A whole rebalance: join and sync."""
         joined = self._asked(group, self._join_request)
         group.member_id, group.generation = joined.member_id, joined.generation_id
         assignments = [SyncGroupRequestAssignment(member_id=group.member_id, assignment=bytes(100))]
@@ -112,18 +112,18 @@ class _Groups:
         return Load(HOST, self._server.port, of_connections, CONNECTIONS, DEPTH, self._settings.seconds, self._settings.warmup_s)
 
     def measure(self) -> Sample:
-        sample = {"idle CPU": self._idle(), "memory each": max(0.0, self._grown_mb) * 1e3 / len(self._groups)}
+        sample = {"idle CPU": self._idle(), "memory per group": max(0.0, self._grown_mb) * 1e3 / len(self._groups)}
         for name, load in self._loads().items():
             result = run(load, self._server.pid)
             assert result.cpu_us_per_answer is not None
             sample[f"{name}s/s"] = result.answers_per_s
-            sample[f"CPU a {name}"] = result.cpu_us_per_answer
+            sample[f"CPU per {name}"] = result.cpu_us_per_answer
         cpu, begin = CpuMeter(self._server.pid), time.perf_counter()
         count = int(REBALANCES * self._settings.scale)
         for number in range(count):
             self._join(self._groups[number % len(self._groups)])
         sample["rebalances/s"] = count / (time.perf_counter() - begin)
-        sample["CPU a rebalance"] = cpu.seconds() / count * 1e6
+        sample["CPU per rebalance"] = cpu.seconds() / count * 1e6
         return sample
 
     def _idle(self) -> float:
@@ -160,18 +160,19 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Groups]:
 
 SWEEP = Sweep(
     "groups",
-    f"groups of one member: {CONNECTIONS} connections x {DEPTH} deep commit, or beat, for all in turn; one rebalances them in turn",
+    f"Groups of one member: {CONNECTIONS} connections x {DEPTH} requests in flight send commits, or heartbeats, for all groups in turn; "
+    "one rebalances them in turn",
     "groups",
     (1, 10, 100, 1000),
     (
-        Curve("memory each", "KB"),
-        Curve("idle CPU", "ms a s"),
+        Curve("memory per group", "KB"),
+        Curve("idle CPU", "ms/s"),
         Curve("commits/s", "requests/s", 0),
-        Curve("CPU a commit", "µs", growth_max=1.3),
+        Curve("CPU per commit", "µs", growth_max=1.3),
         Curve("heartbeats/s", "requests/s", 0),
-        Curve("CPU a heartbeat", "µs", growth_max=1.3),
+        Curve("CPU per heartbeat", "µs", growth_max=1.3),
         Curve("rebalances/s", "rebalances/s", 0),
-        Curve("CPU a rebalance", "µs", growth_max=1.3),
+        Curve("CPU per rebalance", "µs", growth_max=1.3),
     ),
     _subject,
 )

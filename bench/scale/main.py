@@ -1,4 +1,4 @@
-"""How cost grows: `python -m bench scale [--quick] [SWEEP ...]`; txbroker and Apache Kafka, turn about at each size."""
+"""How costs grow: `python -m bench scale [--quick] [SWEEP ...]`; txbroker and Apache Kafka, in turn at each size."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ QUICK = Settings(seconds=1.0, warmup_s=0.2, first_warmup_s=1.0, scale=0.2, round
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     names = [sweep.name for sweep in SWEEPS]
     parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
-    parser.add_argument("sweeps", nargs="*", metavar="SWEEP", help=f"of {', '.join(names)}; all of them unless named")
-    parser.add_argument("--quick", action="store_true", help="a short run, to see that all works; its figures are not to be trusted")
-    parser.add_argument("--rounds", type=int, help="measurements at each size")
+    parser.add_argument("sweeps", nargs="*", metavar="SWEEP", help=f"of {', '.join(names)}; without names, all of them")
+    parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
+    parser.add_argument("--rounds", type=int, help="number of measurements at each size")
     parser.add_argument("--largest", type=int, help="leave out sizes above this one")
-    parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="one broker alone")
-    parser.add_argument("--results", type=Path, help="where SCALE.md, its plots and samples go; beside bench after a full run")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: make tables and plots anew of the samples that are there")
-    parser.add_argument("--directory", type=Path, help="for the brokers' data; a temporary one unless given")
+    parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="measure one broker only")
+    parser.add_argument("--results", type=Path, help="directory for SCALE.md, its plots and samples; default: bench/ after a full run")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: write the tables and draw the plots again from scale.jsonl")
+    parser.add_argument("--directory", type=Path, help="directory for the brokers' data; default: a temporary one")
     options = parser.parse_args(arguments)
     unknown = set(options.sweeps) - set(names)
     if unknown:
-        parser.error(f"no such sweep: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+        parser.error(f"no such sweep: {', '.join(sorted(unknown))}; the sweeps are {', '.join(names)}")
     return options
 
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         for sweep in SWEEPS:
             if not options.sweeps or sweep.name in options.sweeps:
                 done.append(_run(sweep, options, settings, directory))
-                if results:  # after each, since all of them take long
+                if results:  # after each sweep: a whole run takes long
                     writing.write(results, done, settings)
     except (Missing, plots.NoPlots) as error:
         print(error, file=sys.stderr)
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(sweep: Sweep, options: argparse.Namespace, settings: Settings, directory: Path) -> Grown:
-    """Both brokers grow together, and are measured turn about at each size."""
+    """Grow both brokers together and measure them in turn at each size."""
     print(f"== {sweep.name}: {sweep.what}", flush=True)
     grown = Grown(sweep)
     names = [options.only] if options.only else [TXBROKER, KAFKA]

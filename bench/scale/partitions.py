@@ -1,4 +1,4 @@
-"""Partitions, of which two hundred at most are written and read: what requests, memory and starts cost."""
+"""Partitions, at most two hundred of them active: the cost of requests, memory and starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDLE_S = 3.0
 START_TIMEOUT_S = 300.0
 
 Place = tuple[str, bytes, int]
-"""A partition: topic, id, number."""
+"""A partition: topic, topic id, number."""
 
 
 class _Partitions:
@@ -41,7 +41,7 @@ class _Partitions:
                 name = f"scale-{len(self._places)}"
                 topic_id = client.create_topic(name, OF_A_TOPIC)
                 self._places += [(name, topic_id, number) for number in range(OF_A_TOPIC)]
-        # Those that are active lie all over the place, and are the same ones after a restart.
+        # The active ones are chosen at random, and are the same after a restart.
         active = random.Random(size).sample(self._places, min(ACTIVE, size))
         self._loads = {
             "produce": self._load([frame(requests.produce(topic_id, n, requests.batch(1, 100))) for _, topic_id, n in active]),
@@ -52,7 +52,7 @@ class _Partitions:
             run(replace(load, seconds=self._settings.first_warmup_s / 2))
 
     def _load(self, frames: Sequence[bytes]) -> Load:
-        """Every connection has an order of its own."""
+        """Every connection has its own order of requests."""
         chance = random.Random(1)
         shuffled = [chance.sample(frames, len(frames)) for _ in range(CONNECTIONS)]
         return Load(HOST, self._server.port, shuffled, CONNECTIONS, DEPTH, self._settings.seconds, self._settings.warmup_s)
@@ -65,11 +65,11 @@ class _Partitions:
             result = run(load, self._server.pid)
             assert result.cpu_us_per_answer is not None
             sample[f"{name}/s"] = result.answers_per_s
-            sample[f"CPU a {name}"] = result.cpu_us_per_answer
+            sample[f"CPU per {name}"] = result.cpu_us_per_answer
         return sample
 
     def afterwards(self) -> Sample:
-        """Starts; a start is over when the last partition takes a record."""
+        """Measure starts; a start ends when the last partition accepts a record."""
         self._server.stop(120)
         clean_s, first_s = self._start()
         cpu_s = cpu_seconds(self._server.pid)
@@ -86,7 +86,7 @@ class _Partitions:
         with BrokerClient(self._server.address) as client:
             while not client.takes(topic_id, number):
                 if time.monotonic() > deadline:
-                    raise TimeoutError("a partition takes no records after a start")
+                    raise TimeoutError("a partition accepts no records after a start")
                 time.sleep(0.005)
         return time.monotonic() - begin, first_s
 
@@ -98,18 +98,19 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Partitions]:
 
 SWEEP = Sweep(
     "partitions",
-    f"partitions (topics of {OF_A_TOPIC}), up to {ACTIVE} of them active: {CONNECTIONS} connections x {DEPTH} deep, one record each",
+    f"Partitions (topics of {OF_A_TOPIC}), up to {ACTIVE} of them active: {CONNECTIONS} connections x {DEPTH} requests in flight, "
+    "one record each",
     "partitions",
     (10, 100, 1000, 5000),
     (
         Curve("memory", "MB", 0),
-        Curve("idle CPU", "ms a s"),
+        Curve("idle CPU", "ms/s"),
         Curve("produce/s", "requests/s", 0),
-        Curve("CPU a produce", "µs", growth_max=1.3),
+        Curve("CPU per produce", "µs", growth_max=1.3),
         Curve("fetch/s", "requests/s", 0),
-        Curve("CPU a fetch", "µs", growth_max=1.3),
+        Curve("CPU per fetch", "µs", growth_max=1.3),
         Curve("metadata/s", "requests/s", 0),
-        Curve("CPU a metadata", "µs", growth_max=1.3),
+        Curve("CPU per metadata", "µs", growth_max=1.3),
         Curve("first answer", "s", 2),
         Curve("start", "s", 2),
         Curve("CPU of a start", "s", 2),

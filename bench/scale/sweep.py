@@ -1,4 +1,4 @@
-"""What a sweep over sizes is made of: figures, and a subject (one broker) that grows and is measured at each size."""
+"""A sweep over sizes: its figures, and a subject (one broker) that grows and is measured at each size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.server import Server
 
 @dataclass(frozen=True)
 class Curve:
-    """One figure over all sizes. `growth_max`: what txbroker's may become at the largest size, in terms of the smallest."""
+    """One figure over all sizes. `growth_max`: the largest ratio of txbroker's figure at the largest size to that at the smallest."""
 
     key: str
     unit: str
@@ -26,18 +26,18 @@ class Subject(Protocol):
     """One broker under one sweep."""
 
     def grow(self, size: int) -> None:
-        """Be of this size, larger than before; and warm."""
+        """Grow to this size, and warm up."""
 
     def measure(self) -> Sample:
-        """Once a round."""
+        """Called once per round."""
 
     def afterwards(self) -> Sample:
-        """Once a round too, when `measure` was called for all rounds: what leaves a broker that is not warm any more."""
+        """Called once per round, after `measure` for all rounds: measurements after which the broker is not warm."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """`subject(server, settings)`: on a server that was started for it alone, with an empty directory."""
+    """`subject(server, settings)` gets a server that was started for this sweep on an empty directory."""
 
     name: str
     what: str
@@ -61,11 +61,11 @@ class Grown:
         return sorted(self.samples.get(broker, {}))
 
     def value(self, broker: str, size: int, key: str) -> float | None:
-        """The median; None where it was not measured."""
+        """The median; None if it was not measured."""
         values = [sample[key] for sample in self.samples.get(broker, {}).get(size, []) if key in sample]
         return median(values) if values else None
 
     def growth(self, broker: str, key: str) -> float | None:
-        """The largest size's in terms of the smallest's."""
+        """The figure at the largest size divided by that at the smallest."""
         found = [value for size in self.sizes(broker) if (value := self.value(broker, size, key)) is not None]
         return found[-1] / found[0] if len(found) > 1 and found[0] > 0 else None
