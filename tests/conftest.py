@@ -15,6 +15,8 @@ from hypothesis import settings
 
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
 
@@ -90,6 +92,12 @@ def start_broker(request: pytest.FixtureRequest, server_directory: Path) -> Iter
     for server, watch in with_watch:
         next(watch, None)
         shutil.rmtree(server.directory, ignore_errors=True)
+
+
+@pytest.fixture
+def directory() -> DiskPath:
+    """An empty directory on a disk in memory, which is `directory.disk`. Tests that need real files take `tmp_path`."""
+    return DiskPath(MemoryDisk(), "/data").made()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.log.support import QuickDisk
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.log.cleaner.cleaning_job import (
     CleaningJob,
     CleaningSettings,
@@ -108,7 +108,7 @@ class LogMaker:
         for made in self.segments:
             path = directory / f"{made.base_offset:020d}.log"
             path.write_bytes(made.content)
-            segment = Segment(QuickDisk(), str(directory), made.base_offset, size=len(made.content), created_ms=NOW,
+            segment = Segment(UnsyncedDisk(), str(directory), made.base_offset, size=len(made.content), created_ms=NOW,
                               index_interval_bytes=200)
             segment.begin_indexes()
             for position, _, _, header in segment.walk(0):
@@ -162,7 +162,7 @@ def run(job: CleaningJob, *, disk: OsDisk | None = None, stopped: Callable[[], b
     def never(_: float) -> None:
         raise AssertionError("nothing is to be waited for")
 
-    run_job(job, disk or QuickDisk(), events.append, stopped, monotonic=monotonic, sleep=sleep or never, **options)
+    run_job(job, disk or UnsyncedDisk(), events.append, stopped, monotonic=monotonic, sleep=sleep or never, **options)
     events = [event for event in events if not isinstance(event, Progress)]
     contents = {event.new_base_offset: (Path(job.directory) / f"{event.new_base_offset:020d}.log.cleaned").read_bytes()
                 for event in events if isinstance(event, GroupCleaned)}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-import shutil
 from itertools import count
-from pathlib import Path
-from tempfile import mkdtemp
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.cleaner.logs import SETTINGS
-from tests.log.support import NOW, ForgetfulDisk, Row, end_transaction, open_log, rows
+from tests.log.support import NOW, Row, end_transaction, open_log, rows
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import FaultyDisk, Killed
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.cleaner.cleanable import assess
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
 from txbroker.log.cleaner.compaction_pass import run_job
@@ -26,23 +26,6 @@ RETENTION_MS = 50
 _seeds = count(1)
 
 
-class Killed(BaseException):
-    """The process ended."""
-
-
-class MortalDisk(ForgetfulDisk):
-    """One whose process may be killed before it gives a file another name; `renames_left` None: it lives."""
-
-    renames_left: int | None = None
-
-    def rename(self, old: str, new: str) -> None:
-        if self.renames_left is not None:
-            self.renames_left -= 1
-            if self.renames_left < 0:
-                raise Killed
-        super().rename(old, new)
-
-
 class CompactedLog(RuleBasedStateMachine):
     """`written`: every record that the log may hold, by offset; `clean_to`: where passes came to; `aborted`: offsets nobody may see."""
 
@@ -51,8 +34,9 @@ class CompactedLog(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(mkdtemp(prefix="compacted-model-"))
-        self.disk = MortalDisk(self.directory)
+        self.storage = MemoryDisk()
+        self.disk = FaultyDisk(self.storage)
+        self.directory = DiskPath(self.disk, "/data").made()
         self.written: dict[int, Row] = {}
         self.start = 0
         self.clean_to = 0
@@ -61,9 +45,6 @@ class CompactedLog(RuleBasedStateMachine):
         self.sequence = 0
         self.sent: list[tuple[int, int, int]] = []
 
-    def teardown(self) -> None:
-        shutil.rmtree(self.directory)
-
     @initialize(segment_bytes=st.integers(350, 900), interval=st.sampled_from([0, 100, 4096]), map_bytes=st.sampled_from([96, 1 << 16]))
     def begin(self, segment_bytes: int, interval: int, map_bytes: int) -> None:
         self.options = {
@@ -71,11 +52,11 @@ class CompactedLog(RuleBasedStateMachine):
             "cleanup_policy": frozenset({"compact"}), "delete_retention_ms": RETENTION_MS,
             "compaction_strategy": self.strategy}
         self.map_bytes = map_bytes
-        self.log = open_log(self.directory / "log", disk=self.disk, **self.options)
+        self.log = open_log(self.directory / "log", **self.options)
 
     def reopen(self, *, clean: bool, recovery_point: int = 0) -> None:
-        self.disk.renames_left = None
-        self.log = open_log(self.directory / "log", disk=self.disk, clean=clean, recovery_point=recovery_point,
+        self.disk.repair()
+        self.log = open_log(self.directory / "log", clean=clean, recovery_point=recovery_point,
                             log_start_offset=self.start, now_ms=self.now, **self.options)  # fmt: skip
 
     def write(self, content: list[tuple[bytes, bytes | None]], **options: object) -> int:
@@ -150,7 +131,8 @@ class CompactedLog(RuleBasedStateMachine):
             seed=next(_seeds), settings=SETTINGS.__class__(**{
                 **{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__}, "map_bytes": self.map_bytes,
                 "segment_bytes": log.config.segment_bytes, "delete_retention_ms": RETENTION_MS, "strategy": self.strategy}))
-        self.disk.renames_left = renames
+        if renames is not None:
+            self.disk.fail("rename", after=renames, error=Killed)
         before = rows(log)
         outcome: list[Event] = []
 
@@ -165,7 +147,7 @@ class CompactedLog(RuleBasedStateMachine):
             self.reopen(clean=False, recovery_point=random.Random(self.now).choice([0, log.recovery_point]))
             self.check_gone(before)
             return
-        self.disk.renames_left = None
+        self.disk.repair()
         self.check_gone(before)
         done = outcome[-1]
         assert isinstance(done, Done), outcome
@@ -196,7 +178,7 @@ class CompactedLog(RuleBasedStateMachine):
             run_job(job, self.disk, outcome.append, lambda: True, monotonic=lambda: 0.0, sleep=lambda seconds: None)
             assert isinstance(outcome[-1], Failed)
             assert outcome[-1].kind is kind
-            assert not list((self.directory / "log").glob("*.cleaned"))
+            assert not (self.directory / "log").glob("*.cleaned")
 
     @rule(back=st.integers(0, 12))
     def truncate(self, back: int) -> None:
@@ -236,7 +218,7 @@ class CompactedLog(RuleBasedStateMachine):
     def lose_power(self, seed: int) -> None:
         durable, end = max(self.log.recovery_point, self.settled), self.log.log_end_offset
         chance = random.Random(seed)
-        self.disk.crash(chance)
+        self.storage.power_cut(chance)
         self.reopen(clean=False, recovery_point=chance.choice([self.log.recovery_point, 0]))
         assert durable <= self.log.log_end_offset <= end, "what passes went by was synced"
         self.lose(self.log.log_end_offset)

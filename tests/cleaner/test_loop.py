@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 
 from tests.log.cleaned import write_cleaned
 from tests.log_directories.support import NOW, T0, T1, U0, Broker, append, content
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.errors import BrokerError, ErrorCode, NoSpace
@@ -94,7 +95,7 @@ class Cleaner:
 
     def group(self, log: Log, bases: tuple[int, ...], keep_from: int) -> GroupCleaned:
         """What a worker reports that has kept of these segments what is from an offset on."""
-        size = write_cleaned(log, bases, lambda header: header.last_offset >= keep_from, self.aside, self.broker.disk)
+        size = write_cleaned(log, bases, lambda header: header.last_offset >= keep_from, DiskPath(self.broker.disk, str(self.aside)))
         before = sum(segment.size for segment in log.segments if segment.base_offset in bases)
         gone = SegmentYield(base_offset=bases[0], records_before=9, records_after=5, bytes_before=before, bytes_after=size, obsolete=4,
                             deleted=0, aborted=0, invalid=0)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
 from tests.cleaner.reference import Reference, parse, told
-from tests.log.support import QuickDisk
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.cleaner.cleaning_job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
 from txbroker.log.disk import File
@@ -65,7 +65,7 @@ def test_the_file_is_as_old_as_the_last_that_it_stands_for(tmp_path: Path) -> No
         made.modified_ms = NOW - 10_000 + made.base_offset
     log.write(tmp_path)
     run(log.job(tmp_path))
-    assert QuickDisk().modified_ms(f"{tmp_path}/{0:020d}.log.cleaned") == NOW - 10_000 + 20
+    assert UnsyncedDisk().modified_ms(f"{tmp_path}/{0:020d}.log.cleaned") == NOW - 10_000 + 20
 
 
 def test_the_indexes_lead_to_every_batch(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_the_indexes_lead_to_every_batch(tmp_path: Path) -> None:
     log.write(tmp_path)
     result = run(log.job(tmp_path, index_interval_bytes=500))
     content, path = result.contents[0], f"{tmp_path}/{0:020d}"
-    offsets = OffsetIndex(QuickDisk(), f"{path}.index.cleaned", 0)
-    times = TimeIndex(QuickDisk(), f"{path}.timeindex.cleaned", 0)
+    offsets = OffsetIndex(UnsyncedDisk(), f"{path}.index.cleaned", 0)
+    times = TimeIndex(UnsyncedDisk(), f"{path}.timeindex.cleaned", 0)
     batches = []
     position = 0
     for header, _, raw in parse(content):
@@ -206,7 +206,7 @@ def test_a_stop_ends_the_pass_between_two_pieces(tmp_path: Path) -> None:
 def test_a_disk_that_fails_is_told_from_one_that_has_no_room_for_files(
     tmp_path: Path, error: type[StorageError], kind: FailureKind
 ) -> None:
-    class Failing(QuickDisk):
+    class Failing(UnsyncedDisk):
         def open(self, path: str) -> File:
             if path.endswith(".cleaned"):
                 raise error("cannot open")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.support import NOW, PLENTY, QuickDisk, batch, open_log
+from tests.log.support import NOW, PLENTY, batch, open_log
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.cluster.partition import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
@@ -54,7 +55,7 @@ def moves() -> Moves:
 
 
 def leading(path: Path, moves: Moves, isr: tuple[int, ...] = (OWN,), epoch: int = 0, **settings: object) -> Partition:
-    log = open_log(path, disk=QuickDisk(), **settings)
+    log = open_log(path, disk=UnsyncedDisk(), **settings)
     partition = Partition(OWN, log, moves, moves.flush)
     partition.lead(Leadership(OWN, epoch, isr, (OWN, OTHER, THIRD), 0))
     return partition
@@ -186,7 +187,7 @@ def test_a_diverging_reader_is_told_where_to_cut(tmp_path: Path, moves: Moves) -
 
 
 def test_a_checkpoint_beyond_the_log_is_cut_to_it(tmp_path: Path, moves: Moves) -> None:
-    log = open_log(tmp_path, disk=QuickDisk())
+    log = open_log(tmp_path, disk=UnsyncedDisk())
     assert Partition(OWN, log, moves, moves.flush, high_watermark=99).high_watermark == 0
 
 
@@ -236,7 +237,7 @@ def test_a_synced_record_still_waits_for_the_other_replicas(tmp_path: Path, move
 def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(tmp_path: Path, moves: Moves) -> None:
     partition = leading(tmp_path / "old", moves, flush_messages=1)
     partition.append(batch(b"a"), NOW)
-    other = open_log(tmp_path / "new", disk=QuickDisk(), flush_messages=1)
+    other = open_log(tmp_path / "new", disk=UnsyncedDisk(), flush_messages=1)
     other.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
     other.flush()
     partition.take_log(other)
@@ -250,7 +251,7 @@ def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(tmp_pa
 
 
 def test_a_new_leader_syncs_what_is_due(tmp_path: Path, moves: Moves) -> None:
-    log = open_log(tmp_path, disk=QuickDisk(), flush_messages=1)
+    log = open_log(tmp_path, disk=UnsyncedDisk(), flush_messages=1)
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
     partition = Partition(OWN, log, moves, moves.flush)
     partition.lead(Leadership(OWN, 1, (OWN,), (OWN,), 0))
@@ -294,7 +295,7 @@ def test_who_cannot_write_its_epoch_does_not_lead(tmp_path: Path, moves: Moves, 
         raise StorageError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(QuickDisk, "replace", fail)
+        patch.setattr(UnsyncedDisk, "replace", fail)
         with pytest.raises(StorageError):
             partition.lead(Leadership(OWN, 2, (OWN,), (OWN, OTHER), 2))
     assert moves.failures == ["the disk is gone"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from txbroker.log.disk import Disk
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
 from txbroker.log.segment import Segment
 from txbroker.wire.entries import EntryHeader
@@ -14,11 +12,11 @@ from txbroker.wire.entries import EntryHeader
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
-def write_cleaned(log: Log, base_offsets: Sequence[int], keep: Callable[[EntryHeader], bool], aside: Path, disk: Disk) -> int:
+def write_cleaned(log: Log, base_offsets: Sequence[int], keep: Callable[[EntryHeader], bool], aside: DiskPath) -> int:
     """Write the `.cleaned` files of these segments without the batches that `keep` does not want; the bytes of the log file."""
     old = [segment for segment in log.segments if segment.base_offset in base_offsets]
-    aside.mkdir(exist_ok=True)
-    new = Segment(disk, str(aside), old[0].base_offset, size=0, created_ms=0, index_interval_bytes=log.config.index_interval_bytes)
+    new = Segment(aside.disk, str(aside.made()), old[0].base_offset, size=0, created_ms=0,
+                  index_interval_bytes=log.config.index_interval_bytes)  # fmt: skip
     new.create()
     for segment in old:
         for _, buffer, at, header in segment.walk(0):
@@ -27,6 +25,7 @@ def write_cleaned(log: Log, base_offsets: Sequence[int], keep: Callable[[EntryHe
     new.txn_index.replace([aborted for segment in old for aborted in segment.txn_index.entries])
     new.seal()
     for suffix in SUFFIXES:
-        if os.path.exists(new.path(suffix)):
-            os.rename(new.path(suffix), f"{log.directory}/{os.path.basename(new.path(suffix))}.cleaned")
+        path = DiskPath(aside.disk, new.path(suffix))
+        if path.exists():
+            path.rename(f"{log.directory}/{path.name}.cleaned")
     return new.size

@@ -1,15 +1,12 @@
-"""What the tests of the log have in common: batches, logs to open, what a log holds, and disks that fail."""
+"""What the tests of the log have in common: batches, logs to open, and what a log holds."""
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from txbroker.errors import StorageError
-from txbroker.log.disk import Buffer, File, OsDisk, OsFile
+from tests.support.fakes.disk_path import DiskPath, on_disk
+from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Appended, Origin
@@ -23,24 +20,6 @@ PARTITION = TopicPartition("orders", 3)
 PLENTY = 10**8
 
 Row = tuple[int, int, bytes | None, bytes | None]
-
-
-class _QuickFile(OsFile):
-    def sync(self) -> None:
-        """Nothing: a test's machine does not lose power."""
-
-
-class QuickDisk(OsDisk):
-    """The real disk, but for waiting until it has written."""
-
-    def open(self, path: str) -> File:
-        return _QuickFile(path)
-
-    def sync(self, path: str) -> None:
-        pass
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        super().replace(path, data, sync=False)
 
 
 def batch(*values: bytes | None, timestamp: int = NOW, step_ms: int = 0, key: bytes | None = b"k", **options: Any) -> memoryview:
@@ -57,11 +36,11 @@ def marker(producer_id: int, *, epoch: int = 0, committed: bool, coordinator_epo
     return memoryview(bytearray(made))
 
 
-def open_log(path: Path, *, disk: OsDisk | None = None, now_ms: int = NOW, **options: Any) -> Log:
-    """A log in `path`; options are Log.open's or the config's."""
+def open_log(path: DiskPath | Path, *, disk: Disk | None = None, now_ms: int = NOW, **options: Any) -> Log:
+    """A log in `path`, by another disk than that of the path if it is given; options are Log.open's or the config's."""
     names = ("clean", "log_start_offset", "recovery_point", "later", "random_below", "producer_id_expiration_ms")
     opened = {name: options.pop(name) for name in names if name in options}
-    return Log.open(str(path), PARTITION, disk=disk or QuickDisk(), config=LogConfig(**options), now_ms=now_ms, **opened)
+    return Log.open(str(path), PARTITION, disk=disk or on_disk(path).disk, config=LogConfig(**options), now_ms=now_ms, **opened)
 
 
 def append(
@@ -119,132 +98,18 @@ def committed_rows(log: Log) -> list[Row]:
     return found
 
 
-def names(path: Path, *suffixes: str) -> list[str]:
-    return sorted(name for name in os.listdir(path) if not suffixes or name.endswith(suffixes))
+def names(path: DiskPath | Path, *suffixes: str) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir() if not suffixes or entry.name.endswith(suffixes))
 
 
 def headers(log: Log) -> list[BatchHeader]:
     return [header for header, _ in entries(log) if isinstance(header, BatchHeader)]
 
 
-class Worker:
-    """A `Later` whose work waits until the test runs it."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[int, Callable[[], None], Callable[[], None] | None]] = []
-
-    def __call__(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        self.waiting.append((delay_ms, work, done))
-
-    def run(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for _, work, done in waiting:
-            work()
-            if done is not None:
-                done()
-
-
-class _FailingFile(_QuickFile):
-    disk: FailingDisk
-
-    def append(self, data: Buffer) -> None:
-        if self.disk.bytes_left is not None and len(data) > self.disk.bytes_left:
-            os.pwrite(self.fileno(), bytes(data)[: self.disk.bytes_left], self.size)
-            self._cut_back()
-            raise StorageError("no space left")
-        super().append(data)
-
-    def sync(self) -> None:
-        self.disk.synced.append(self.path)
-        super().sync()
-
-
-class FailingDisk(QuickDisk):
-    """A disk with `bytes_left` for log files (None: plenty); `synced`: the paths that were synced, in order."""
-
-    def __init__(self) -> None:
-        self.bytes_left: int | None = None
-        self.synced: list[str] = []
-
-    def open(self, path: str) -> File:
-        file = _FailingFile(path)
-        file.disk = self
-        return file
-
-    def sync(self, path: str) -> None:
-        self.synced.append(path)
-        super().sync(path)
-
-
-class _ForgetfulFile(_QuickFile):
-    disk: ForgetfulDisk
-
-    def truncate(self, size: int) -> None:
-        super().truncate(size)
-        self.disk.safe[self.path] = min(size, self.disk.safe.get(self.path, 0))
-
-    def sync(self) -> None:
-        super().sync()
-        self.disk.safe[self.path] = self.size
-
-
-class ForgetfulDisk(QuickDisk):
-    """A disk that loses power: `crash` cuts each file somewhere between what was synced and what was written.
-
-    Names are kept in their order (a journalling file system), contents are not. `safe`: synced bytes by path.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.safe: dict[str, int] = {}
-        self._directory = directory
-
-    def open(self, path: str) -> File:
-        file = _ForgetfulFile(path)
-        file.disk = self
-        return file
-
-    def write(self, path: str, data: Buffer) -> None:
-        super().write(path, data)
-        self.safe[path] = 0
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        super().replace(path, data, sync=sync)
-        self.safe[path] = len(data) if sync else 0
-
-    def truncate(self, path: str, size: int) -> None:
-        super().truncate(path, size)
-        self.safe[path] = min(size, self.safe.get(path, 0))
-
-    def rename(self, old: str, new: str) -> None:
-        super().rename(old, new)
-        self.safe[new] = self.safe.pop(old, 0)
-
-    def remove(self, path: str) -> None:
-        super().remove(path)
-        self.safe.pop(path, None)
-
-    def sync(self, path: str) -> None:
-        super().sync(path)
-        if os.path.isfile(path):
-            self.safe[path] = os.path.getsize(path)
-
-    def crash(self, chance: random.Random) -> None:
-        for path in sorted(self._directory.rglob("*")):
-            if path.is_file():
-                size = path.stat().st_size
-                kept = chance.randint(self.safe.get(str(path), 0), size)
-                os.truncate(path, kept)
-                if kept < size and chance.random() < 0.3:
-                    # The length made it to the disk, the bytes did not.
-                    os.truncate(path, chance.randint(kept, size))
-                self.safe[str(path)] = kept
-
-
-def corrupt(path: Path, at: int, replacement: bytes) -> None:
+def corrupt(path: DiskPath | Path, at: int, replacement: bytes) -> None:
     """Overwrite bytes of a file."""
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(replacement)
+    content = path.read_bytes()
+    path.write_bytes(content[:at] + replacement + content[at + len(replacement) :])
 
 
 def fill(log: Log, count: int, *, size: int = 20, per_batch: int = 1, timestamp: int = NOW, step_ms: int = 1) -> list[bytes]:

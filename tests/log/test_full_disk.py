@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.log.support import NOW, QuickDisk, append, end_transaction, open_log, rows
+from tests.log.support import NOW, append, end_transaction, open_log, rows
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import NoSpace, OutOfResources, StorageError
-from txbroker.log.disk import Buffer, File, OsFile
 from txbroker.log.log import Log
 
 HOUR = 3_600_000
-
-
-class _FullFile(OsFile):
-    disk: FullDisk
-
-    def append(self, data: Buffer) -> None:
-        if self.disk.is_full():
-            os.pwrite(self.fileno(), bytes(data)[: len(data) // 2], self.size)
-            self._cut_back()
-            raise NoSpace(f"cannot write {self.path}: No space left on device")
-        super().append(data)
-
-    def sync(self) -> None:
-        pass
-
-
-class FullDisk(QuickDisk):
-    """Full from the write number `full_at` on, for `times` writes; `writes` counts them. What is half written stays, as on a real one."""
-
-    def __init__(self) -> None:
-        self.writes = 0
-        self.full_at: int | None = None
-        self.times = 1
-
-    def is_full(self) -> bool:
-        at = self.writes
-        self.writes += 1
-        return self.full_at is not None and self.full_at <= at < self.full_at + self.times
-
-    def open(self, path: str) -> File:
-        if not os.path.exists(path) and self.is_full():
-            raise NoSpace(f"cannot open {path}: No space left on device")
-        file = _FullFile(path)
-        file.disk = self
-        return file
-
-    def write(self, path: str, data: Buffer) -> None:
-        if self.is_full():
-            super().write(path, bytes(data)[: len(data) // 2])
-            raise NoSpace(f"cannot write {path}: No space left on device")
-        super().write(path, data)
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        if self.is_full():
-            super().write(path + ".tmp", bytes(data)[: len(data) // 2])
-            raise NoSpace(f"cannot write {path}: No space left on device")
-        super().replace(path, data, sync=sync)
-
-    def append(self, path: str, data: Buffer) -> None:
-        if self.is_full():
-            raise NoSpace(f"cannot write {path}: No space left on device")
-        super().append(path, data)
 
 
 Step = Callable[[Log], object]
@@ -100,7 +48,7 @@ def steps() -> list[Step]:
 OPTIONS = {"segment_bytes": 400, "index_interval_bytes": 0, "retention_ms": 5 * HOUR, "file_delete_delay_ms": 0}
 
 
-def live(path: Path, disk: FullDisk, upto: int) -> tuple[Log, int]:
+def live(path: DiskPath, disk: FaultyDisk, upto: int) -> tuple[Log, int]:
     """The log after so many steps, each done again until it could be; and how often one could not."""
     log = open_log(path, disk=disk, **OPTIONS)  # type: ignore[arg-type]
     failures = 0
@@ -120,22 +68,24 @@ def live(path: Path, disk: FullDisk, upto: int) -> tuple[Log, int]:
 
 @pytest.mark.parametrize("upto", [9, 14, len(steps())])
 @pytest.mark.parametrize("times", [1, 3])
-def test_full_at_any_write(tmp_path: Path, upto: int, times: int) -> None:
-    disk = FullDisk()
-    log, _ = live(tmp_path / "never", disk, upto)
-    expected, ends, opened = rows(log), (log.log_start_offset, log.log_end_offset), 6
+def test_full_at_any_write(directory: DiskPath, upto: int, times: int) -> None:
+    disk = FaultyDisk(directory.disk)
+    open_log(directory / "only opened", disk=disk, **OPTIONS)  # type: ignore[arg-type]
+    opened = len(disk.paths(WRITES))
+    log, _ = live(directory / "never", disk, upto)
+    expected, ends, writes = rows(log), (log.log_start_offset, log.log_end_offset), len(disk.paths(WRITES)) - opened
     failures = 0
-    for full_at in range(opened, disk.writes):
-        full = FullDisk()
-        full.full_at, full.times = full_at, times
-        path = tmp_path / f"{full_at}"
+    for full_at in range(opened, writes):
+        full = FaultyDisk(directory.disk)
+        full.fail(WRITES, after=full_at, times=times, error=errno.ENOSPC, torn=True)
+        path = directory / f"{full_at}"
         log, failed = live(path, full, upto)
         failures += failed
         assert rows(log) == expected
         assert (log.log_start_offset, log.log_end_offset) == ends
         producers = sorted((state.producer_id, state.epoch, state.last_sequence) for state in log.producers)
         epochs = list(log.leader_epochs)
-        again = open_log(path, disk=FullDisk(), clean=False, log_start_offset=ends[0], **OPTIONS)  # type: ignore[arg-type]
+        again = open_log(path, clean=False, log_start_offset=ends[0], **OPTIONS)  # type: ignore[arg-type]
         assert rows(again) == expected
         assert (again.log_start_offset, again.log_end_offset) == ends
         assert list(again.leader_epochs) == epochs
@@ -144,33 +94,33 @@ def test_full_at_any_write(tmp_path: Path, upto: int, times: int) -> None:
         again.close()
         again = open_log(path, log_start_offset=ends[0], **OPTIONS)  # type: ignore[arg-type]
         assert rows(again) == expected
-    assert failures > (disk.writes - opened) * 0.7
+    assert failures > (writes - opened) * 0.7
 
 
-def test_closed_segments_expire_on_a_full_disk_although_the_active_one_cannot_be_rolled(tmp_path: Path) -> None:
-    disk = FullDisk()
-    log = open_log(tmp_path, disk=disk, **OPTIONS)  # type: ignore[arg-type]
+def test_closed_segments_expire_on_a_full_disk_although_the_active_one_cannot_be_rolled(directory: DiskPath) -> None:
+    disk = FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk, **OPTIONS)  # type: ignore[arg-type]
     for number in range(3):
         append(log, b"x", timestamp=NOW)
         if number < 2:
             log.roll(NOW)
-    disk.full_at, disk.times = disk.writes, 10**9
+    disk.fail(WRITES, error=errno.ENOSPC, torn=True)
     with pytest.raises(NoSpace):
         log.delete_expired(NOW + 99 * HOUR, 3)
     assert (len(log.segments), log.log_start_offset) == (1, 2)
-    disk.full_at = None
+    disk.repair()
     assert log.delete_expired(NOW + 99 * HOUR, 3) == 1
     assert (log.log_start_offset, log.log_end_offset, log.size) == (3, 3, 0)
 
 
-def test_an_aborted_transaction_that_cannot_be_indexed_is_damage(tmp_path: Path) -> None:
+def test_an_aborted_transaction_that_cannot_be_indexed_is_damage(directory: DiskPath) -> None:
     """Its marker is written already: only recovery brings both together."""
-    disk = FullDisk()
-    log = open_log(tmp_path, disk=disk)
+    disk = FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk)
     append(log, b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    disk.full_at, disk.times = disk.writes + 1, 1
+    disk.fail(WRITES, after=1, times=1, error=errno.ENOSPC, torn=True)
     with pytest.raises(StorageError) as caught:
         end_transaction(log, 7, committed=False)
     assert not isinstance(caught.value, OutOfResources)
-    log = open_log(tmp_path, clean=False)
+    log = open_log(directory, clean=False)
     assert [aborted.producer_id for aborted in log.aborted_transactions(0, 9)] == [7]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import FaultyDisk
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import CorruptRecords
-from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
@@ -35,64 +34,62 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
-    with TemporaryDirectory() as directory:
-        path, disk = f"{directory}/x.index", OsDisk()
-        index, model = OffsetIndex(disk, path, BASE), [(BASE, 0)]
-        for step, numbers in steps:
-            if step == "add":
-                for number in numbers:
-                    model.append((model[-1][0] + number, model[-1][1] + 70 * number))
-                    index.make_room()
-                    index.add(*model[-1])
-            elif step == "write":
-                index.write_out()
-            elif step == "reopen":
-                index.write_out()
-                index = OffsetIndex(disk, path, BASE)
-            else:
-                model = [entry for entry in model if entry[0] < BASE + numbers[0]] or [(BASE, 0)]
-                index.truncate_to(BASE + numbers[0])
-            assert index.count == len(model) - 1
-            assert index.last == model[-1]
-            for offset in {model[len(model) // 2][0] + 1, model[-1][0], model[-1][0] + 10**10, model[-1][0] - 1, BASE, BASE + 20, BASE - 5}:
-                assert index.lookup(offset) == max((position for known, position in model if known <= offset), default=0)
-        index.write_out()
-        expected = b"".join(struct.pack(">II", offset - BASE, position) for offset, position in model[1:])
-        assert not expected or Path(path).read_bytes() == expected
+    disk, path = MemoryDisk(), "/x.index"
+    index, model = OffsetIndex(disk, path, BASE), [(BASE, 0)]
+    for step, numbers in steps:
+        if step == "add":
+            for number in numbers:
+                model.append((model[-1][0] + number, model[-1][1] + 70 * number))
+                index.make_room()
+                index.add(*model[-1])
+        elif step == "write":
+            index.write_out()
+        elif step == "reopen":
+            index.write_out()
+            index = OffsetIndex(disk, path, BASE)
+        else:
+            model = [entry for entry in model if entry[0] < BASE + numbers[0]] or [(BASE, 0)]
+            index.truncate_to(BASE + numbers[0])
+        assert index.count == len(model) - 1
+        assert index.last == model[-1]
+        for offset in {model[len(model) // 2][0] + 1, model[-1][0], model[-1][0] + 10**10, model[-1][0] - 1, BASE, BASE + 20, BASE - 5}:
+            assert index.lookup(offset) == max((position for known, position in model if known <= offset), default=0)
+    index.write_out()
+    expected = b"".join(struct.pack(">II", offset - BASE, position) for offset, position in model[1:])
+    assert not expected or disk.read(path) == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
-    with TemporaryDirectory() as directory:
-        path, disk = f"{directory}/x.timeindex", OsDisk()
-        index, model = TimeIndex(disk, path, BASE), [(-1, BASE)]
-        for step, numbers in steps:
-            if step == "add":
-                for number in numbers:
-                    index.make_room()
-                    index.add(model[-1][0], model[-1][1] + 1)  # not later than what is known: left out
-                    model.append((model[-1][0] + number, model[-1][1] + 3 * number))
-                    index.add(*model[-1])
-            elif step == "write":
-                index.write_out()
-            elif step == "reopen":
-                index.write_out()
-                index = TimeIndex(disk, path, BASE)
-            else:
-                model = [(-1, BASE), *(entry for entry in model[1:] if entry[1] < BASE + numbers[0])]
-                index.truncate_to(BASE + numbers[0])
-            assert index.count == len(model) - 1
-            assert index.last == model[-1]
-            for timestamp in {model[len(model) // 2][0] + 1, model[-1][0], model[-1][0] + 10**12, model[-1][0] - 1, -1, 0, 17}:
-                assert index.lookup(timestamp) == max(offset for known, offset in model if known <= max(timestamp, -1))
-        index.write_out()
-        expected = b"".join(struct.pack(">qI", timestamp, offset - BASE) for timestamp, offset in model[1:])
-        assert not expected or Path(path).read_bytes() == expected
+    disk, path = MemoryDisk(), "/x.timeindex"
+    index, model = TimeIndex(disk, path, BASE), [(-1, BASE)]
+    for step, numbers in steps:
+        if step == "add":
+            for number in numbers:
+                index.make_room()
+                index.add(model[-1][0], model[-1][1] + 1)  # not later than what is known: left out
+                model.append((model[-1][0] + number, model[-1][1] + 3 * number))
+                index.add(*model[-1])
+        elif step == "write":
+            index.write_out()
+        elif step == "reopen":
+            index.write_out()
+            index = TimeIndex(disk, path, BASE)
+        else:
+            model = [(-1, BASE), *(entry for entry in model[1:] if entry[1] < BASE + numbers[0])]
+            index.truncate_to(BASE + numbers[0])
+        assert index.count == len(model) - 1
+        assert index.last == model[-1]
+        for timestamp in {model[len(model) // 2][0] + 1, model[-1][0], model[-1][0] + 10**12, model[-1][0] - 1, -1, 0, 17}:
+            assert index.lookup(timestamp) == max(offset for known, offset in model if known <= max(timestamp, -1))
+    index.write_out()
+    expected = b"".join(struct.pack(">qI", timestamp, offset - BASE) for timestamp, offset in model[1:])
+    assert not expected or disk.read(path) == expected
 
 
-def test_searches_after_a_cut_know_nothing_of_what_was_there(tmp_path: Path) -> None:
-    index = OffsetIndex(OsDisk(), f"{tmp_path}/x.index", BASE)
+def test_searches_after_a_cut_know_nothing_of_what_was_there(directory: DiskPath) -> None:
+    index = OffsetIndex(directory.disk, f"{directory}/x.index", BASE)
     for number in range(1, 300):
         index.add(BASE + number, number)
     index.write_out()
@@ -106,42 +103,42 @@ def test_searches_after_a_cut_know_nothing_of_what_was_there(tmp_path: Path) -> 
     assert [index.lookup(BASE + offset) for offset in (49, 50, 599)] == [49, 49, 49]
 
 
-def test_an_untouched_index_is_neither_read_nor_written(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
+def test_an_untouched_index_is_neither_read_nor_written(directory: DiskPath) -> None:
+    log = open_log(directory, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)
     log.close()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    log = open_log(tmp_path)
+    disk = FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk)
     log.close()
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert disk.done == []
 
 
-def test_sparse_entries_are_where_the_interval_puts_them(tmp_path: Path) -> None:
-    log = open_log(tmp_path, index_interval_bytes=300)
-    size = append_and_measure(tmp_path)
+def test_sparse_entries_are_where_the_interval_puts_them(directory: DiskPath) -> None:
+    log = open_log(directory, index_interval_bytes=300)
+    size = append_and_measure(directory)
     fill(log, 30)
     log.close()
     every = 300 // size + 1  # an entry for the first batch after more than 300 bytes without one
-    content = (tmp_path / f"{0:020d}.index").read_bytes()
+    content = (directory / f"{0:020d}.index").read_bytes()
     assert list(struct.iter_unpack(">II", content)) == [(offset, offset * size) for offset in range(every, 30, every)]
-    content = (tmp_path / f"{0:020d}.timeindex").read_bytes()
+    content = (directory / f"{0:020d}.timeindex").read_bytes()
     times = [(NOW + offset, offset) for offset in range(every, 30, every)]
     assert list(struct.iter_unpack(">qI", content)) == [*times, *([(NOW + 29, 29)] if times[-1][1] != 29 else [])]
 
 
-def append_and_measure(tmp_path: Path) -> int:
-    log = open_log(tmp_path / "measured")
+def append_and_measure(directory: DiskPath) -> int:
+    log = open_log(directory / "measured")
     fill(log, 1)
     return log.size
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {
+DAMAGE: dict[str, Callable[[DiskPath], object]] = {
     "missing": lambda path: path.unlink(),
-    "torn": lambda path: os.truncate(path, path.stat().st_size - 3),
-    "empty": lambda path: os.truncate(path, 0),
-    "preallocated": lambda path: os.truncate(path, 1200),
-    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
-    "ones": lambda path: path.write_bytes(b"\x7f" * path.stat().st_size),
+    "torn": lambda path: path.truncate(path.size() - 3),
+    "empty": lambda path: path.truncate(0),
+    "preallocated": lambda path: path.truncate(1200),
+    "zeros": lambda path: path.write_bytes(bytes(path.size())),
+    "ones": lambda path: path.write_bytes(b"\x7f" * path.size()),
     "noise": lambda path: corrupt(path, 8, b"\x00\x00\x01\x07\x00\x00\x0f\xff" * 3),
 }
 
@@ -149,16 +146,16 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("base", [0, 12])
-def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str, base: int) -> None:
-    log = open_log(tmp_path, index_interval_bytes=100)
+def test_damaged_indexes_are_made_anew(directory: DiskPath, damage: str, suffix: str, base: int) -> None:
+    log = open_log(directory, index_interval_bytes=100)
     for number in range(60):
         if number == 12:
             log.roll(NOW)
         append(log, f"{number}".encode().ljust(30), timestamp=NOW + number)
     expected = rows(log)
     log.close()
-    DAMAGE[damage](tmp_path / f"{base:020d}{suffix}")
-    log = open_log(tmp_path)
+    DAMAGE[damage](directory / f"{base:020d}{suffix}")
+    log = open_log(directory)
     if damage == "noise" and suffix == ".timeindex":  # entries of the right shape that lie cannot be told from others
         assert rows(log) == expected
         return
@@ -169,38 +166,38 @@ def test_damaged_indexes_are_made_anew(tmp_path: Path, damage: str, suffix: str,
         assert log.offset_for_timestamp(NOW + offset) == (NOW + offset, offset, 0)
     append(log, b"more")
     log.close()
-    assert values(open_log(tmp_path))[-1] == b"more"
+    assert values(open_log(directory))[-1] == b"more"
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_what_can_be_seen_of_an_index_is_mended_while_loading(tmp_path: Path, damage: str, suffix: str) -> None:
-    log = open_log(tmp_path, segment_bytes=500, index_interval_bytes=100)
+def test_what_can_be_seen_of_an_index_is_mended_while_loading(directory: DiskPath, damage: str, suffix: str) -> None:
+    log = open_log(directory, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)
     log.close()
-    path = tmp_path / f"{log.segments[1].base_offset:020d}{suffix}"
+    path = directory / f"{log.segments[1].base_offset:020d}{suffix}"
     content = path.read_bytes()
     assert content
     DAMAGE[damage](path)
-    open_log(tmp_path, index_interval_bytes=100)
+    open_log(directory, index_interval_bytes=100)
     assert path.read_bytes() == content
 
 
-def test_transaction_index(tmp_path: Path) -> None:
-    path = tmp_path / "x.txnindex"
-    index = TxnIndex(OsDisk(), str(path))
+def test_transaction_index(directory: DiskPath) -> None:
+    path = directory / "x.txnindex"
+    index = TxnIndex(directory.disk, str(path))
     assert index.entries == []
     assert not path.exists()
     made = [AbortedTransaction(5, 1, 3, 4), AbortedTransaction(6, 0, 7, 8)]
     for entry in made:
         index.append(entry)
-    assert path.stat().st_size == 68
-    assert TxnIndex(OsDisk(), str(path)).entries == made
+    assert path.size() == 68
+    assert TxnIndex(directory.disk, str(path)).entries == made
     index.truncate_to(7)
-    assert TxnIndex(OsDisk(), str(path)).entries == index.entries == made[:1]
+    assert TxnIndex(directory.disk, str(path)).entries == index.entries == made[:1]
     for content in (b"x", bytes(33), struct.pack(">hqqqq", 1, 5, 1, 3, 4), struct.pack(">hqqqq", 0, 5, 4, 3, 4)):
         path.write_bytes(content)
-        broken = TxnIndex(OsDisk(), str(path))
+        broken = TxnIndex(directory.disk, str(path))
         assert not broken.sound
         with pytest.raises(CorruptRecords):
             _ = broken.entries

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, open_log
-from txbroker.log.disk import OsDisk
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.leader_epochs import LeaderEpochs
 
 
-def made(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
-    epochs = LeaderEpochs(OsDisk(), str(path))
+def made(path: DiskPath, *entries: tuple[int, int]) -> LeaderEpochs:
+    epochs = LeaderEpochs(path.disk, str(path.made()))
     for epoch, start in entries:
         epochs.assign(epoch, start)
     return epochs
 
 
-def test_the_end_of_an_epoch(tmp_path: Path) -> None:
-    epochs = made(tmp_path, (2, 10), (3, 20), (7, 30))
+def test_the_end_of_an_epoch(directory: DiskPath) -> None:
+    epochs = made(directory, (2, 10), (3, 20), (7, 30))
     ends = {epoch: tuple(epochs.end_offset_for(epoch, 45)) for epoch in range(-1, 9)}
     assert ends == {
         -1: (-1, -1), 0: (0, 10), 1: (1, 10), 2: (2, 20), 3: (3, 30), 4: (3, 30), 5: (3, 30), 6: (3, 30), 7: (7, 45), 8: (-1, -1),
     }  # fmt: skip
-    assert tuple(made(tmp_path / "none").end_offset_for(0, 5)) == (-1, -1)
+    assert tuple(made(directory / "none").end_offset_for(0, 5)) == (-1, -1)
     assert [epochs.epoch_of(offset) for offset in (9, 10, 19, 20, 29, 30, 99)] == [-1, 2, 2, 3, 3, 7, 7]
 
 
-def test_the_file_is_kafkas(tmp_path: Path) -> None:
-    made(tmp_path, (0, 0), (5, 1500))
-    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1500\n"
-    assert list(LeaderEpochs(OsDisk(), str(tmp_path))) == [(0, 0), (5, 1500)]
+def test_the_file_is_kafkas(directory: DiskPath) -> None:
+    made(directory, (0, 0), (5, 1500))
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1500\n"
+    assert list(LeaderEpochs(directory.disk, str(directory))) == [(0, 0), (5, 1500)]
 
 
-def test_what_contradicts_a_new_epoch_goes(tmp_path: Path) -> None:
-    epochs = made(tmp_path, (1, 10), (2, 20), (3, 30))
+def test_what_contradicts_a_new_epoch_goes(directory: DiskPath) -> None:
+    epochs = made(directory, (1, 10), (2, 20), (3, 30))
     epochs.assign(3, 35)  # no news
     assert list(epochs) == [(1, 10), (2, 20), (3, 30)]
     epochs.assign(4, 20)
@@ -52,7 +51,8 @@ def test_what_contradicts_a_new_epoch_goes(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 45), st.integers(0, 45))
 def test_cuts_against_the_epochs_of_all_records(steps: list[int], first: int, last: int) -> None:
     """`steps` gives how much the epoch grows with each record; afterwards records [first, last) are left."""
-    epochs = LeaderEpochs(MemoryDisk(), "log")
+    disk = MemoryDisk()
+    epochs = LeaderEpochs(disk, "/")
     epoch, of = 0, list[int]()
     for offset, step in enumerate(steps):
         epoch += step
@@ -68,42 +68,25 @@ def test_cuts_against_the_epochs_of_all_records(steps: list[int], first: int, la
         assert entry_start in (start, of.index(entry_epoch))
     if start:
         assert epochs.epoch_of(start - 1) == -1
-    assert list(LeaderEpochs(epochs_disk(epochs), "log")) == list(epochs)
-
-
-class MemoryDisk(OsDisk):
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def read(self, path: str) -> bytes | None:
-        return self.files.get(path)
-
-    def replace(self, path: str, data: bytes | bytearray | memoryview, *, sync: bool = True) -> None:
-        self.files[path] = bytes(data)
-
-
-def epochs_disk(epochs: LeaderEpochs) -> MemoryDisk:
-    disk = epochs._disk
-    assert isinstance(disk, MemoryDisk)
-    return disk
+    assert list(LeaderEpochs(disk, "/")) == list(epochs)
 
 
 DAMAGED = [b"noise", b"0\n5\n0 0\n", b"1\n0\n", b"0\n2\n5 0\n4 10\n", b"0\n1\n0 -3\n", b"\xff\xfe", b"0\n1\n0 0 0\n"]
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_made_anew_from_the_batches(tmp_path: Path, content: bytes) -> None:
-    log = open_log(tmp_path)
+def test_a_damaged_file_is_made_anew_from_the_batches(directory: DiskPath, content: bytes) -> None:
+    log = open_log(directory)
     for epoch in (0, 0, 3, 3, 4):
         append(log, b"x", leader_epoch=epoch)
     log.close()
-    (tmp_path / "leader-epoch-checkpoint").write_bytes(content)
-    assert list(open_log(tmp_path).leader_epochs) == [(0, 0), (3, 2), (4, 4)]
-    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 2\n4 4\n"
+    (directory / "leader-epoch-checkpoint").write_bytes(content)
+    assert list(open_log(directory).leader_epochs) == [(0, 0), (3, 2), (4, 4)]
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 2\n4 4\n"
 
 
-def test_a_log_keeps_its_epochs_in_step(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_log_keeps_its_epochs_in_step(directory: DiskPath) -> None:
+    log = open_log(directory)
     for epoch in (0, 0, 1, 1, 2):
         append(log, b"x", leader_epoch=epoch)
     log.advance_start(3)
@@ -115,5 +98,5 @@ def test_a_log_keeps_its_epochs_in_step(tmp_path: Path) -> None:
     log.truncate_fully_at(50, now_ms=NOW)
     assert list(log.leader_epochs) == []
     append(log, b"x", leader_epoch=9)
-    log = open_log(tmp_path, clean=False, log_start_offset=50)
+    log = open_log(directory, clean=False, log_start_offset=50)
     assert list(log.leader_epochs) == [(9, 50)]

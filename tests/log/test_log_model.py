@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-import shutil
-from pathlib import Path
-from tempfile import mkdtemp
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.log.support import NOW, ForgetfulDisk, Row, append, open_log, rows
+from tests.log.support import NOW, Row, append, open_log, rows
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.log import Log
 from txbroker.wire.compression import Codec
 
@@ -23,8 +22,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(mkdtemp(prefix="log-model-"))
-        self.disk = ForgetfulDisk(self.directory)
+        self.disk = MemoryDisk()
+        self.directory = DiskPath(self.disk, "/data").made()
         self.model: list[Row] = []
         self.start = 0
         self.end = 0
@@ -32,18 +31,14 @@ class LogMachine(RuleBasedStateMachine):
         self.sequence = 0
         self.sent: list[tuple[int, int, int]] = []  # sequence, count, first offset of acknowledged batches of the producer
 
-    def teardown(self) -> None:
-        shutil.rmtree(self.directory)
-
     @initialize(segment_bytes=st.integers(350, 900), interval=st.sampled_from([0, 100, 4096]))
     def begin(self, segment_bytes: int, interval: int) -> None:
         self.options = {"segment_bytes": segment_bytes, "index_interval_bytes": interval, "retention_ms": -1, "file_delete_delay_ms": 0}
-        self.log = open_log(self.directory / "log", disk=self.disk, **self.options)
+        self.log = open_log(self.directory / "log", **self.options)
 
     def reopen(self, *, clean: bool, recovery_point: int = 0) -> None:
         self.log = open_log(
             self.directory / "log",
-            disk=self.disk,
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=self.start,
@@ -142,7 +137,7 @@ class LogMachine(RuleBasedStateMachine):
         """The machine stops: what was not synced may be gone, from some byte on."""
         durable = self.log.recovery_point
         chance = random.Random(seed)
-        self.disk.crash(chance)
+        self.disk.power_cut(chance)
         self.reopen(clean=False, recovery_point=chance.choice([durable, 0]))
         assert durable <= self.log.log_end_offset <= self.end
         self.lose(self.log.log_end_offset)
@@ -164,7 +159,7 @@ class LogMachine(RuleBasedStateMachine):
         if hasattr(self, "log"):
             assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
             assert self.log.recovery_point <= self.end
-            assert self.log.size == sum(path.stat().st_size for path in (self.directory / "log").glob("*.log"))
+            assert self.log.size == sum(path.size() for path in (self.directory / "log").glob("*.log"))
 
 
 TestLog = LogMachine.TestCase

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, batch, open_log, rows
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log import time_lookup
 from txbroker.log.log import Log
 from txbroker.log.log_results import Origin
@@ -31,8 +31,8 @@ def check(log: Log, timestamps: set[int]) -> None:
     st.integers(0, 40),
     st.sampled_from([0, 200, 4096]),
 )
-def test_by_timestamp(tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], start: int, interval: int) -> None:
-    path = tmp_path_factory.mktemp("log")
+def test_by_timestamp(batches: list[list[int]], start: int, interval: int) -> None:
+    path = DiskPath(MemoryDisk(), "/data")
     log = open_log(path, segment_bytes=600, index_interval_bytes=interval)
     for number, timestamps in enumerate(batches):
         base, steps = timestamps[0], timestamps
@@ -59,22 +59,22 @@ def test_by_timestamp(tmp_path_factory: pytest.TempPathFactory, batches: list[li
     check(open_log(path, log_start_offset=log.log_start_offset, clean=False), times)
 
 
-def test_the_epoch_of_the_batch_is_told(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_the_epoch_of_the_batch_is_told(directory: DiskPath) -> None:
+    log = open_log(directory)
     append(log, b"a", timestamp=NOW, leader_epoch=4)
     append(log, b"b", timestamp=NOW + 5, leader_epoch=6)
     assert log.offset_for_timestamp(NOW + 1) == (NOW + 5, 1, 6)
     assert log.offset_of_max_timestamp() == (NOW + 5, 1, 6)
 
 
-def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_an_empty_log_has_no_timestamps(directory: DiskPath) -> None:
+    log = open_log(directory)
     assert log.offset_for_timestamp(0) is None
     assert log.offset_of_max_timestamp() is None
 
 
-def test_the_largest_timestamp_is_one_that_can_be_read(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=150)
+def test_the_largest_timestamp_is_one_that_can_be_read(directory: DiskPath) -> None:
+    log = open_log(directory, segment_bytes=150)
     for timestamps in ((90, 50), (51, 20), (60, 10), (60, 61)):
         append(log, b"a", b"b", timestamp=timestamps[0], step_ms=timestamps[1] - timestamps[0])
     found = []
@@ -85,8 +85,8 @@ def test_the_largest_timestamp_is_one_that_can_be_read(tmp_path: Path) -> None:
     assert found == [(90, 0), *[(61, 7)] * 7, None]
 
 
-def test_a_wrong_header_does_not_make_a_look_up_read_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = open_log(tmp_path)
+def test_a_wrong_header_does_not_make_a_look_up_read_all_batches(directory: DiskPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(directory)
     append(log, b"honest", timestamp=NOW)
     for _ in range(20):
         lie = batch(b"a", b"b", timestamp=NOW, codec=Codec.GZIP)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.log.support import NOW, PARTITION, QuickDisk, append, end_transaction, open_log
+from tests.log.support import NOW, PARTITION, append, end_transaction, open_log
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.cleaner.cleanable import Limit, assess
 from txbroker.log.cleaner.cleaning_job import CleaningSettings, LastRecord
+from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Origin
@@ -24,19 +25,20 @@ SETTINGS = CleaningSettings(
 
 
 def planned(
-    log: Log, *, checkpoint: int | None = None, start: int = 0, roll: bool = False, now_ms: int = NOW, config: LogConfig | None = None
+    disk: Disk, log: Log, *, checkpoint: int | None = None, start: int = 0, roll: bool = False, now_ms: int = NOW,
+    config: LogConfig | None = None,
 ) -> Planned:
     found = plan(
-        QuickDisk(), log.directory, PARTITION, config or log.config, SETTINGS, checkpoint=checkpoint, log_start_offset=start, roll=roll,
+        disk, log.directory, PARTITION, config or log.config, SETTINGS, checkpoint=checkpoint, log_start_offset=start, roll=roll,
         now_ms=now_ms, seed=1,
     )  # fmt: skip
     assert found is not None
     return found
 
 
-def same_as_of(log: Log, checkpoint: int | None, *, roll: bool, now_ms: int) -> None:
+def same_as_of(disk: Disk, log: Log, checkpoint: int | None, *, roll: bool, now_ms: int) -> None:
     """Plan beside the open log, and compare all that a job would say."""
-    found = planned(log, checkpoint=checkpoint, start=log.log_start_offset, roll=roll, now_ms=now_ms)
+    found = planned(disk, log, checkpoint=checkpoint, start=log.log_start_offset, roll=roll, now_ms=now_ms)
     if roll:
         log.roll(now_ms)
     stable = log.last_stable_offset(log.log_end_offset)
@@ -58,30 +60,31 @@ def same_as_of(log: Log, checkpoint: int | None, *, roll: bool, now_ms: int) -> 
     assert found.job.dry
 
 
-def test_an_empty_directory(tmp_path: Path) -> None:
+def test_an_empty_directory(directory: DiskPath) -> None:
     assert plan(
-        QuickDisk(), str(tmp_path), PARTITION, LogConfig(), SETTINGS, checkpoint=None, log_start_offset=0, roll=False, now_ms=NOW, seed=1
+        directory.disk, str(directory), PARTITION, LogConfig(), SETTINGS, checkpoint=None, log_start_offset=0, roll=False, now_ms=NOW,
+        seed=1,
     ) is None  # fmt: skip
 
 
-def test_the_active_segment_is_left_out_unless_it_is_rolled(tmp_path: Path) -> None:
-    with_one = open_log(tmp_path, cleanup_policy=COMPACT)
+def test_the_active_segment_is_left_out_unless_it_is_rolled(directory: DiskPath) -> None:
+    with_one = open_log(directory, cleanup_policy=COMPACT)
     append(with_one, b"a", b"b")
-    found = planned(with_one)
+    found = planned(directory.disk, with_one)
     assert (found.job, found.cleanable.limit) == (None, Limit.ACTIVE)
-    job = planned(with_one, roll=True).job
+    job = planned(directory.disk, with_one, roll=True).job
     assert job is not None
     assert (job.first_dirty_offset, job.first_uncleanable_offset, job.log_end_offset) == (0, 2, 2)
-    assert planned(with_one, checkpoint=2, roll=True).job is None
-    assert not (tmp_path / f"{2:020}.log").exists(), "nothing is made"
+    assert planned(directory.disk, with_one, checkpoint=2, roll=True).job is None
+    assert not (directory / f"{2:020}.log").exists(), "nothing is made"
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_log(tmp_path: Path, seed: int) -> None:
+def test_any_log(directory: DiskPath, seed: int) -> None:
     """Rolls, producers, transactions that are open, committed and aborted, deleted starts, and lags."""
     random = Random(seed)
     lag_ms = random.choice([0, 5000])
-    log = open_log(tmp_path, cleanup_policy=COMPACT, min_compaction_lag_ms=lag_ms)
+    log = open_log(directory, cleanup_policy=COMPACT, min_compaction_lag_ms=lag_ms)
     sequences: dict[int, int] = {}
     in_transaction: set[int] = set()
     now_ms = NOW
@@ -109,23 +112,22 @@ def test_any_log(tmp_path: Path, seed: int) -> None:
             case _:
                 append(log, b"v", timestamp=now_ms, now_ms=now_ms)
     checkpoint = random.choice([None, 0, log.segments[len(log.segments) // 2].base_offset, log.log_end_offset + 5])
-    same_as_of(log, checkpoint, roll=False, now_ms=now_ms)
+    same_as_of(directory.disk, log, checkpoint, roll=False, now_ms=now_ms)
     log.flush()
-    same_as_of(log, checkpoint, roll=True, now_ms=now_ms)
+    same_as_of(directory.disk, log, checkpoint, roll=True, now_ms=now_ms)
 
 
-def test_damage_at_the_end_and_bad_snapshots_count_for_nothing(tmp_path: Path) -> None:
-    log = open_log(tmp_path, cleanup_policy=COMPACT)
+def test_damage_at_the_end_and_bad_snapshots_count_for_nothing(directory: DiskPath) -> None:
+    log = open_log(directory, cleanup_policy=COMPACT)
     append(log, b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     log.roll(NOW)
     append(log, b"b", producer_id=8, producer_epoch=0, base_sequence=0)
     log.roll(NOW)
     append(log, b"c")
-    before = planned(log)
-    (tmp_path / f"{2:020}.snapshot").write_bytes(b"nonsense")
-    with (tmp_path / f"{2:020}.log").open("ab") as file:
-        file.write(bytes(40))
-    after = planned(log)
+    before = planned(directory.disk, log)
+    (directory / f"{2:020}.snapshot").write_bytes(b"nonsense")
+    directory.disk.append(f"{directory}/{2:020}.log", bytes(40))
+    after = planned(directory.disk, log)
     assert after == before
     assert after.log_end_offset == 3
     assert after.job is not None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.support import append, open_log
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.log import batch_positions
 from txbroker.log.batch_positions import Places
 
@@ -69,8 +68,8 @@ def test_large_positions_are_kept() -> None:
     assert known.get(2**40 + 3) == (2**31 - 1, 2**31 - 2)
 
 
-def test_every_record_of_a_batch_is_at_its_place(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_every_record_of_a_batch_is_at_its_place(directory: DiskPath) -> None:
+    log = open_log(directory)
     append(log, b"a", b"b", b"c")
     append(log, b"d")
     segment = log.segments[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, batch, committed_rows, corrupt, end_transaction, marker, names, open_log, values
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
@@ -32,8 +33,8 @@ def refused(code: ErrorCode, log: Log, sequence: int, *, count: int = 1, epoch: 
     assert log.log_end_offset == end
 
 
-def test_the_last_five_batches_are_known_again(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_the_last_five_batches_are_known_again(directory: DiskPath) -> None:
+    log = open_log(directory)
     first = [send(log, sequence, count=2) for sequence in range(0, 14, 2)]
     for again, sequence in zip(first[2:], range(4, 14, 2), strict=True):
         found = send(log, sequence, count=2)
@@ -49,10 +50,10 @@ def test_the_last_five_batches_are_known_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 250], ids=["one segment", "one segment a batch or two"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
-def test_the_last_five_batches_are_known_after_a_restart(tmp_path: Path, clean: bool, segment_bytes: int) -> None:
+def test_the_last_five_batches_are_known_after_a_restart(directory: DiskPath, clean: bool, segment_bytes: int) -> None:
     """A snapshot has one batch of each producer; a client may have had five on the way when the broker ended."""
     settings_ = {"segment_bytes": segment_bytes, "index_interval_bytes": 100}
-    log = open_log(tmp_path, **settings_)
+    log = open_log(directory, **settings_)
     send(log, 77, producer_id=ID + 1)
     for sequence in range(14):
         append(log, *(b"of others" for _ in range(3)))
@@ -63,7 +64,7 @@ def test_the_last_five_batches_are_known_after_a_restart(tmp_path: Path, clean: 
             log.close()
         else:
             log.flush()
-        log = open_log(tmp_path, clean=clean, recovery_point=log.recovery_point, **settings_)
+        log = open_log(directory, clean=clean, recovery_point=log.recovery_point, **settings_)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
     for sequence in range(9, 14):
         found = send(log, sequence)
@@ -76,21 +77,21 @@ def test_the_last_five_batches_are_known_after_a_restart(tmp_path: Path, clean: 
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 9)
 
 
-def test_batches_of_another_epoch_are_not_recalled(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_batches_of_another_epoch_are_not_recalled(directory: DiskPath) -> None:
+    log = open_log(directory)
     for sequence in range(3):
         send(log, sequence)
     send(log, 0, epoch=1)
     log.close()
-    log = open_log(tmp_path)
+    log = open_log(directory)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 2, epoch=1)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 2)
     assert send(log, 0, epoch=1).duplicate
     assert not send(log, 1, epoch=1).duplicate
 
 
-def test_sequences_wrap(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_sequences_wrap(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, SEQUENCE_MAX - 2, count=2)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 0)
     assert send(log, SEQUENCE_MAX, count=3).first_offset == 2  # 2^31-1, 0, 1
@@ -98,13 +99,13 @@ def test_sequences_wrap(tmp_path: Path) -> None:
     assert not send(log, 2).duplicate
     send(log, 3)
     log.close()
-    log = open_log(tmp_path)
+    log = open_log(directory)
     assert send(log, 3).duplicate
     send(log, 4)
 
 
-def test_epochs(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_epochs(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, 17, epoch=3)  # an unknown producer may begin anywhere: its earlier records may be gone
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 18, epoch=2)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 17, epoch=2)
@@ -116,16 +117,16 @@ def test_epochs(tmp_path: Path) -> None:
     assert not send(log, 0, epoch=4, producer_id=ID + 1).duplicate
 
 
-def test_a_duplicate_on_a_topic_of_log_append_time_tells_the_first_time(tmp_path: Path) -> None:
-    log = open_log(tmp_path, message_timestamp_log_append=True)
+def test_a_duplicate_on_a_topic_of_log_append_time_tells_the_first_time(directory: DiskPath) -> None:
+    log = open_log(directory, message_timestamp_log_append=True)
     options: dict[str, Any] = {"producer_id": ID, "producer_epoch": 0, "base_sequence": 0}
     append(log, b"a", now_ms=NOW, **options)
     again = append(log, b"a", now_ms=NOW + 5, **options)
     assert (again.duplicate, again.append_time_ms) == (True, NOW)
 
 
-def test_coordinators_have_no_sequences(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_coordinators_have_no_sequences(directory: DiskPath) -> None:
+    log = open_log(directory)
     options: dict[str, Any] = {"producer_id": ID, "transactional": True}
     for _ in range(3):
         append(log, b"offsets", producer_epoch=1, origin=Origin.COORDINATOR, **options)
@@ -135,8 +136,8 @@ def test_coordinators_have_no_sequences(tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_silent_producers_expire_but_for_open_transactions(tmp_path: Path) -> None:
-    log = open_log(tmp_path, producer_id_expiration_ms=1000)
+def test_silent_producers_expire_but_for_open_transactions(directory: DiskPath) -> None:
+    log = open_log(directory, producer_id_expiration_ms=1000)
     send(log, 0)
     send(log, 0, producer_id=ID + 1, transactional=True)
     assert log.expire_producers(NOW + 999) == 0
@@ -144,15 +145,15 @@ def test_silent_producers_expire_but_for_open_transactions(tmp_path: Path) -> No
     assert [state.producer_id for state in log.producers] == [ID + 1]
     assert not send(log, 0).duplicate
     log.close()
-    log = open_log(tmp_path, producer_id_expiration_ms=1000, now_ms=NOW + 1000)
+    log = open_log(directory, producer_id_expiration_ms=1000, now_ms=NOW + 1000)
     assert [state.producer_id for state in log.producers] == [ID + 1]
 
 
 # Transactions
 
 
-def test_the_last_stable_offset_waits_for_the_earliest_open_transaction(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_the_last_stable_offset_waits_for_the_earliest_open_transaction(directory: DiskPath) -> None:
+    log = open_log(directory)
     append(log, b"plain")
     send(log, 0, producer_id=1, transactional=True)  # at 1
     send(log, 0, producer_id=2, transactional=True)  # at 2
@@ -172,8 +173,8 @@ def test_the_last_stable_offset_waits_for_the_earliest_open_transaction(tmp_path
     assert [row[0] for row in committed_rows(log)] == [0, 1, 3]
 
 
-def test_markers_are_fenced(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_markers_are_fenced(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, 0, epoch=2, transactional=True)
     for options, code in (
         ({"epoch": 1, "coordinator_epoch": 5}, ErrorCode.INVALID_PRODUCER_EPOCH),
@@ -193,8 +194,8 @@ def test_markers_are_fenced(tmp_path: Path) -> None:
     assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset
 
 
-def test_a_plain_write_within_an_open_transaction_is_refused(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_plain_write_within_an_open_transaction_is_refused(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, 0, transactional=True)
     refused(ErrorCode.INVALID_TXN_STATE, log, 1)
     send(log, 1, transactional=True)
@@ -202,8 +203,8 @@ def test_a_plain_write_within_an_open_transaction_is_refused(tmp_path: Path) -> 
     send(log, 2)
 
 
-def test_a_new_epoch_of_the_marker_begins_sequences_anew(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_new_epoch_of_the_marker_begins_sequences_anew(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, 0, transactional=True)
     end_transaction(log, ID, committed=False, epoch=1)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 1, transactional=True)
@@ -216,9 +217,9 @@ STEP = st.tuples(st.sampled_from(["send", "commit", "abort", "plain", "roll", "c
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=30))
-def test_transactions_against_a_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]) -> None:
+def test_transactions_against_a_model(steps: list[tuple[str, int]]) -> None:
     """What read_committed consumers see is what was committed, whatever happens to segments and processes in between."""
-    path = tmp_path_factory.mktemp("log")
+    path = DiskPath(MemoryDisk(), "/data")
     log, follower = open_log(path / "leader"), open_log(path / "follower")
     sequences, open_since = dict.fromkeys((1, 2, 3), 0), dict[int, int]()
     outcome: dict[int, str] = {}  # offset -> how it ended
@@ -283,8 +284,8 @@ def test_snapshots_give_back_what_they_were_made_of(rows: list[tuple[int, ...]])
     assert described(parse_snapshot(format_snapshot(states))) == described(states)
 
 
-def test_every_damaged_snapshot_is_told(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_every_damaged_snapshot_is_told(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, 0)
     content = format_snapshot(log.producers)
     for at in range(len(content)):
@@ -293,59 +294,59 @@ def test_every_damaged_snapshot_is_told(tmp_path: Path) -> None:
                 parse_snapshot(broken)
 
 
-def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_batches(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_batches(directory: DiskPath) -> None:
+    log = open_log(directory)
     for sequence in range(6):
         send(log, sequence)
         if sequence % 2:
             log.roll(NOW)
     log.close()
-    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 4, 6)]
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 4, 6)]
     for offset in (6, 4):
-        corrupt(tmp_path / f"{offset:020d}.snapshot", 20, b"\xff\xff")
-        log = open_log(tmp_path)
+        corrupt(directory / f"{offset:020d}.snapshot", 20, b"\xff\xff")
+        log = open_log(directory)
         assert send(log, 5).duplicate
-        assert not (tmp_path / f"{offset:020d}.snapshot").exists()
+        assert not (directory / f"{offset:020d}.snapshot").exists()
 
 
-def test_snapshots_come_and_go_with_their_segments(tmp_path: Path) -> None:
-    log = open_log(tmp_path, retention_bytes=0, file_delete_delay_ms=0)
+def test_snapshots_come_and_go_with_their_segments(directory: DiskPath) -> None:
+    log = open_log(directory, retention_bytes=0, file_delete_delay_ms=0)
     for sequence in range(4):
         send(log, sequence)
         log.roll(NOW)
-    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (1, 2, 3, 4)]
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (1, 2, 3, 4)]
     log.delete_expired(NOW, 2)
-    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
     log.truncate_to(3)
-    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 4)
     send(log, 3)
     log.close()
-    (tmp_path / f"{0:020d}.snapshot").write_bytes(b"stray")
-    log = open_log(tmp_path)
-    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
+    (directory / f"{0:020d}.snapshot").write_bytes(b"stray")
+    log = open_log(directory)
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3, 4)]
     log.truncate_fully_at(100, now_ms=NOW)
-    assert names(tmp_path, ".snapshot") == []
+    assert names(directory, ".snapshot") == []
     assert not send(log, 3).duplicate
 
 
-def test_producers_outlive_their_records(tmp_path: Path) -> None:
-    log = open_log(tmp_path, retention_bytes=0)
+def test_producers_outlive_their_records(directory: DiskPath) -> None:
+    log = open_log(directory, retention_bytes=0)
     send(log, 0)
     log.advance_start(1)
     log.close()
-    log = open_log(tmp_path, log_start_offset=1, retention_bytes=0)
+    log = open_log(directory, log_start_offset=1, retention_bytes=0)
     assert send(log, 0).duplicate
     send(log, 1)
     log.delete_expired(NOW, 2)
     log.close()
-    log = open_log(tmp_path, log_start_offset=2)
+    log = open_log(directory, log_start_offset=2)
     assert log.log_start_offset == 2
     assert send(log, 1).duplicate
 
 
-def test_producers_are_as_they_were_after_a_truncation(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_producers_are_as_they_were_after_a_truncation(directory: DiskPath) -> None:
+    log = open_log(directory)
     for sequence in range(6):
         send(log, sequence)
         if sequence == 2:
@@ -360,8 +361,8 @@ def test_producers_are_as_they_were_after_a_truncation(tmp_path: Path) -> None:
     assert values(log)[-1] == b"5"
 
 
-def test_a_control_batch_that_is_no_marker_does_no_harm(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_control_batch_that_is_no_marker_does_no_harm(directory: DiskPath) -> None:
+    log = open_log(directory)
     send(log, 0, transactional=True)
     odd = bytearray(bytes(batch(b"\0\0\0\0\0\0", key=b"\0\0\0\x09", producer_id=ID, producer_epoch=0, transactional=True, control=True)))
     log.append(memoryview(odd), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
@@ -371,7 +372,7 @@ def test_a_control_batch_that_is_no_marker_does_no_harm(tmp_path: Path) -> None:
     nonsense = batch(bytes(6), key=b"\xff\xff\0\1", producer_id=ID, producer_epoch=0, transactional=True, control=True)
     with pytest.raises(CorruptRecords):
         log.append(nonsense, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
-    log = open_log(tmp_path, clean=False)
+    log = open_log(directory, clean=False)
     assert log.log_end_offset == 3
     assert log.last_stable_offset(3) == 0
     with pytest.raises(BrokerError):

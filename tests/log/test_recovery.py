@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-import shutil
-from pathlib import Path
 
 import pytest
 
 from tests.log.support import NOW, append, batch, corrupt, end_transaction, entries, fill, headers, names, open_log, rows, values
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
 
 CHANCE = random.Random(7)
 
 
-def crashed(path: Path, recovery_point: int = 0) -> Log:
+def crashed(path: DiskPath, recovery_point: int = 0) -> Log:
     return open_log(path, clean=False, recovery_point=recovery_point)
 
 
-def made(path: Path) -> tuple[list[tuple[int, int]], list[bytes | None]]:
+def made(path: DiskPath) -> tuple[list[tuple[int, int]], list[bytes | None]]:
     """A log of three segments, killed: the batches of the last one as (position, size), and all values."""
     log = open_log(path, index_interval_bytes=100)
     for number in range(12):
@@ -34,16 +32,16 @@ def made(path: Path) -> tuple[list[tuple[int, int]], list[bytes | None]]:
     return batches, values(log)
 
 
-def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    batches, everything = made(tmp_path / "log")
+def test_a_tail_torn_at_any_byte_is_cut(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    batches, everything = made(directory / "log")
     size = sum(size for _, size in batches)
-    original = open_log(tmp_path / "log", clean=False)
+    original = open_log(directory / "log", clean=False)
     base = original.segments[-1].base_offset
     offsets = [header.base_offset for header in headers(original) if header.base_offset >= base] + [original.log_end_offset]
     cuts = {0, 1, *(max(0, position + shift) for position, _ in batches for shift in (-1, 0, 1, 11, 12, 16, 60, 61)), *range(0, size, 37)}
     for cut in sorted(cut for cut in cuts if cut <= size):
-        path = shutil.copytree(tmp_path / "log", tmp_path / f"cut{cut}")
-        os.truncate(path / f"{base:020d}.log", cut)
+        path = (directory / "log").copy_to(directory / f"cut{cut}")
+        (path / f"{base:020d}.log").truncate(cut)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "txbroker.log"):
             log = crashed(path)
@@ -60,19 +58,19 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("base", [0, 7, 15])
-def test_damage_at_any_byte_ends_the_log_there(tmp_path: Path, base: int) -> None:
-    _, everything = made(tmp_path / "log")
-    original = tmp_path / "log" / f"{base:020d}.log"
+def test_damage_at_any_byte_ends_the_log_there(directory: DiskPath, base: int) -> None:
+    _, everything = made(directory / "log")
+    original = directory / "log" / f"{base:020d}.log"
     content = original.read_bytes()
     borders = [0]
-    for _, data in entries(crashed(tmp_path / "log"), base):
+    for _, data in entries(crashed(directory / "log"), base):
         borders.append(borders[-1] + len(data))
     for at in sorted(CHANCE.sample(range(len(content)), 30)):
         position = max(border for border in borders if border <= at)
         inside = at - position
         if inside < 8 or 12 <= inside < 16:
             continue  # base offset and leader epoch: the CRC does not cover them
-        path = shutil.copytree(tmp_path / "log", tmp_path / f"at{at}")
+        path = (directory / "log").copy_to(directory / f"at{at}")
         corrupt(path / original.name, at, bytes([content[at] ^ (1 << CHANCE.randrange(8))]))
         log = crashed(path)
         assert values(log) == everything[: log.log_end_offset]
@@ -83,37 +81,37 @@ def test_damage_at_any_byte_ends_the_log_there(tmp_path: Path, base: int) -> Non
 
 
 @pytest.mark.parametrize("field", [b"\0" * 8, b"\0\0\0\0\0\0\0\x03", b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\0\0\0\2\0\0\0\0"])
-def test_base_offsets_that_cannot_be_end_the_log(tmp_path: Path, field: bytes) -> None:
-    batches, everything = made(tmp_path)
-    corrupt(tmp_path / f"{15:020d}.log", batches[2][0], field)
-    log = crashed(tmp_path)
+def test_base_offsets_that_cannot_be_end_the_log(directory: DiskPath, field: bytes) -> None:
+    batches, everything = made(directory)
+    corrupt(directory / f"{15:020d}.log", batches[2][0], field)
+    log = crashed(directory)
     assert log.segments[-1].size == batches[2][0]
     assert values(log) == everything[: log.log_end_offset]
 
 
-def test_segments_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:
-    _, everything = made(tmp_path)
-    corrupt(tmp_path / f"{0:020d}.log", 70, b"\xff")
+def test_segments_below_the_recovery_point_are_not_read(directory: DiskPath) -> None:
+    _, everything = made(directory)
+    corrupt(directory / f"{0:020d}.log", 70, b"\xff")
     for recovery_point in (30, 15, 7):
-        log = crashed(tmp_path, recovery_point=recovery_point)
+        log = crashed(directory, recovery_point=recovery_point)
         assert (log.log_end_offset, len(log.segments)) == (len(everything), 3)
-    log = crashed(tmp_path, recovery_point=6)
+    log = crashed(directory, recovery_point=6)
     assert (log.log_end_offset, log.recovery_point, len(log.segments)) == (0, 0, 1)
-    assert names(tmp_path, ".log") == [f"{0:020d}.log"]
-    assert names(tmp_path, ".deleted") == []
+    assert names(directory, ".log") == [f"{0:020d}.log"]
+    assert names(directory, ".deleted") == []
 
 
-def test_the_file_behind_a_clean_shutdown_may_be_torn_all_the_same(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_the_file_behind_a_clean_shutdown_may_be_torn_all_the_same(directory: DiskPath) -> None:
+    log = open_log(directory)
     fill(log, 5)
     expected = values(log)
     log.close()
-    os.truncate(tmp_path / f"{0:020d}.log", log.size - 1)
-    assert values(open_log(tmp_path)) == expected[:4]
+    (directory / f"{0:020d}.log").truncate(log.size - 1)
+    assert values(open_log(directory)) == expected[:4]
 
 
-def test_a_damaged_transaction_index_is_made_anew(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_damaged_transaction_index_is_made_anew(directory: DiskPath) -> None:
+    log = open_log(directory)
     for number in range(4):
         append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=number, transactional=True)
         end_transaction(log, 5, committed=False)
@@ -122,48 +120,48 @@ def test_a_damaged_transaction_index_is_made_anew(tmp_path: Path) -> None:
     assert len(expected) == 4
     log.close()
     for damage in (b"", b"\0\0\0", b"\xff" * 34):
-        (tmp_path / f"{2:020d}.txnindex").write_bytes(damage)
-        log = open_log(tmp_path)
+        (directory / f"{2:020d}.txnindex").write_bytes(damage)
+        log = open_log(directory)
         if damage:
             assert log.aborted_transactions(0, 8) == expected
         log.close()
 
 
-def test_an_end_below_the_start_empties_the_log(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_an_end_below_the_start_empties_the_log(directory: DiskPath) -> None:
+    log = open_log(directory)
     fill(log, 5)
     append(log, b"x", producer_id=1, producer_epoch=0, base_sequence=0)
     log.close()
-    log = open_log(tmp_path, log_start_offset=100)
+    log = open_log(directory, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset, len(log.producers), len(log.leader_epochs)) == (100, 100, 0, 0)
-    assert names(tmp_path, ".log", ".snapshot") == [f"{100:020d}.log"]
+    assert names(directory, ".log", ".snapshot") == [f"{100:020d}.log"]
     assert append(log, b"x").first_offset == 100
 
 
-def test_the_start_is_honoured_but_not_below_the_first_segment(tmp_path: Path) -> None:
-    log = open_log(tmp_path, log_start_offset=7)
+def test_the_start_is_honoured_but_not_below_the_first_segment(directory: DiskPath) -> None:
+    log = open_log(directory, log_start_offset=7)
     fill(log, 5)
     log.close()
-    assert open_log(tmp_path, log_start_offset=9).log_start_offset == 9
-    assert open_log(tmp_path, log_start_offset=0).log_start_offset == 7
+    assert open_log(directory, log_start_offset=9).log_start_offset == 9
+    assert open_log(directory, log_start_offset=0).log_start_offset == 7
 
 
-def test_leftovers_are_removed_and_strangers_left(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_leftovers_are_removed_and_strangers_left(directory: DiskPath) -> None:
+    log = open_log(directory)
     fill(log, 5)
     log.roll(NOW)
     log.close()
     strangers = ["notes.txt", "0005.log", "txbroker-mark", "leader-epoch-checkpoint.tmp"]
     leftovers = [f"{0:020d}.log.deleted", f"{3:020d}.snapshot.deleted", f"{0:020d}.log.cleaned", f"{0:020d}.timeindex.cleaned",
                  f"{3:020d}.index", f"{9:020d}.timeindex", f"{4:020d}.txnindex"]  # fmt: skip
-    before = names(tmp_path)
+    before = names(directory)
     for name in strangers + leftovers:
-        (tmp_path / name).write_bytes(b"x")
-    assert len(values(open_log(tmp_path))) == 5
-    assert names(tmp_path) == sorted(before + strangers)
+        (directory / name).write_bytes(b"x")
+    assert len(values(open_log(directory))) == 5
+    assert names(directory) == sorted(before + strangers)
 
 
-def cleaned(path: Path, base: int, *numbers: int) -> None:
+def cleaned(path: DiskPath, base: int, *numbers: int) -> None:
     """Files of a cleaned segment that is complete: batches at these offsets only."""
     content = b"".join(bytes(batch(b"cleaned", base_offset=number, leader_epoch=0)) for number in numbers)
     (path / f"{base:020d}.log.swap").write_bytes(content)
@@ -173,84 +171,84 @@ def cleaned(path: Path, base: int, *numbers: int) -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("crash", ["before", "after the old", "after one rename"])
-def test_a_swap_is_finished(tmp_path: Path, crash: str, clean: bool) -> None:
-    log = open_log(tmp_path)
+def test_a_swap_is_finished(directory: DiskPath, crash: str, clean: bool) -> None:
+    log = open_log(directory)
     for _ in range(3):
         fill(log, 4)
         log.roll(NOW)
     append(log, b"active")
     log.close()
-    cleaned(tmp_path, 0, 1, 6)  # takes the place of the segments at 0 and 4
+    cleaned(directory, 0, 1, 6)  # takes the place of the segments at 0 and 4
     if crash != "before":
         for base in (0, 4):
             for suffix in (".log", ".index", ".timeindex"):
-                (tmp_path / f"{base:020d}{suffix}").rename(tmp_path / f"{base:020d}{suffix}.deleted")
+                (directory / f"{base:020d}{suffix}").rename(directory / f"{base:020d}{suffix}.deleted")
     if crash == "after one rename":
-        (tmp_path / f"{0:020d}.log.swap").rename(tmp_path / f"{0:020d}.log")
-    log = open_log(tmp_path, clean=clean)
+        (directory / f"{0:020d}.log.swap").rename(directory / f"{0:020d}.log")
+    log = open_log(directory, clean=clean)
     assert [segment.base_offset for segment in log.segments] == [0, 8, 12]
     assert [row[0] for row in rows(log)] == [1, 6, 8, 9, 10, 11, 12]
-    assert names(tmp_path, ".swap", ".deleted") == []
+    assert names(directory, ".swap", ".deleted") == []
 
 
-def test_a_split_that_was_not_finished_is_undone(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_a_split_that_was_not_finished_is_undone(directory: DiskPath) -> None:
+    log = open_log(directory)
     fill(log, 8)
     expected = values(log)
     log.close()
-    cleaned(tmp_path, 4, 4, 7)
-    (tmp_path / f"{0:020d}.log.cleaned").write_bytes(b"half")
-    log = open_log(tmp_path)
+    cleaned(directory, 4, 4, 7)
+    (directory / f"{0:020d}.log.cleaned").write_bytes(b"half")
+    log = open_log(directory)
     assert (values(log), len(log.segments)) == (expected, 1)
-    assert names(tmp_path, ".swap", ".cleaned") == []
+    assert names(directory, ".swap", ".cleaned") == []
 
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes(5000), b"\xff" * 5000, b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 100])
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_log_file_of_nonsense_is_an_empty_log(tmp_path: Path, content: bytes, clean: bool) -> None:
-    (tmp_path / f"{5:020d}.log").write_bytes(content)
-    log = open_log(tmp_path, clean=clean)
+def test_a_log_file_of_nonsense_is_an_empty_log(directory: DiskPath, content: bytes, clean: bool) -> None:
+    (directory / f"{5:020d}.log").write_bytes(content)
+    log = open_log(directory, clean=clean)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (5, 5, 0)
     append(log, b"x")
     assert values(log) == [b"x"]
 
 
-def test_what_kafka_would_find_is_complete_after_a_close(tmp_path: Path) -> None:
-    log = open_log(tmp_path, index_interval_bytes=50)
+def test_what_kafka_would_find_is_complete_after_a_close(directory: DiskPath) -> None:
+    log = open_log(directory, index_interval_bytes=50)
     log.assign_topic_id(bytes(range(16)))
     fill(log, 10)
     log.roll(NOW)
     fill(log, 3)
     log.close()
     files = [f"{base:020d}{suffix}" for base in (0, 10) for suffix in (".index", ".log", ".timeindex")]
-    assert names(tmp_path) == sorted(
+    assert names(directory) == sorted(
         [*files, f"{10:020d}.snapshot", f"{13:020d}.snapshot", "leader-epoch-checkpoint", "partition.metadata"]
     )
-    assert (tmp_path / "partition.metadata").read_bytes() == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
-    assert open_log(tmp_path).topic_id == bytes(range(16))
+    assert (directory / "partition.metadata").read_bytes() == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert open_log(directory).topic_id == bytes(range(16))
 
 
 @pytest.mark.parametrize("content", [b"", b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", b"version: 0\ntopic_id: x", b"\xff\n\xff"])
-def test_damaged_metadata_is_written_anew(tmp_path: Path, content: bytes) -> None:
-    open_log(tmp_path)
-    (tmp_path / "partition.metadata").write_bytes(content)
-    log = open_log(tmp_path)
+def test_damaged_metadata_is_written_anew(directory: DiskPath, content: bytes) -> None:
+    open_log(directory)
+    (directory / "partition.metadata").write_bytes(content)
+    log = open_log(directory)
     assert log.topic_id == bytes(16)
     log.assign_topic_id(bytes(range(16)))
-    assert open_log(tmp_path).topic_id == bytes(range(16))
+    assert open_log(directory).topic_id == bytes(range(16))
 
 
-def test_a_renamed_log_goes_on(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "a", index_interval_bytes=0)
+def test_a_renamed_log_goes_on(directory: DiskPath) -> None:
+    log = open_log(directory / "a", index_interval_bytes=0)
     fill(log, 5)
     log.roll(NOW)
-    log.rename_directory(str(tmp_path / "b"))
+    log.rename_directory(str(directory / "b"))
     fill(log, 5)
     log.roll(NOW)
     append(log, b"x", leader_epoch=5)
     expected = values(log)
     log.close()
-    assert names(tmp_path) == ["b"]
-    assert values(open_log(tmp_path / "b")) == expected
+    assert names(directory) == ["b"]
+    assert values(open_log(directory / "b")) == expected
     log.delete()
-    assert names(tmp_path) == []
+    assert names(directory) == []

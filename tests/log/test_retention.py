@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.log.support import NOW, Worker, append, fill, names, open_log, values
+from tests.log.support import NOW, append, fill, names, open_log, values
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.worker import Worker
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log import Log
 
@@ -15,7 +16,7 @@ HOUR = 3_600_000
 COMPACT = frozenset({"compact"})
 
 
-def segmented(path: Path, count: int = 5, **options: Any) -> Log:
+def segmented(path: DiskPath, count: int = 5, **options: Any) -> Log:
     """`count` segments of two records each, an hour apart, and no empty one."""
     log = open_log(path, **options)
     for number in range(count):
@@ -29,17 +30,17 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_by_size(tmp_path: Path) -> None:
-    log = segmented(tmp_path, retention_ms=-1)
+def test_by_size(directory: DiskPath) -> None:
+    log = segmented(directory, retention_ms=-1)
     size = log.segments[0].size
     for retention_bytes, expected in ((5 * size, 0), (4 * size + 1, 0), (4 * size, 2), (3 * size - 1, 4)):
-        log.reconfigure(open_log(tmp_path / "x", retention_ms=-1, retention_bytes=retention_bytes).config)
+        log.reconfigure(open_log(directory / "x", retention_ms=-1, retention_bytes=retention_bytes).config)
         log.delete_expired(NOW, log.log_end_offset)
         assert bases(log)[0] == log.log_start_offset == expected
 
 
-def test_by_time(tmp_path: Path) -> None:
-    log = segmented(tmp_path, retention_ms=HOUR)
+def test_by_time(directory: DiskPath) -> None:
+    log = segmented(directory, retention_ms=HOUR)
     assert log.delete_expired(NOW + HOUR + 1, 10) == 0  # the segment's last record is one younger
     assert log.delete_expired(NOW + HOUR + 2, 10) == 1
     assert log.delete_expired(NOW + 3 * HOUR + 2, 10) == 2
@@ -47,25 +48,25 @@ def test_by_time(tmp_path: Path) -> None:
     assert bases(log) == [6, 8]
 
 
-def test_an_active_segment_that_expired_is_rolled(tmp_path: Path) -> None:
-    log = segmented(tmp_path, retention_ms=HOUR)
+def test_an_active_segment_that_expired_is_rolled(directory: DiskPath) -> None:
+    log = segmented(directory, retention_ms=HOUR)
     assert log.delete_expired(NOW + 100 * HOUR, 10) == 5
     assert bases(log) == [10]
     assert (log.log_start_offset, log.log_end_offset, log.size) == (10, 10, 0)
     assert log.delete_expired(NOW + 200 * HOUR, 10) == 0
     log.close()
-    log = open_log(tmp_path, log_start_offset=10)
+    log = open_log(directory, log_start_offset=10)
     assert append(log, b"x").first_offset == 10
 
 
-def test_never_above_the_high_watermark(tmp_path: Path) -> None:
-    log = segmented(tmp_path, retention_ms=HOUR, retention_bytes=0)
+def test_never_above_the_high_watermark(directory: DiskPath) -> None:
+    log = segmented(directory, retention_ms=HOUR, retention_bytes=0)
     assert log.delete_expired(NOW + 100 * HOUR, 5) == 2
     assert bases(log) == [4, 6, 8]
 
 
-def test_a_segment_that_stays_keeps_those_behind_it(tmp_path: Path) -> None:
-    log = open_log(tmp_path, retention_ms=HOUR)
+def test_a_segment_that_stays_keeps_those_behind_it(directory: DiskPath) -> None:
+    log = open_log(directory, retention_ms=HOUR)
     for age in (0, 5, 0):
         append(log, b"x", timestamp=NOW + age * HOUR)
         log.roll(NOW)
@@ -73,22 +74,22 @@ def test_a_segment_that_stays_keeps_those_behind_it(tmp_path: Path) -> None:
     assert bases(log) == [1, 2, 3]
 
 
-def test_without_timestamps_the_files_time_counts(tmp_path: Path) -> None:
-    log = open_log(tmp_path, retention_ms=HOUR)
+def test_without_timestamps_the_files_time_counts(directory: DiskPath) -> None:
+    log = open_log(directory, retention_ms=HOUR)
     append(log, b"x", timestamp=-1)
-    written_ms = int((tmp_path / f"{0:020d}.log").stat().st_mtime * 1000)
+    written_ms = (directory / f"{0:020d}.log").modified_ms()
     assert log.delete_expired(written_ms + HOUR - 1000, 1) == 0
     assert log.delete_expired(written_ms + HOUR + 1000, 1) == 1
 
 
-def test_no_limits(tmp_path: Path) -> None:
-    log = segmented(tmp_path, retention_ms=-1, retention_bytes=-1)
+def test_no_limits(directory: DiskPath) -> None:
+    log = segmented(directory, retention_ms=-1, retention_bytes=-1)
     assert log.delete_expired(NOW + 10**6 * HOUR, 10) == 0
 
 
 @pytest.mark.parametrize("policy", [frozenset({"delete"}), COMPACT, COMPACT | {"delete"}])
-def test_segments_below_the_start_go_under_every_policy(tmp_path: Path, policy: frozenset[str]) -> None:
-    log = segmented(tmp_path, cleanup_policy=policy, retention_ms=-1)
+def test_segments_below_the_start_go_under_every_policy(directory: DiskPath, policy: frozenset[str]) -> None:
+    log = segmented(directory, cleanup_policy=policy, retention_ms=-1)
     log.advance_start(5)
     assert log.delete_expired(NOW, 10) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)
@@ -97,26 +98,26 @@ def test_segments_below_the_start_go_under_every_policy(tmp_path: Path, policy: 
     assert bases(log) == [8]
 
 
-def test_a_compacted_topic_has_no_other_retention(tmp_path: Path) -> None:
-    log = segmented(tmp_path, cleanup_policy=COMPACT, retention_ms=HOUR, retention_bytes=0)
+def test_a_compacted_topic_has_no_other_retention(directory: DiskPath) -> None:
+    log = segmented(directory, cleanup_policy=COMPACT, retention_ms=HOUR, retention_bytes=0)
     assert log.delete_expired(NOW + 100 * HOUR, 10) == 0
 
 
-def test_files_are_renamed_at_once_and_removed_later(tmp_path: Path) -> None:
+def test_files_are_renamed_at_once_and_removed_later(directory: DiskPath) -> None:
     worker = Worker()
-    log = segmented(tmp_path, later=worker, retention_ms=HOUR, file_delete_delay_ms=1234)
+    log = segmented(directory, later=worker, retention_ms=HOUR, file_delete_delay_ms=1234)
     worker.run()
     log.delete_expired(NOW + 2 * HOUR + 2, 10)
     gone = [f"{base:020d}{suffix}" for base in (0, 2) for suffix in (".log", ".index", ".timeindex")] + [f"{2:020d}.snapshot"]
-    assert names(tmp_path, ".deleted") == sorted(f"{name}.deleted" for name in gone)
-    assert [delay for delay, _, _ in worker.waiting] == [1234]
-    worker.run()
-    assert names(tmp_path, ".deleted") == []
+    assert names(directory, ".deleted") == sorted(f"{name}.deleted" for name in gone)
+    assert [job.due_ms for job in worker.waiting] == [1234]
+    worker.wait(1234)
+    assert names(directory, ".deleted") == []
     assert values(log)[0] == b"0.0.................", values(log)
 
 
-def test_a_start_above_the_end_is_refused(tmp_path: Path) -> None:
-    log = segmented(tmp_path)
+def test_a_start_above_the_end_is_refused(directory: DiskPath) -> None:
+    log = segmented(directory)
     with pytest.raises(BrokerError) as caught:
         log.advance_start(11)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.log.support import NOW, QuickDisk, Row, committed_rows, rows
+from tests.log.support import NOW, Row, committed_rows, rows
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.errors import BrokerError
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
@@ -38,7 +39,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(path: Path, **options: Any) -> Log:
     topic_partition = parse_partition_directory(path.name)
     assert topic_partition is not None
-    return Log.open(str(path), topic_partition, disk=QuickDisk(), config=LogConfig(), now_ms=NOW, **options)
+    return Log.open(str(path), topic_partition, disk=UnsyncedDisk(), config=LogConfig(), now_ms=NOW, **options)
 
 
 def digest(found: list[Row]) -> dict[str, Any]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.log.support import NOW, Worker, append, end_transaction, entries, fill, headers, names, open_log, rows, values
+from tests.log.support import NOW, append, end_transaction, entries, fill, headers, names, open_log, rows, values
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.worker import Worker
 from txbroker.log.log import Log
 from txbroker.wire.batch import read_header
 
 
-def index_files(path: Path) -> dict[str, bytes]:
+def index_files(path: DiskPath) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in names(path, ".index", ".timeindex", ".txnindex")}
 
 
-def check_indexes(log: Log, path: Path) -> None:
+def check_indexes(log: Log, path: DiskPath) -> None:
     """What the log has on disk is what a scan of its batches would put there."""
     log.close()
     before = index_files(path)
@@ -26,8 +26,8 @@ def check_indexes(log: Log, path: Path) -> None:
 
 @pytest.mark.parametrize("target", range(13))
 @pytest.mark.parametrize("reopened", [False, True])
-def test_every_target(tmp_path: Path, target: int, reopened: bool) -> None:
-    log = open_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0)
+def test_every_target(directory: DiskPath, target: int, reopened: bool) -> None:
+    log = open_log(directory, index_interval_bytes=0, file_delete_delay_ms=0)
     borders = [0]
     for number, count in enumerate((1, 3, 1, 2, 3, 2)):
         if number in (2, 4):
@@ -37,11 +37,11 @@ def test_every_target(tmp_path: Path, target: int, reopened: bool) -> None:
     expected = rows(log)
     if reopened:
         log.close()
-        log = open_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0)
+        log = open_log(directory, index_interval_bytes=0, file_delete_delay_ms=0)
     assert log.truncate_to(target) == (target < 12)
     end = max(border for border in borders if border <= target)
     assert (log.log_end_offset, rows(log)) == (end, expected[:end])
-    assert names(tmp_path, ".deleted") == []
+    assert names(directory, ".deleted") == []
     new = [b"new", b"newer", b"newest"]
     append(log, *new, timestamp=NOW + 3)
     append(log, b"last", timestamp=NOW + 4)
@@ -58,16 +58,16 @@ def test_every_target(tmp_path: Path, target: int, reopened: bool) -> None:
     assert answer.offset == max(found, key=lambda row: (row[1], -row[0]))[0]
 
 
-def test_indexes_after_a_cut_and_appends(tmp_path: Path) -> None:
-    log = open_log(tmp_path, index_interval_bytes=100)
+def test_indexes_after_a_cut_and_appends(directory: DiskPath) -> None:
+    log = open_log(directory, index_interval_bytes=100)
     fill(log, 40)
     log.truncate_to(23)
     fill(log, 30, size=33, timestamp=NOW + 22)
-    check_indexes(log, tmp_path)
+    check_indexes(log, directory)
 
 
-def test_places_in_the_middle_of_batches_are_forgotten(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_places_in_the_middle_of_batches_are_forgotten(directory: DiskPath) -> None:
+    log = open_log(directory)
     for size in (10, 60, 110, 20):
         append(log, b"x" * size)
     for offset in range(4):
@@ -78,8 +78,8 @@ def test_places_in_the_middle_of_batches_are_forgotten(tmp_path: Path) -> None:
         assert read_header(log.read(offset, 10**6, offset_end=4).region.read()).base_offset == 1
 
 
-def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+def test_aborted_transactions_go_with_their_markers(directory: DiskPath) -> None:
+    log = open_log(directory)
     for sequence in range(3):
         append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
         end_transaction(log, 5, committed=False)
@@ -89,7 +89,7 @@ def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
     assert log.last_stable_offset(3) == 2
     end_transaction(log, 5, committed=True)
     assert log.last_stable_offset(4) == 4
-    check_indexes(log, tmp_path)
+    check_indexes(log, directory)
 
 
 def sequenced(log: Log, sequence: int, producer_id: int = 5) -> bool:
@@ -98,62 +98,62 @@ def sequenced(log: Log, sequence: int, producer_id: int = 5) -> bool:
 
 
 @pytest.mark.parametrize("way", ["truncate", "torn"])
-def test_a_snapshot_of_what_was_cut_does_not_come_back(tmp_path: Path, way: str) -> None:
-    log = open_log(tmp_path)
+def test_a_snapshot_of_what_was_cut_does_not_come_back(directory: DiskPath, way: str) -> None:
+    log = open_log(directory)
     for sequence in range(6):
         sequenced(log, sequence)
     log.close()
-    assert names(tmp_path, ".snapshot") == [f"{6:020d}.snapshot"]
-    log = open_log(tmp_path)
+    assert names(directory, ".snapshot") == [f"{6:020d}.snapshot"]
+    log = open_log(directory)
     if way == "truncate":
         log.truncate_to(4)
     else:
         last_two = sum(len(data) for _, data in entries(log, 4))
-        (tmp_path / f"{0:020d}.log").write_bytes((tmp_path / f"{0:020d}.log").read_bytes()[:-last_two])
-        log = open_log(tmp_path, clean=False)
+        (directory / f"{0:020d}.log").write_bytes((directory / f"{0:020d}.log").read_bytes()[:-last_two])
+        log = open_log(directory, clean=False)
     assert log.log_end_offset == 4
     for sequence in (0, 1):
         assert not sequenced(log, sequence, producer_id=6)
     log.close()
-    log = open_log(tmp_path)
+    log = open_log(directory)
     assert sequenced(log, 3)
     assert sequenced(log, 1, producer_id=6)
     assert not sequenced(log, 4)
 
 
-def test_recovery_leaves_complete_files(tmp_path: Path) -> None:
-    log = open_log(tmp_path, index_interval_bytes=0)
+def test_recovery_leaves_complete_files(directory: DiskPath) -> None:
+    log = open_log(directory, index_interval_bytes=0)
     for sequence in range(9):
         sequenced(log, sequence)
         if sequence in (2, 5):
             log.roll(NOW)
     log.close()
-    before = index_files(tmp_path)
-    for name in names(tmp_path, ".index", ".timeindex", ".snapshot"):
-        (tmp_path / name).unlink()
-    open_log(tmp_path, clean=False, index_interval_bytes=0)
-    assert index_files(tmp_path) == before
-    assert names(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (3, 6)]
+    before = index_files(directory)
+    for name in names(directory, ".index", ".timeindex", ".snapshot"):
+        (directory / name).unlink()
+    open_log(directory, clean=False, index_interval_bytes=0)
+    assert index_files(directory) == before
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (3, 6)]
 
 
-def test_below_the_first_segment_the_log_begins_anew(tmp_path: Path) -> None:
+def test_below_the_first_segment_the_log_begins_anew(directory: DiskPath) -> None:
     worker = Worker()
-    log = open_log(tmp_path, log_start_offset=10, later=worker)
+    log = open_log(directory, log_start_offset=10, later=worker)
     fill(log, 3)
     assert log.truncate_to(4)
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point, values(log)) == (4, 4, 4, [])
-    worker.run()
-    assert names(tmp_path, ".log", ".deleted") == [f"{4:020d}.log"]
+    worker.wait(60_000)
+    assert names(directory, ".log", ".deleted") == [f"{4:020d}.log"]
     append(log, b"x")
     assert [header.base_offset for header in headers(log)] == [4]
 
 
-def test_a_log_that_begins_elsewhere_keeps_its_old_files_apart(tmp_path: Path) -> None:
+def test_a_log_that_begins_elsewhere_keeps_its_old_files_apart(directory: DiskPath) -> None:
     worker = Worker()
-    log = open_log(tmp_path, later=worker)
+    log = open_log(directory, later=worker)
     fill(log, 3)
     log.truncate_fully_at(0, now_ms=NOW)  # the same base offset as that of what goes
     append(log, b"x")
-    worker.run()
+    worker.wait(60_000)
     assert values(log) == [b"x"]
-    assert values(open_log(tmp_path, clean=False)) == [b"x"]
+    assert values(open_log(directory, clean=False)) == [b"x"]

@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred
 
 from tests.cluster.test_partition import Moves
 from tests.cluster.test_replicas import House
-from tests.log.support import NOW, QuickDisk, batch, open_log
+from tests.log.support import NOW, batch, open_log
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from tests.transport.test_connection import Heartbeats, Peer, generation
 from txbroker.api.registry import Registry, route_key
 from txbroker.api.request_counts import SAMPLED_ONE_IN, SAMPLES_KEPT, Errors, ErrorTally, RequestTimes
@@ -158,7 +159,7 @@ def test_the_sum_of_all_topics_never_goes_back(house: House) -> None:
 
 def test_only_what_a_leader_took_counts(tmp_path: Path) -> None:
     moves = Moves()
-    log = open_log(tmp_path, disk=QuickDisk())
+    log = open_log(tmp_path, disk=UnsyncedDisk())
     partition = Partition(1, log, moves, moves.flush)
     partition.lead(Leadership(1, 0, (1,), (1, 2), 0))
     partition.append(batch(b"a", b"b"), NOW)

@@ -6,7 +6,8 @@ import random
 import shutil
 from pathlib import Path
 
-from tests.log.support import NOW, QuickDisk, append, marker, open_log
+from tests.log.support import NOW, append, marker, open_log
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import Origin
 from txbroker.logtools.findings import Finding, Severity
@@ -17,7 +18,7 @@ KAFKA = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 
 
 def look(path: Path, disk: OsDisk | None = None) -> Verified:
-    disk = disk or QuickDisk()
+    disk = disk or UnsyncedDisk()
     return verify(disk, survey(disk, [str(path)]), lambda size, records: None)
 
 

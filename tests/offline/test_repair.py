@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.support import QuickDisk, corrupt, open_log, rows
+from tests.log.support import corrupt, open_log, rows
 from tests.offline.support import faults, kafka, look, mutate, ours, segments
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.logtools.log_paths import NoLogDirectory, survey
 from txbroker.logtools.repair import Refused, carry_out, lock_all
 from txbroker.logtools.repair_plan import Plan, directories_of, make_plan
@@ -24,7 +25,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def repair(path: Path) -> tuple[Plan, list[str]]:
-    disk, said = QuickDisk(), []
+    disk, said = UnsyncedDisk(), []
     found = survey(disk, [str(path)])
     locks = lock_all(disk, directories_of(found))
     plan = make_plan(found, verify(disk, found, lambda size, records: None))
@@ -134,7 +135,7 @@ def test_existing_keepsakes_are_not_overwritten(data: Path) -> None:
 
 
 def test_kraft_and_running_brokers_are_refused(data: Path) -> None:
-    disk = QuickDisk()
+    disk = UnsyncedDisk()
     (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=y\n")
     for path in (data, data / "orders-3"):
         with pytest.raises(Refused, match="only read"):
@@ -155,7 +156,7 @@ def test_an_interrupted_repair_is_begun_again(data: Path) -> None:
     class Stopped(Exception):
         pass
 
-    class StoppingDisk(QuickDisk):
+    class StoppingDisk(UnsyncedDisk):
         left = 0
 
         def _step(self) -> None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import posixpath
 from fnmatch import fnmatchcase
+from pathlib import Path
 
+from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.log.disk import Buffer, Disk
+
+
+def on_disk(path: DiskPath | Path) -> DiskPath:
+    """The path on its disk; real files are those of an `UnsyncedDisk`."""
+    return path if isinstance(path, DiskPath) else DiskPath(UnsyncedDisk(), str(path))
 
 
 class DiskPath:
@@ -86,12 +93,6 @@ class DiskPath:
     def write_text(self, text: str) -> None:
         self.write_bytes(text.encode())
 
-    def overwrite(self, at: int, data: bytes) -> None:
-        """Put these bytes in place of as many others from `at` on."""
-        content = bytearray(self.read_bytes())
-        content[at : at + len(data)] = data
-        self.write_bytes(content)
-
     def truncate(self, size: int) -> None:
         self.disk.truncate(self._path, size)
 
@@ -108,6 +109,11 @@ class DiskPath:
         if not parents and not self.parent.is_dir():
             raise FileNotFoundError(str(self.parent))
         self.disk.make_directory(self._path)
+
+    def made(self) -> DiskPath:
+        """This path, once there is a directory."""
+        self.disk.make_directory(self._path)
+        return self
 
     def rename(self, target: DiskPath | str) -> DiskPath:
         self.disk.rename(self._path, str(target))

@@ -103,9 +103,12 @@ class FaultyDisk:
         self.done.append((operation, path))
 
     def open(self, path: str) -> File:
-        operation = "open" if self._faults and self.disk.size(path) is not None else "create"
+        operation = "create" if self.disk.size(path) is None else "open"
         self.check(operation, path)
-        return _FaultyFile(self, self.disk.open(path))
+        file = self.disk.open(path)
+        if operation == "create":
+            self.note("create", path)
+        return _FaultyFile(self, file)
 
     def open_existing(self, path: str) -> File | None:
         self.check("open", path)

@@ -497,7 +497,8 @@ class MemoryDisk:
 def _normal(path: str) -> str:
     if not path.startswith("/"):
         _fail_relative(path)
-    return posixpath.normpath(path) if "//" in path or "/." in path or path.endswith("/") else path
+    # Two slashes at the start mean something else to POSIX, and stay.
+    return posixpath.normpath("/" + path.lstrip("/")) if "//" in path or "/." in path or path.endswith("/") else path
 
 
 def _fail_relative(path: str) -> NoReturn:

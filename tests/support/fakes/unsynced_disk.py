@@ -1,0 +1,23 @@
+"""Real files without waiting until they are written, for tests whose files another program reads."""
+
+from __future__ import annotations
+
+from txbroker.log.disk import Buffer, File, OsDisk, OsFile
+
+
+class _UnsyncedFile(OsFile):
+    def sync(self) -> None:
+        """Nothing: a test's machine does not lose power."""
+
+
+class UnsyncedDisk(OsDisk):
+    """The real disk, whose syncs do nothing."""
+
+    def open(self, path: str) -> File:
+        return _UnsyncedFile(path)
+
+    def sync(self, path: str) -> None:
+        pass
+
+    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=False)

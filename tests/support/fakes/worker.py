@@ -1,0 +1,44 @@
+"""Workers that run jobs when the test says so, in the test's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Job(NamedTuple):
+    """`work`, due at `due_ms` of the worker's time, and what follows it in the reactor."""
+
+    due_ms: int
+    work: Callable[[], None]
+    done: Callable[[], None] | None
+
+
+class Worker:
+    """A `Later`: jobs run one after the other, in the order in which they were given, when the test calls `run` or `wait`."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.waiting: list[Job] = []
+
+    def __call__(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+        self.waiting.append(Job(self.now_ms + delay_ms, work, done))
+
+    def run(self, jobs: int = 10**6) -> int:
+        """Run what is due, also what is given meanwhile; how many jobs that were."""
+        ran = 0
+        while ran < jobs:
+            due = next((job for job in self.waiting if job.due_ms <= self.now_ms), None)
+            if due is None:
+                break
+            self.waiting.remove(due)
+            ran += 1
+            due.work()
+            if due.done is not None:
+                due.done()
+        return ran
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, and run what is due then."""
+        self.now_ms += ms
+        self.run()
