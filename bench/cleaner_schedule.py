@@ -30,7 +30,7 @@ from tests.log_directories.support import NOW, T0, Broker
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.log_results import Origin
-from txbroker.maintenance.cleaning import Cleaning
+from txbroker.maintenance.log_cleaner import LogCleaner
 from txbroker.wire.records import Record, build
 
 HERE = Path(__file__).resolve().parent
@@ -98,7 +98,7 @@ class Replay:
         self._seed = 0
         settings = load_broker_config(parse_overrides([f"log.cleaner.schedule={schedule}"], {}))
         clock: Any = self._clock
-        self._cleaning = Cleaning(clock, settings, self._directories, lambda _: self._log.log_end_offset, lambda: NOW, self._next,
+        self._cleaning = LogCleaner(clock, settings, self._directories, lambda _: self._log.log_end_offset, lambda: NOW, self._next,
                                   self._workers)  # fmt: skip
         self._cleaning.start()
         self._name = schedule, ratio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -15,6 +16,8 @@ from kafka import KafkaConsumer
 from kafka.protocol.admin import AlterReplicaLogDirsRequest, DeleteTopicsRequest
 
 from tests.cleaner.keyed import Keyed, cleaned_to, read_all, workers_of
+from tests.cli.commands import run
+from tests.metrics.scraping import ON, Scrape
 from tests.support.broker import BrokerProcess
 from tests.support.dump import dump_directory
 from tests.support.raw import RawConnection
@@ -221,6 +224,33 @@ def test_a_killed_worker_is_replaced(start_broker: Start, name: str) -> None:
     with RawConnection(server.address) as connection:
         keyed.check(*read_all(connection, name))
     assert not list(server.data.glob(f"{name}-0/*.cleaned"))
+
+
+def test_a_worker_that_hangs_is_killed_and_after_the_second_one_the_partition_is_uncleanable(start_broker: Start, name: str) -> None:
+    server = start_broker({**SLOW, **ON, "txbroker.log.cleaner.worker.timeout.ms": "6000"})
+    create_topic(server, name, configs=COMPACTED)
+    keyed = Keyed(name)
+    write(server, keyed, 60)
+    for _ in range(2):
+        start = server.log_size()
+        until_cleaning(server, name, 0)
+        until(lambda: workers_of(server), "a worker is there")
+        (worker,) = workers_of(server)
+        os.kill(worker, signal.SIGSTOP)
+        until(lambda start=start: "reported no progress for 6 s" in server.log(start), "the broker has lost the worker", timeout_s=90)
+        until(lambda worker=worker: not Path(f"/proc/{worker}").exists(), "the worker is killed")
+    until(lambda: "is uncleanable" in server.log(), "the partition is uncleanable")
+    scrape = Scrape(server)
+    assert scrape("txbroker_cleaner_failures_total", kind="hung") == 2
+    assert scrape("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory=str(server.data)) == 1
+    assert workers_of(server) == [] and not list(server.data.glob(f"{name}-0/*.cleaned"))
+    output, _ = run("log-cleaner", "--bootstrap-server", server.address, "--describe", "--topic", name, "--json")
+    status = json.loads(output)
+    assert (status["state"], "2 workers in a row" in status["uncleanable_reason"]) == ("uncleanable", True)
+    run("log-cleaner", "--bootstrap-server", server.address, "--compact-now", name, "--wait")
+    assert cleaned_to(server, name) >= last_closed(server, name)
+    with RawConnection(server.address) as connection:
+        keyed.check(*read_all(connection, name))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

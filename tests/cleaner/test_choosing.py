@@ -61,7 +61,7 @@ def test_the_record_at_the_end_which_other_strategies_leave_is_nothing_to_clean(
     by_offset = strategy is Strategy.OFFSET
     rolled = assessed(*PARTS[:4], Part(45, 0), checkpoint=44, config=config)
     assert (rolled.first_uncleanable_offset, rolled.cleanable_bytes) == ((45, 100) if by_offset else (44, 0))
-    assert rolled.wanted(0.1) == by_offset
+    assert rolled.is_due(0.1) == by_offset
     reason = why_not(rolled, config, 45)
     assert (reason is None) == by_offset
     assert reason is None or reason.why is Why.NOTHING_DIRTY
@@ -72,14 +72,14 @@ def test_the_record_at_the_end_which_other_strategies_leave_is_nothing_to_clean(
 def test_a_checkpoint_that_cannot_be_is_corrected() -> None:
     below = assessed(Part(20), Part(30), Part(40), checkpoint=5, log_start_offset=25)
     assert (below.first_dirty_offset, below.cleanable_bytes) == (25, 200)
-    assert "below the log's start offset 25" in below.correction
+    assert "below the log start offset 25" in below.correction
     expired = assessed(
         Part(20), Part(30), Part(40), checkpoint=5, log_start_offset=25, config=LogConfig(cleanup_policy=frozenset({"compact", "delete"}))
     )
     assert (expired.first_dirty_offset, expired.correction) == (25, ""), "retention does that all the time"
     above = assessed(checkpoint=46)
     assert (above.first_dirty_offset, above.cleanable_bytes) == (0, 400)
-    assert "above the log's end offset 45" in above.correction
+    assert "above the log end offset 45" in above.correction
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_young_segments_wait_for_their_lag() -> None:
 def test_the_oldest_dirty_record_forces_a_pass() -> None:
     config = LogConfig(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=15 * MINUTE, min_cleanable_dirty_ratio=1.0)
     found = assessed(config=config, checkpoint=30)
-    assert (found.overdue_ms, found.wanted(1.0)) == (5 * MINUTE, True)
+    assert (found.overdue_ms, found.is_due(1.0)) == (5 * MINUTE, True)
     young = assessed(*(part._replace(first_timestamp=NOW - 14 * MINUTE) for part in PARTS), config=config, checkpoint=30)
-    assert (young.overdue_ms, young.wanted(1.0)) == (0, False)
+    assert (young.overdue_ms, young.is_due(1.0)) == (0, False)
     assert assessed(config=config, checkpoint=41).overdue_ms == 0, "the active segment is not dirty yet"
     assert assessed(*(part._replace(first_timestamp=-1) for part in PARTS), config=config).overdue_ms == 0, "no timestamps"
 
@@ -113,8 +113,8 @@ def test_the_oldest_dirty_record_forces_a_pass() -> None:
 def test_a_pass_is_due_above_the_ratio_only() -> None:
     found = assessed(checkpoint=20)
     assert found.dirty_ratio == 0.5
-    assert (found.wanted(0.5), found.wanted(0.49)) == (False, True)
-    assert not assessed(checkpoint=40).wanted(0.0)
+    assert (found.is_due(0.5), found.is_due(0.49)) == (False, True)
+    assert not assessed(checkpoint=40).is_due(0.0)
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_the_reason_is_told(given: dict[str, Any], config: dict[str, Any], why: 
 
 def test_a_new_log_has_nothing() -> None:
     found = assessed(Part(0, 0), log_end_offset=0, last_stable_offset=0)
-    assert (found.cleanable_bytes, found.dirty_ratio, found.wanted(0.0)) == (0, 0.0, False)
+    assert (found.cleanable_bytes, found.dirty_ratio, found.is_due(0.0)) == (0, 0.0, False)

@@ -28,8 +28,8 @@ from txbroker.log.cleaner.cleaning_history_file import FILE_NAME, format_histori
 from txbroker.log.cleaner.cleaning_job import GroupCleaned, Mapped, SegmentSpan, SegmentYield, Strategy
 from txbroker.log.log import Log
 from txbroker.log.log_results import Origin
-from txbroker.maintenance.cleaning import Cleaning
 from txbroker.maintenance.cleaning_schedule import Schedule
+from txbroker.maintenance.log_cleaner import LogCleaner
 from txbroker.wire.records import Record, build
 
 BACKOFF_S = 15.0
@@ -57,7 +57,7 @@ class Cleaned:
         self.clock = Clock()
         self.workers = RealWorkers(self.broker.disk)
         config = load_broker_config(parse_overrides(self._overrides, {}))
-        self.cleaning = Cleaning(self.clock, config, self.directories, lambda _: self.log.log_end_offset, lambda: NOW, self._next_seed,
+        self.cleaning = LogCleaner(self.clock, config, self.directories, lambda _: self.log.log_end_offset, lambda: NOW, self._next_seed,
                                  self.workers)  # fmt: skip
         self.cleaning.start()
 
@@ -391,7 +391,7 @@ def test_a_strategy_that_changes_during_a_pass_does_not_make_what_was_left_alone
     for strategy, kept in ((Strategy.OFFSET, True), (Strategy.TIMESTAMP, False)):
         log: Any = SimpleNamespace(topic_partition=("t", 0), config=SimpleNamespace(compaction_strategy=strategy), log_start_offset=0,
                                    log_end_offset=3000, generation=0)
-        assert Schedule(config, directories).ended(log, job, mapped, groups, 2000) == 100
+        assert Schedule(config, directories).pass_succeeded(log, job, mapped, groups, 2000) == 100
         assert (directories.kept[-1] is not None) is kept
 
 

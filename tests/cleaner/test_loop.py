@@ -20,12 +20,12 @@ from txbroker.log.cleaner.cleanable import Why
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, SegmentYield
 from txbroker.log.cleaner.cleaning_status import CleaningStatus, State, Totals
 from txbroker.log.log import Log
-from txbroker.maintenance.cleaning import Cleaning
-from txbroker.maintenance.cleaning_pass import Crashed
+from txbroker.maintenance.cleaning_pass import CRASHED, HUNG, WorkerLost
+from txbroker.maintenance.log_cleaner import LogCleaner
 from txbroker.names import TopicPartition
 
 BACKOFF_S = 15.0
-Happening = Event | Crashed
+Happening = Event | WorkerLost
 
 
 class Run:
@@ -41,11 +41,14 @@ class Run:
 
 
 class ScriptedWorkers:
+    stuck = 0
+
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self.closed = False
 
-    def run(self, job: CleaningJob, on_event: Callable[[Happening], None]) -> Run:
+    def run(self, job: CleaningJob, on_event: Callable[[Happening], None], *, timeout_s: float) -> Run:
+        assert timeout_s == 300
         self.runs.append(Run(job, on_event))
         return self.runs[-1]
 
@@ -67,7 +70,7 @@ class Cleaner:
         self.config = load_broker_config(parse_overrides(overrides, {}))
         self.aside = root / "aside"
         seeds = count(1)
-        self.cleaning = Cleaning(self.clock, self.config, self.directories, self.high_watermark, lambda: NOW, lambda: next(seeds),
+        self.cleaning = LogCleaner(self.clock, self.config, self.directories, self.high_watermark, lambda: NOW, lambda: next(seeds),
                                  self.workers, expire)  # fmt: skip
         self.cleaning.start()
 
@@ -192,7 +195,7 @@ def test_the_dirtiest_is_first_and_the_next_one_follows_at_once(cleaner: Cleaner
     cleaner.directories.checkpoint_cleaned(T0, 1)
     cleaner.wait()
     assert cleaner.jobs == [T1]
-    assert cleaner.why(T0) is Why.OTHERS_FIRST
+    assert cleaner.why(T0) is Why.NO_FREE_THREAD
     cleaner.finish(cleaner.workers.runs[0], second)
     assert cleaner.jobs == [T1, T0]
     cleaner.finish(cleaner.workers.runs[1], first)
@@ -238,16 +241,16 @@ def test_other_logs_are_left_alone(tmp_path: Path) -> None:
     assert cleaner.cleaning.status(TopicPartition("nobody", 0)) is None
 
 
-def test_a_corrupt_log_is_put_aside_until_it_changes_or_somebody_asks(cleaner: Cleaner) -> None:
+def test_a_corrupt_log_is_uncleanable_until_it_changes_or_a_cleaning_is_requested(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 2, 2)
     cleaner.wait()
     cleaner.group(log, (0,), 0)  # unfinished files
     cleaner.workers.runs[0].tell(Failed(kind=FailureKind.CORRUPT, reason="the batch at offset 1 has a wrong CRC"))
     cleaner.wait(0)
     assert cleaner.leftovers(T0) == []
-    assert (cleaner.status(T0).state, cleaner.why(T0)) == (State.PUT_ASIDE, Why.PUT_ASIDE)
-    assert cleaner.status(T0).put_aside == "the batch at offset 1 has a wrong CRC"
-    assert (len(cleaner.cleaning.put_aside), cleaner.cleaning.counts.failures) == (1, {"corrupt": 1})
+    assert (cleaner.status(T0).state, cleaner.why(T0)) == (State.UNCLEANABLE, Why.UNCLEANABLE)
+    assert cleaner.status(T0).uncleanable_reason == "the batch at offset 1 has a wrong CRC"
+    assert (len(cleaner.cleaning.uncleanable), cleaner.cleaning.counts.failures) == (1, {"corrupt": 1})
     append(log, b"more")
     log.roll(NOW)
     cleaner.wait(100)
@@ -265,31 +268,32 @@ def test_a_corrupt_log_is_put_aside_until_it_changes_or_somebody_asks(cleaner: C
     log.delete_expired(NOW, log.log_end_offset)
     cleaner.wait()
     assert len(cleaner.jobs) == 3, "the bad segment is gone"
-    assert cleaner.cleaning.put_aside == []
+    assert cleaner.cleaning.uncleanable == []
 
 
-def test_a_worker_that_dies_gets_one_more_try(cleaner: Cleaner) -> None:
+def test_a_partition_is_uncleanable_after_two_lost_workers_in_a_row(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 2, 2)
     cleaner.wait()
-    cleaner.workers.runs[0].tell(Crashed("signal 9"))
+    cleaner.workers.runs[0].tell(WorkerLost(CRASHED, "signal 9"))
     cleaner.wait(0)
-    assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.RESTING), "not at once"
+    assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.BACKOFF), "not at once"
     cleaner.wait()
     assert len(cleaner.jobs) == 2
-    cleaner.workers.runs[1].tell(Crashed("signal 11"))
+    cleaner.workers.runs[1].tell(WorkerLost(HUNG, "no progress"))
     cleaner.wait(100)
-    assert (len(cleaner.jobs), cleaner.why(T0)) == (2, Why.PUT_ASIDE)
-    assert "signal 11" in (cleaner.status(T0).put_aside or "")
-    assert cleaner.cleaning.counts.failures == {"crashed": 2}
+    assert (len(cleaner.jobs), cleaner.why(T0)) == (2, Why.UNCLEANABLE)
+    assert "2 workers in a row crashed or hung" in (cleaner.status(T0).uncleanable_reason or "")
+    assert "no progress" in (cleaner.status(T0).uncleanable_reason or "")
+    assert cleaner.cleaning.counts.failures == {"crashed": 1, "hung": 1}
     done = cleaner.cleaning.clean_now(T0, roll=False)
     cleaner.finish(cleaner.workers.runs[2], log)
     assert isinstance(outcome(done), Totals)
     append(log, b"x" * 1000)
     log.roll(NOW)
     cleaner.wait()
-    cleaner.workers.runs[3].tell(Crashed("again"))
+    cleaner.workers.runs[3].tell(WorkerLost(HUNG, "again"))
     cleaner.wait(0)
-    assert cleaner.why(T0) is Why.RESTING, "what was forgiven counts no more"
+    assert cleaner.why(T0) is Why.BACKOFF, "the pass that succeeded has cleared the count"
 
 
 @pytest.mark.parametrize("kind", [FailureKind.RESOURCES, FailureKind.STALE, FailureKind.STOPPED])
@@ -298,7 +302,7 @@ def test_what_may_pass_is_tried_again_in_the_next_round(cleaner: Cleaner, kind: 
     cleaner.wait()
     cleaner.workers.runs[0].tell(Failed(kind=kind, reason="so it is"))
     cleaner.wait(0)
-    assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.RESTING)
+    assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.BACKOFF)
     cleaner.wait()
     assert len(cleaner.jobs) == 2
 
@@ -312,6 +316,7 @@ def test_who_asked_is_told_that_the_disk_is_full(cleaner: Cleaner) -> None:
     assert (error.code, "no space left on device" in str(error)) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
     assert cleaner.directories.offline() == [], "what is there can be read"
     cleaner.wait()
+    cleaner.wait(0)
     cleaner.finish(cleaner.workers.runs[1], log)
     assert cleaner.why(T0) is Why.NOTHING_DIRTY, "and the next round goes on"
 
@@ -552,7 +557,7 @@ def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner)
     error = outcome(deleted)
     assert isinstance(error, BrokerError)
     assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert error.message == "its log is no longer here", "who asked names the partition"
+    assert error.message == "its log is no longer on this broker"
     cleaner.cleaning.stop()
     error = outcome(stopped)
     assert isinstance(error, BrokerError)
@@ -569,10 +574,10 @@ def test_retention_that_had_to_wait_for_a_pass_comes_after_it(tmp_path: Path) ->
     cleaner.wait()
     (run,) = cleaner.workers.runs
     over: list[None] = []
-    cleaner.cleaning.over(T0).addCallback(over.append)
+    cleaner.cleaning.until_pass_ended(T0).addCallback(over.append)
     assert (told, over) == ([], [])
     cleaner.finish(run, log)
     assert (told, over) == ([T0], [None])
-    cleaner.cleaning.over(T0).addCallback(over.append)
+    cleaner.cleaning.until_pass_ended(T0).addCallback(over.append)
     assert len(over) == 2
     cleaner.broker.worker.run()

@@ -11,8 +11,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from tests.cleaner.logs import NOW, LogMaker
-from txbroker.cleaner_process import _Process
-from txbroker.log.cleaner.cleaning_job import Done, GroupCleaned, to_json
+from txbroker.cleaner_process import KILL_S, WATCHDOG_CHECKS, CleanerProcesses, _Process
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Progress, to_json
+from txbroker.maintenance.cleaning_pass import HUNG, WorkerLost
 
 GROUP = GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=0, max_timestamp=-1, max_timestamp_offset=0, yields=())
 DONE = Done(end_offset=1, bytes_read=1, bytes_written=1, seconds=1.0)
@@ -47,10 +48,99 @@ def test_after_an_event_that_cannot_be_taken_the_last_word_is_a_crash(tmp_path: 
         if len(seen) == 1 and line != "no event":
             raise RuntimeError("a bug")
 
-    process.take(log.job(tmp_path), on_event)
+    process.take(log.job(tmp_path), on_event, 300)
     process.outReceived(f"{line}\n{to_json(DONE)}\n".encode())
     assert pipes.signals == ["KILL"]
     assert not process.idle
     process.processEnded(Failure(ProcessTerminated(None, 9)))
-    assert seen[-1] == "Crashed"
+    assert seen[-1] == "WorkerLost"
     assert "Done" not in seen[1:]
+
+
+TIMEOUT_S = 100.0
+
+
+class _Reactor(Clock):
+    """Starts processes that do nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spawned: list[_Process] = []
+
+    def spawnProcess(self, process: _Process, *_: object, **__: object) -> None:
+        self.spawned.append(process)
+        process.transport = _Pipes()
+
+
+class _Watched:
+    """Workers without processes, and the events of their jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        log = LogMaker()
+        log.data([(b"a", b"a", NOW)])
+        log.write(folder)
+        self.job: CleaningJob = log.job(folder)
+        self.reactor = _Reactor()
+        self.workers = CleanerProcesses(self.reactor)
+        self.events: list[Event | WorkerLost] = []
+
+    def run(self) -> None:
+        self.workers.run(self.job, self.events.append, timeout_s=TIMEOUT_S)
+
+    def signals(self) -> list[str]:
+        pipes: Any = self.reactor.spawned[0].transport
+        return list(pipes.signals)
+
+
+def progress(process: _Process) -> None:
+    process.outReceived(f"{to_json(Progress(bytes_done=1, bytes_total=9))}\n".encode())
+
+
+def test_a_worker_that_reports_nothing_for_the_timeout_is_killed_and_reported_as_hung(tmp_path: Path) -> None:
+    watched = _Watched(tmp_path)
+    watched.run()
+    (process,) = watched.reactor.spawned
+    check_s = TIMEOUT_S / WATCHDOG_CHECKS
+    for _ in range(3 * WATCHDOG_CHECKS):
+        progress(process)
+        watched.reactor.advance(check_s)
+    watched.reactor.pump([check_s] * (WATCHDOG_CHECKS - 1))
+    assert watched.signals() == []
+    watched.reactor.advance(check_s)
+    assert watched.signals() == ["KILL"]
+    assert all(isinstance(event, Progress) for event in watched.events), "the worker is lost once its process has ended"
+    process.processEnded(Failure(ProcessTerminated(None, 9)))
+    (lost,) = watched.events[3 * WATCHDOG_CHECKS :]
+    assert isinstance(lost, WorkerLost) and (lost.kind, "reported no progress for 100 s" in lost.reason) == (HUNG, True)
+    assert not watched.reactor.getDelayedCalls()
+    watched.run()
+    assert len(watched.reactor.spawned) == 2, "the next job gets a new process"
+
+
+def test_a_timer_that_is_late_for_long_is_not_the_fault_of_the_worker(tmp_path: Path) -> None:
+    """As after the suspension of the machine, or of the broker and its workers."""
+    watched = _Watched(tmp_path)
+    watched.run()
+    watched.reactor.advance(1000 * TIMEOUT_S)
+    assert watched.signals() == []
+
+
+def test_no_worker_starts_while_one_cannot_be_killed(tmp_path: Path) -> None:
+    watched = _Watched(tmp_path)
+    watched.run()
+    watched.reactor.pump([TIMEOUT_S / WATCHDOG_CHECKS] * (WATCHDOG_CHECKS + 1))
+    assert (watched.signals(), watched.events, watched.workers.stuck) == (["KILL"], [], 0)
+    watched.reactor.advance(KILL_S)
+    (lost,) = watched.events
+    assert isinstance(lost, WorkerLost) and lost.kind == HUNG
+    assert watched.workers.stuck == 1
+    watched.run()
+    watched.reactor.advance(0)
+    refused = watched.events[1]
+    assert isinstance(refused, Failed) and refused.kind is FailureKind.RESOURCES
+    assert len(watched.reactor.spawned) == 1
+    watched.reactor.spawned[0].processEnded(Failure(ProcessTerminated(None, 9)))
+    assert len(watched.events) == 2, "it was reported already"
+    assert watched.workers.stuck == 0
+    watched.run()
+    assert len(watched.reactor.spawned) == 2

@@ -8,7 +8,7 @@ from typing import Any
 
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Event
 from txbroker.log.cleaner.compaction_pass import run_job
-from txbroker.maintenance.cleaning_pass import Crashed
+from txbroker.maintenance.cleaning_pass import WorkerLost
 
 
 class RealWorkers:
@@ -18,9 +18,11 @@ class RealWorkers:
         self.jobs: list[CleaningJob] = []
         self.done = 0
         self._disk = disk
-        self._waiting: list[tuple[CleaningJob, Callable[[Event | Crashed], None]]] = []
+        self._waiting: list[tuple[CleaningJob, Callable[[Event | WorkerLost], None]]] = []
 
-    def run(self, job: CleaningJob, on_event: Callable[[Event | Crashed], None]) -> RealWorkers:
+    stuck = 0
+
+    def run(self, job: CleaningJob, on_event: Callable[[Event | WorkerLost], None], *, timeout_s: float) -> RealWorkers:
         self.jobs.append(job)
         self._waiting.append((job, on_event))
         return self

@@ -136,10 +136,10 @@ def test_a_broker_that_gives_its_reasons_is_believed() -> None:
         return PartitionFacts(index, cleaning=CleaningFacts("idle", 0.25, why, sentence))
 
     ratio = [told(0, "dirty-ratio", "0.25 of it is dirty"), told(2, "dirty-ratio", "0.30 of it is dirty")]
-    facts = [*ratio, told(1, "put-aside", "it was put aside: a bad batch"), told(3, "", "")]
+    facts = [*ratio, told(1, "uncleanable", "it is uncleanable: a bad batch"), told(3, "", "")]
     first, second, third = compaction_checks.explain(configs, facts)
     assert (first.outcome, first.found) == ("ok", "partition 0: 0.25 of it is dirty; the same holds for partition 2")
-    assert (second.outcome, second.found) == ("failed", "partition 1: it was put aside: a bad batch")
+    assert (second.outcome, second.found) == ("failed", "partition 1: it is uncleanable: a bad batch")
     assert (third.outcome, third.found) == ("ok", "partition 3: 0.25 of it is dirty, and it is about to be cleaned")
     assert all(finding.advice for finding in (first, second))
     (off,) = compaction_checks.explain(Configs({"cleanup.policy": "delete"}, {}), ratio)
@@ -147,7 +147,7 @@ def test_a_broker_that_gives_its_reasons_is_believed() -> None:
 
 
 def test_every_reason_of_the_broker_has_its_advice_or_needs_none() -> None:
-    fine = {"nothing-dirty", "min-compaction-lag", "others-first", "cleaning", "resting", "moving", "not-compacted"}
+    fine = {"nothing-dirty", "min-compaction-lag", "no-free-thread", "cleaning", "backoff", "moving", "not-compacted"}
     assert compaction_checks.ADVICE.keys() | fine == {why.value for why in Why}
 
 

@@ -58,9 +58,9 @@ def test_compacting_now_and_what_is_told_then(broker: Server, name: str) -> None
     compacted = f"Topic {name} is compacted: 4 of the 20 records that were read are left.\n"
     assert cleaner(broker, "--compact-now", name, "--roll", "--wait") == (compacted, "")
     after = objects(cleaner(broker, "--describe", "--topic", name, "--json")[0])
-    assert [(row["why"], row["last"]["records_won"], row["first_dirty_offset"]) for row in after] == [("nothing-dirty", 8, 10)] * 2
+    assert [(row["why"], row["last"]["records_removed"], row["first_dirty_offset"]) for row in after] == [("nothing-dirty", 8, 10)] * 2
     heading, first, second = cleaner(broker, "--describe", "--topic", name)[0].splitlines()
-    assert heading.split() == ["PARTITION", "STATE", "DIRTY", "LAST-RUN", "WON", "NEXT-RUN", "TAKES", "WHY-NOT-NOW"]
+    assert heading.split() == ["PARTITION", "STATE", "DIRTY", "LAST-RUN", "REMOVED", "NEXT-RUN", "TAKES", "WHY-NOT-NOW"]
     assert first.startswith(f"{name}-0 ") and second.startswith(f"{name}-1 ")
     assert " 8 records, " in first
     (done,) = objects(cleaner(broker, "--compact-now", name, "--json")[0])
@@ -78,7 +78,7 @@ def test_who_asks_in_vain_is_told_why(broker: Server, name: str) -> None:
         for value in (b"1", b"2", None):
             producer.send(name, value, key=b"k")
         producer.flush()
-    young = "what follows offset 0 is younger than min.compaction.lag.ms (3600000): that must pass first"
+    young = "records from offset 0 on are younger than min.compaction.lag.ms=3600000"
     output, _ = cleaner(broker, "--compact-now", name, "--roll", "--wait")
     assert output == f"Nothing of topic {name} was to be compacted.\n{name}-0: {young}.\n"
     settings = ("--add-config", "min.compaction.lag.ms=0,delete.retention.ms=0")
@@ -86,7 +86,7 @@ def test_who_asks_in_vain_is_told_why(broker: Server, name: str) -> None:
     output, _ = cleaner(broker, "--compact-now", name, "--wait")
     assert output == f"Topic {name} is compacted: 1 of the 3 records that were read are left.\n", "the tombstone gets its horizon"
     output, _ = cleaner(broker, "--compact-now", name, "--roll", "--wait")
-    assert output.startswith(f"Nothing of topic {name} was to be compacted.\n{name}-0: everything up to its end at offset 3 has been ")
+    assert output.startswith(f"Nothing of topic {name} was to be compacted.\n{name}-0: it is clean up to its end at offset 3")
     assert "tombstones that have outlived delete.retention.ms go with the next pass, once more has been written" in output
 
 
@@ -103,7 +103,7 @@ def test_a_long_pass_is_waited_for_however_often_a_request_times_out(
     compacted = f"Topic {name} is compacted: 3 of the 900 records that were read are left.\n"
     assert cleaner(slow, "--compact-now", name, "--wait") == (compacted, "")
     (row,) = objects(cleaner(slow, "--describe", "--topic", name, "--json")[0])
-    assert (row["last"]["passes"], row["last"]["records_won"], row["last"]["records_after"]) == (1, 897, 3), "one pass, which was joined"
+    assert (row["last"]["passes"], row["last"]["records_removed"], row["last"]["records_after"]) == (1, 897, 3), "one pass"
 
 
 def test_expiry_now(broker: Server, name: str) -> None:
@@ -168,7 +168,7 @@ def test_a_dry_run_of_each_strategy_says_what_the_pass_then_does(broker: Server,
     place = ("log-cleaner", "--dry-run", "--log-dir", str(broker.data), "--topic", name, "--bootstrap-server", broker.address)
     # What is read was flushed to the page cache when it was acknowledged.
     output, complaint = run(*place)
-    assert output.startswith(f"{name}-0: no record would be removed: all that is dirty, from offset 0 on, is in the active segment")
+    assert output.startswith(f"{name}-0: no record would be removed: all dirty records, from offset 0 on, are in the active segment")
     assert "use --roll" in output
     assert complaint == ""
 
@@ -187,7 +187,7 @@ def test_a_dry_run_of_each_strategy_says_what_the_pass_then_does(broker: Server,
     assert lines[2].startswith(f"{name}-0: 2 records of ")
     cleaner(broker, "--compact-now", name, "--roll", "--wait")
     (row,) = objects(cleaner(broker, "--describe", "--topic", name, "--json")[0])
-    assert row["last"]["records_won"] == 2, "as it said"
+    assert row["last"]["records_removed"] == 2, "as it said"
 
 
 def test_a_dry_run_on_files_without_a_broker(broker: Server, name: str, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_damage_is_told(broker: Server, name: str, tmp_path: Path) -> None:
     assert f"see `txbroker log verify {copy}`" in complaint
 
 
-def test_a_partition_that_is_put_aside_says_why_everywhere(start_broker: Callable[..., Server], name: str) -> None:
+def test_an_uncleanable_partition_has_its_reason_everywhere(start_broker: Callable[..., Server], name: str) -> None:
     own = start_broker({**ON, "log.cleaner.backoff.ms": "3600000"})
     create_topic(own, name, 2, COMPACTED)
     write(own, name, 3, partitions=2)
@@ -268,15 +268,15 @@ def test_a_partition_that_is_put_aside_says_why_everywhere(start_broker: Callabl
     own.start()
     until_leaders(own, name, 2)
     _, complaint = cleaner(own, "--compact-now", name, "--roll", "--wait", status=1)
-    assert complaint.startswith(f"txbroker log-cleaner: topic {name} was not compacted: {name}-1: cleaning it was given up: ")
-    assert "it is put aside, and `txbroker log verify` shows what is damaged" in complaint
+    assert complaint.startswith(f"txbroker log-cleaner: topic {name} was not compacted: {name}-1: cleaning aborted: ")
+    assert "the partition is uncleanable, and `txbroker log verify` shows what is damaged" in complaint
     good, bad = objects(cleaner(own, "--describe", "--topic", name, "--json")[0])
-    assert (good["state"], good["why"], good["last"]["records_won"]) == ("idle", "nothing-dirty", 4)
-    assert (bad["state"], bad["why"], bad["last"]) == ("put-aside", "put-aside", None)
-    assert bad["put_aside"] and bad["put_aside"] in bad["why_not_now"]
+    assert (good["state"], good["why"], good["last"]["records_removed"]) == ("idle", "nothing-dirty", 4)
+    assert (bad["state"], bad["why"], bad["last"]) == ("uncleanable", "uncleanable", None)
+    assert bad["uncleanable_reason"] and bad["uncleanable_reason"] in bad["why_not_now"]
     assert (good["next_run_ms"], bad["next_run_ms"]) == (None, None), "no run comes by itself"
     findings, _ = run("doctor", "--bootstrap-server", own.address, "--topic", name, "--json", status=1)
-    assert any(row["outcome"] == "failed" and bad["put_aside"] in row["found"] for row in objects(findings))
+    assert any(row["outcome"] == "failed" and bad["uncleanable_reason"] in row["found"] for row in objects(findings))
     told = Scrape(own)
     directory = str(own.data)
     assert told("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory=directory) == 1

@@ -203,11 +203,11 @@ def test_status(broker: Server, name: str, connection: RawConnection) -> None:
     both = status("txbroker.cleaner")["txbroker.cleaner"]
     assert list(both) == ["0", "1"]
     assert (both["0"]["state"], both["0"]["why"], both["0"]["last"]) == ("idle", "active-segment", None)
-    assert "must be rolled first" in both["0"]["why_not_now"]
+    assert "must be closed first" in both["0"]["why_not_now"]
     assert alter(connection, name, ("txbroker.compact", SET, "roll")) == (0, None)
     one = status("txbroker.cleaner.1", "txbroker.cleaner.7")
     assert list(one) == ["txbroker.cleaner.1"]
     told = one["txbroker.cleaner.1"]
-    assert (told["why"], told["first_dirty_offset"], told["last"]["records_won"]) == ("nothing-dirty", 30, 20)
-    assert told["last"]["bytes_won"] > 0
+    assert (told["why"], told["first_dirty_offset"], told["last"]["records_removed"]) == ("nothing-dirty", 30, 20)
+    assert told["last"]["bytes_freed"] > 0
     assert told["last_ms"] is not None

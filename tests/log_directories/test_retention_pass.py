@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from tests.log_directories.support import NOW, Broker, append
 from txbroker.errors import StorageError
-from txbroker.maintenance.retention import LOOKING_AT_ONCE, SLICE_S, Retention
+from txbroker.maintenance.retention import SEARCHES_MAX, SLICE_S, Retention
 from txbroker.names import TopicPartition
 
 HOUR = 3_600_000
@@ -59,10 +59,10 @@ def test_a_pass_goes_in_slices_and_looks_into_a_few_logs_at_once(tmp_path: Path)
     turns = 0
     while retention.pass_s is None:
         assert broker.worker.run(3) or clock.getDelayedCalls(), "it is stuck"
-        assert len(broker.worker._waiting) <= LOOKING_AT_ONCE
+        assert len(broker.worker._waiting) <= SEARCHES_MAX
         clock.advance(0)
         turns += 1
-    assert turns > COUNT / LOOKING_AT_ONCE
+    assert turns > COUNT / SEARCHES_MAX
     assert sorted(partitions.moved) == [TopicPartition("t", number) for number in range(COUNT)]
     assert {log.log_start_offset for log in broker.directories.logs().values()} == {1}
     assert retention.pass_s > 0
@@ -103,4 +103,4 @@ def test_a_pass_that_is_stopped_asks_for_nothing_more(tmp_path: Path) -> None:
     retention.stop()
     broker.worker.run()
     assert clock.getDelayedCalls() == []
-    assert sum(log.log_start_offset for log in broker.directories.logs().values()) <= LOOKING_AT_ONCE
+    assert sum(log.log_start_offset for log in broker.directories.logs().values()) <= SEARCHES_MAX

@@ -49,8 +49,8 @@ def test_a_pass_is_counted(start_broker: Callable[..., Server], name: str) -> No
     assert after("kafka_log_logcleaner_deadthreadcount") == 0
     assert after("txbroker_cleaner_passes_total", **place) == 1
     # Of 0 to 8 the highest version stays, and the last record of the log, 9.
-    assert after("txbroker_cleaner_records_won_total", **place) == 8
-    assert after("txbroker_cleaner_bytes_won_total", **place) > 0
+    assert after("txbroker_cleaner_records_removed_total", **place) == 8
+    assert after("txbroker_cleaner_bytes_freed_total", **place) > 0
     assert after("txbroker_cleaner_invalid_headers_total", **place) == 2
     assert after("txbroker_cleaner_missed_keys_total", **place) == 0
     assert after("txbroker_cleaner_passes_running") == 0

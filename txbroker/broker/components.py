@@ -34,8 +34,8 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import validate_topic_configs
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
-from txbroker.maintenance.cleaning import Cleaning
-from txbroker.maintenance.on_demand_maintenance import Care
+from txbroker.maintenance.log_cleaner import LogCleaner
+from txbroker.maintenance.on_demand_maintenance import OnDemandMaintenance
 from txbroker.maintenance.periodic import Periodic
 from txbroker.maintenance.retention import Retention
 from txbroker.names import OFFSETS_TOPIC
@@ -85,7 +85,7 @@ class Rooms:
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
         self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
-        self.cleaning = Cleaning(
+        self.cleaner = LogCleaner(
             world.reactor,
             config,
             directories,
@@ -111,7 +111,7 @@ class Rooms:
                 creation=self._topic_creation(admin),
                 endpoints=Endpoints(identity.broker_id, self._image, reached),
                 sessions=self._sessions,
-                caretaker=Care(self.cleaning, self._retention),
+                caretaker=OnDemandMaintenance(self.cleaner, self._retention),
                 reread_topic=configs.reread_topic,
                 produce=produce,
                 fetch=fetch,
@@ -128,11 +128,11 @@ class Rooms:
         """Begin what goes on by itself."""
         self._coordinator.start()
         self._periodic.start()
-        self.cleaning.start()
+        self.cleaner.start()
 
     def stop(self) -> None:
         """End it, with the last high watermarks on their way to the disk."""
-        self.cleaning.stop()
+        self.cleaner.stop()
         self.own.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
@@ -156,7 +156,7 @@ class Rooms:
             registry=self.registry,
             replicas=self.replicas,
             directories=directories,
-            cleaning=self.cleaning,
+            cleaner=self.cleaner,
             retention=self._retention,
             image=self._image,
             coordinator=self._coordinator,

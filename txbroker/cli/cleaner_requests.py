@@ -29,7 +29,7 @@ BEGIN_MS = 2_000
 
 COLUMNS = (
     Column("partition", "PARTITION"), Column("state", "STATE"), Column("dirty", "DIRTY"), Column("last", "LAST-RUN"),
-    Column("won", "WON"), Column("next", "NEXT-RUN"), Column("expected", "TAKES"), Column("why", "WHY-NOT-NOW"),
+    Column("removed", "REMOVED"), Column("next", "NEXT-RUN"), Column("expected", "TAKES"), Column("why", "WHY-NOT-NOW"),
 )  # fmt: skip
 
 
@@ -98,16 +98,16 @@ def _described(admin: Any, topic: str, keys: Sequence[str], node_id: int | None)
 
 def _cells(row: Row) -> Row:
     last = row.get("last")
-    won = None if last is None else f"{last['records_won']} records, {size_text(last['bytes_won'])}"
+    removed = None if last is None else f"{last['records_removed']} records, {size_text(last['bytes_freed'])}"
     return {
         "partition": f"{row['topic']}-{row['partition']}",
         "state": _state(row),
         "dirty": f"{row['dirty_ratio']:.2f}",
         "last": None if row["last_ms"] is None else moment(row["last_ms"]),
-        "won": won,
+        "removed": removed,
         "next": None if row["next_run_ms"] is None else moment(row["next_run_ms"]),
         "expected": None if row["expected_s"] is None else duration(round(row["expected_s"] * 1000)),
-        "why": row["put_aside"] or row["why_not_now"],
+        "why": row["why_not_now"],
     }
 
 

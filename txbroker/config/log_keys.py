@@ -131,4 +131,7 @@ KEYS = (
     Key("log.cleaner.schedule", Type.STRING, "kafka", Importance.LOW,
         "Which clean segments a pass writes anew: all of them (kafka), or those that yield the most (generational).",
         one_of("kafka", "generational"), Update.CLUSTER_WIDE),
+    Key("txbroker.log.cleaner.worker.timeout.ms", Type.INT, 300_000, Importance.LOW,
+        "How long a worker of the log cleaner may report no progress before it is killed. After two in a row the partition is uncleanable.",
+        at_least(1000), Update.CLUSTER_WIDE),
 )

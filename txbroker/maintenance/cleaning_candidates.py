@@ -1,9 +1,4 @@
-"""Which compacted logs there are to clean, which is the dirtiest, and which are put aside (Kafka's LogCleanerManager).
-
-A partition whose records cannot be read, or over which two workers in a row have died, is put aside with its reason until its log is
-truncated, loses segments at its start or moves, until somebody asks for it, or until the broker starts anew. Kafka knows the last of
-these only.
-"""
+"""What there is to clean in the compacted logs of this broker, and which log is cleaned next (Kafka's LogCleanerManager)."""
 
 from __future__ import annotations
 
@@ -17,28 +12,14 @@ from txbroker.log.cleaner.generational_schedule import Plan
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.maintenance.cleaning_schedule import Schedule
+from txbroker.maintenance.failed_partitions import FailedPartitions
 from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.cleaner")
 
-CRASHES_MAX = 2
-
-
-class _Aside(NamedTuple):
-    """Why a partition is cleaned no more, and what its log was then."""
-
-    reason: str
-    log: Log
-    generation: int
-    first_offset: int
-
-    def holds_for(self, candidate: Log) -> bool:
-        first = candidate.segments[0].base_offset
-        return candidate is self.log and (candidate.generation, first) == (self.generation, self.first_offset)
-
 
 class Chosen(NamedTuple):
-    """A log to be cleaned. `plan`: which of its segments a schedule wants rewritten; None: all, from its first dirty offset on."""
+    """A log to be cleaned. `plan`: the generational schedule's; None: all segments are rewritten, from the first dirty offset on."""
 
     log: Log
     cleanable: Cleanable
@@ -46,25 +27,25 @@ class Chosen(NamedTuple):
 
 
 class Candidates:
-    """The logs of this broker, judged. For the reactor's thread only."""
+    """The logs of this broker. `dirtiest_ratio`: the largest dirty ratio that the last `next` found. For the reactor's thread only."""
 
     def __init__(
         self,
         directories: LogDirectories,
         schedule: Schedule,
+        failed: FailedPartitions,
         high_watermark: Callable[[TopicPartition], int],
         now_ms: Callable[[], int],
     ) -> None:
+        self.dirtiest_ratio = 0.0
         self._directories = directories
         self._schedule = schedule
+        self._failed = failed
         self._high_watermark = high_watermark
         self._now_ms = now_ms
-        self._aside: dict[TopicPartition, _Aside] = {}
-        self._crashes: dict[TopicPartition, int] = {}
-        self.dirtiest_ratio = 0.0  # of all that `next` has judged
 
-    def cleanable(self, candidate: Log, *, whole: bool = False) -> Cleanable:
-        """What there is to clean of a log; BrokerError. `whole`: what was left alone by a schedule that may do so counts too."""
+    def assess(self, candidate: Log, *, whole: bool = False) -> Cleanable:
+        """What there is to clean in a log. `whole`: also segments that the generational schedule left as they are. BrokerError."""
         checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
         return assess(
             candidate.segments,
@@ -76,54 +57,56 @@ class Candidates:
             now_ms=self._now_ms(),
         )
 
-    def judge(self, candidate: Log, *, whole: bool = False) -> Cleanable:
-        """The same, with what follows: a checkpoint that cannot be is corrected, a bad log put aside, a bad disk taken offline."""
+    def assess_and_act(self, candidate: Log, *, whole: bool = False) -> Cleanable:
+        """As `assess`, for a log that is about to be cleaned. BrokerError.
+
+        An impossible checkpoint is corrected, a log that cannot be read is marked uncleanable, and a directory that fails goes offline.
+        """
         topic_partition = candidate.topic_partition
         try:
-            found = self.cleanable(candidate, whole=whole)
+            found = self.assess(candidate, whole=whole)
         except StorageError as error:
             self._directories.fail(candidate, error)
             raise
         except BrokerError as error:
-            self.put_aside(candidate, str(error))
+            self._failed.mark_uncleanable(candidate, str(error))
             raise
         except Exception as error:
-            log.exception("%s: what there is to clean could not be found out", topic_partition)
-            reason = f"what there is to clean of it could not be found out: {error!r}"
-            self.put_aside(candidate, reason)
+            log.exception("%s: internal error while the cleaner assessed the log", topic_partition)
+            reason = f"internal error while the cleaner assessed the log: {error!r}"
+            self._failed.mark_uncleanable(candidate, reason)
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error
         if found.correction:
             log.warning("%s: %s", topic_partition, found.correction)
             self._directories.checkpoint_cleaned(topic_partition, found.first_dirty_offset)
         return found
 
-    def next(
-        self, usable: Callable[[Log], bool], asked: Callable[[TopicPartition], bool]
-    ) -> Chosen | None:
-        """The next log to clean: one that somebody `asked` for, else the dirtiest that is due."""
+    def next(self, may_clean: Callable[[Log], bool], is_requested: Callable[[TopicPartition], bool]) -> Chosen | None:
+        """The next log to clean: a requested one with something to clean, else the dirtiest of those that are due."""
         dirtiest: Chosen | None = None
         self.dirtiest_ratio = 0.0
         for topic_partition, candidate in self._directories.logs().items():
-            # Thousands of logs may be looked at, and most have nothing closed.
-            if not candidate.config.compact or len(candidate.segments) == 1 or not usable(candidate):
+            # There may be thousands of logs, most of them without a closed segment: this is the cheapest test.
+            if not candidate.config.compact or len(candidate.segments) == 1 or not may_clean(candidate):
                 continue
             try:
-                if asked(topic_partition):
-                    found = self.judge(candidate, whole=True)
+                if is_requested(topic_partition):
+                    found = self.assess_and_act(candidate, whole=True)
                     if found.cleanable_bytes:
                         return Chosen(candidate, found, None)
-                found = self.judge(candidate)
+                found = self.assess_and_act(candidate)
                 plan = self._plan(candidate, found)
-                due = found.wanted(candidate.config.min_cleanable_dirty_ratio) if not self._schedule.covers(candidate) else plan is not None
             except BrokerError:
                 continue
+            covered = self._schedule.covers(candidate)
+            due = plan is not None if covered else found.is_due(candidate.config.min_cleanable_dirty_ratio)
             self.dirtiest_ratio = max(self.dirtiest_ratio, found.dirty_ratio)
             if due and (dirtiest is None or found.dirty_ratio > dirtiest.cleanable.dirty_ratio):
                 dirtiest = Chosen(candidate, found, plan)
         return dirtiest
 
     def _plan(self, candidate: Log, found: Cleanable) -> Plan | None:
-        """What the schedule makes of a log that it covers, if anything."""
+        """The next pass over a log that the generational schedule covers; None when none is due, and for other logs."""
         if not self._schedule.covers(candidate):
             return None
         try:
@@ -137,44 +120,6 @@ class Candidates:
         if found.cleanable_bytes and self._schedule.covers(candidate):
             if self._plan(candidate, found) is not None:
                 return None
-            sentence = "what a pass would win is not worth its I/O yet (log.cleaner.schedule=generational)"
+            sentence = "rewriting it would not yet free enough for its I/O (log.cleaner.schedule=generational)"
             return WhyNot(Why.RATIO, f"{found.dirty_ratio:.2f} of it is dirty: {sentence}")
         return why_not(found, candidate.config, candidate.log_end_offset)
-
-    # --- put aside ---
-
-    def put_aside(self, bad: Log, reason: str) -> None:
-        """Clean it no more."""
-        log.error("%s is put aside and not cleaned until its log changes or somebody asks for it: %s", bad.topic_partition, reason)
-        self._aside[bad.topic_partition] = _Aside(reason, bad, bad.generation, bad.segments[0].base_offset)
-
-    def why_aside(self, candidate: Log) -> str | None:
-        """Why a log is put aside, if it is."""
-        aside = self._aside.get(candidate.topic_partition)
-        if aside is None:
-            return None
-        if not aside.holds_for(candidate):
-            del self._aside[candidate.topic_partition]
-            return None
-        return aside.reason
-
-    def crashed(self, over: Log, reason: str) -> None:
-        """A worker died over a log: the second time in a row that is no chance."""
-        crashes = self._crashes[over.topic_partition] = self._crashes.get(over.topic_partition, 0) + 1
-        if crashes >= CRASHES_MAX:
-            self.put_aside(over, f"{crashes} workers in a row died over it, the last one so: {reason}")
-
-    def forgive(self, topic_partition: TopicPartition) -> None:
-        """A pass succeeded, or somebody wants another try."""
-        self._crashes.pop(topic_partition, None)
-        self._aside.pop(topic_partition, None)
-
-    def forget_gone(self) -> None:
-        """Keep nothing of partitions that have no log here any more."""
-        for topic_partition in self._aside.keys() | self._crashes.keys():
-            if self._directories.get(topic_partition) is None:
-                self.forgive(topic_partition)
-
-    def aside(self) -> list[TopicPartition]:
-        """Those that are put aside, and some whose logs have changed since."""
-        return list(self._aside)

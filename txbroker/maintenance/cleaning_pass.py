@@ -1,4 +1,4 @@
-"""One pass of the cleaner over one partition: what a worker reports is carried out here, until the pass has ended in one way or another."""
+"""One pass of the cleaner over one partition: carries out what a worker reports, until the pass has ended in one way or another."""
 
 from __future__ import annotations
 
@@ -6,60 +6,55 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import OutOfResources, StorageError
-from txbroker.log.cleaner.cleanable import Cleanable
-from txbroker.log.cleaner.cleaning_job import (
-    CleaningJob,
-    CleaningSettings,
-    Done,
-    Event,
-    Failed,
-    FailureKind,
-    GroupCleaned,
-    Mapped,
-    Progress,
-    Strategy,
-)
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, Strategy
 from txbroker.log.cleaner.cleaning_status import PassFacts, Totals
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
-from txbroker.log.log_config import LogConfig
 from txbroker.names import TopicPartition
 
-MAP_BYTES_MAX = 2**31 - 1
-# A key's hash and its value in the map: an offset, and for the other strategies a version.
+# The bytes of an entry in the map of keys: hash and offset, and a version with the other strategies.
 MAP_ENTRY_BYTES = 16 + 8
 MAP_ENTRY_BYTES_WITH_VERSION = 16 + 16
-CRASHED = "crashed"  # beside the kinds of `Failed`
 
 
 @dataclass(frozen=True, slots=True)
-class Crashed:
-    """The worker ended in the middle of a job. `reason`: its exit status or signal, and its last words."""
+class WorkerLost:
+    """The worker ended during a job: it crashed, or it hung and was killed. `reason`: its exit status or signal, and its last output."""
 
+    kind: str
     reason: str
+
+
+CRASHED, HUNG = "crashed", "hung"  # kinds of failures beside those of `FailureKind`
 
 
 class Run(Protocol):
     """A job in a worker."""
 
     def stop(self) -> None:
-        """Have it end soon, with Failed(STOPPED), or as it would have ended anyway."""
+        """Ask the worker to end the job soon; it reports Failed(STOPPED), or its usual end."""
 
 
 class Workers(Protocol):
-    """Who carries out jobs, each in a worker of its own, beside the reactor."""
+    """Carry out jobs, each in a worker of its own, outside of the reactor's thread."""
 
-    def run(self, job: CleaningJob, on_event: Callable[[Event | Crashed], None]) -> Run:
-        """Begin. `on_event` is called in the reactor's thread, never before this returns; Done, Failed or Crashed is the last event."""
+    @property
+    def stuck(self) -> int:
+        """Workers that hung and that the kernel has not ended after SIGKILL, as they wait for a device or a network file system."""
+
+    def run(self, job: CleaningJob, on_event: Callable[[Event | WorkerLost], None], *, timeout_s: float) -> Run:
+        """Begin a job. A worker that reports nothing for `timeout_s` (monotonic) hangs and is killed.
+
+        `on_event` is called in the reactor's thread, never before this returns; the last event is Done, Failed or WorkerLost.
+        """
 
     def close(self) -> None:
-        """End all workers at once, wherever they are; nothing is reported any more."""
+        """Kill all workers; no more events are reported."""
 
 
 class Pass:
-    """A pass over `log`. `failure` and `reason` say why it failed, once `ended` was called with it: "" when it did not."""
+    """A pass over `log`. `failure` and `reason`: why it failed, once `on_end` is called; "" when it succeeded."""
 
     def __init__(
         self,
@@ -67,76 +62,76 @@ class Pass:
         log: Log,
         job: CleaningJob,
         now_ms: Callable[[], int],
-        ended: Callable[[Pass], None],
+        on_end: Callable[[Pass], None],
         overdue_ms: int = 0,
     ) -> None:
-        """`overdue_ms`: by how much a record has outlived max.compaction.lag.ms."""
+        """`overdue_ms`: by how much the oldest dirty record has exceeded max.compaction.lag.ms."""
         self.log = log
         self.job = job
         self.topic_partition: TopicPartition = log.topic_partition
         self.progress = (0, 0)
-        self._overdue_ms = overdue_ms
         self.totals = Totals(passes=1)
         self.mapped: Mapped | None = None
         self.groups: list[GroupCleaned] = []
         self.failure = ""
         self.reason = ""
+        self._overdue_ms = overdue_ms
         self._directories = directories
         self._generation = log.generation
         self._now_ms = now_ms
-        self._ended = ended
+        self._on_end = on_end
         self._run: Run | None = None
-        self._over = False
+        self._ended = False
         log.being_cleaned = True
 
-    def begin(self, workers: Workers) -> None:
-        """Hand the job over, once all that it goes by is synced: a record must not go for the sake of one that a power cut may take."""
+    def begin(self, workers: Workers, timeout_s: float) -> None:
+        """Flush the log, then give the job to a worker: no record may be removed because of one that a power failure can still take."""
         if self.log.recovery_point >= self.job.first_uncleanable_offset:
-            self._start(workers)
+            self._start(workers, timeout_s)
         else:
-            self._directories.flush(self.log, lambda: self._start(workers))
+            self._directories.flush(self.log, lambda: self._start(workers, timeout_s))
 
-    def _start(self, workers: Workers) -> None:
+    def _start(self, workers: Workers, timeout_s: float) -> None:
         stale = self.why_stale()
         if stale or self.failure:
             self._end(FailureKind.STALE.value, stale)
         else:
-            self._run = workers.run(self.job, self._on_event)
+            self._run = workers.run(self.job, self._on_event, timeout_s=timeout_s)
 
     def end_if_lost(self) -> None:
-        """End it if it has not begun and its log is gone: who syncs a log that goes offline tells nobody."""
+        """End a pass whose log is no longer in use before a worker has the job: the flush of such a log never completes."""
         stale = self.why_stale()
         if self._run is None and stale:
             self._end(FailureKind.STALE.value, stale)
 
     def stop(self, failure: str, reason: str) -> None:
-        """Give it up: nothing more is swapped. It ends when the worker says so."""
+        """Abort the pass: no further group is swapped in. It ends once the worker has reported its end."""
         if not self.failure:
             self.failure, self.reason = failure, reason
             if self._run is not None:
                 self._run.stop()
 
     def facts(self) -> PassFacts:
-        """What metrics tell of it."""
+        """The pass as metrics show it."""
         settings = self.job.settings
         mapped_keys = 0 if self.mapped is None else self.mapped.keys
         entry = MAP_ENTRY_BYTES if settings.strategy is Strategy.OFFSET else MAP_ENTRY_BYTES_WITH_VERSION
         return PassFacts(self.totals, mapped_keys * entry / max(settings.map_bytes, 1), self._overdue_ms)
 
     def why_stale(self) -> str:
-        """What has become of the log meanwhile, so that the rest of the job's results must not be used; "" if nothing."""
+        """How the log has changed since the job was made, so that further results must not be used; "" if it has not."""
         if self._directories.get(self.topic_partition) is not self.log:
             return "its log is no longer in use"
         if self.log.generation != self._generation:
             return "it was truncated"
         if self._directories.is_moving(self.topic_partition):
-            return "it is being moved"
+            return "it is being moved to another log directory"
         config, settings = self.log.config, self.job.settings
         if (config.compaction_strategy, config.compaction_strategy_header) != (settings.strategy, settings.header):
             return "its compaction.strategy was altered"
-        return "" if config.compact else "its cleanup.policy has no compact any more"
+        return "" if config.compact else "its cleanup.policy no longer has compact"
 
-    def _on_event(self, event: Event | Crashed) -> None:
+    def _on_event(self, event: Event | WorkerLost) -> None:
         stale = self.why_stale()
         if stale:
             self.stop(FailureKind.STALE.value, stale)
@@ -149,11 +144,14 @@ class Pass:
             case GroupCleaned():
                 self._swap(event)
             case Done():
-                self._done(event)
+                self.totals += Totals(
+                    end_offset=event.end_offset, bytes_read=event.bytes_read, bytes_written=event.bytes_written, seconds=event.seconds
+                )
+                self._end("", "")
             case Failed():
                 self._end(event.kind.value, event.reason)
-            case Crashed():
-                self._end(CRASHED, event.reason)
+            case WorkerLost():
+                self._end(event.kind, event.reason)
 
     def _swap(self, group: GroupCleaned) -> None:
         if self.failure:
@@ -171,58 +169,16 @@ class Pass:
             self.groups.append(group)
             self.totals += _totals_of(group)
         else:
-            self.stop(FailureKind.STALE.value, f"the segments from offset {group.new_base_offset} on are no longer there")
-
-    def _done(self, done: Done) -> None:
-        self.totals += Totals(
-            end_offset=done.end_offset, bytes_read=done.bytes_read, bytes_written=done.bytes_written, seconds=done.seconds
-        )
-        self._end("", "")
+            self.stop(FailureKind.STALE.value, f"segments from offset {group.new_base_offset} on were deleted")
 
     def _end(self, failure: str, reason: str) -> None:
-        if self._over:
+        if self._ended:
             return
-        self._over = True
-        if not self.failure:  # else it was given up, and the reason for that is the better one
+        self._ended = True
+        if not self.failure:  # else it was aborted, for a reason that says more
             self.failure, self.reason = failure, reason
         self.log.being_cleaned = False
-        self._ended(self)
-
-
-def make_job(chosen: Log, cleanable: Cleanable, config: BrokerConfig, *, now_ms: int, seed: int) -> CleaningJob:
-    """What a worker is told; StorageError."""
-    return CleaningJob(
-        directory=chosen.directory,
-        topic=chosen.topic_partition.topic,
-        partition=chosen.topic_partition.partition,
-        segments=tuple(chosen.closed_below(cleanable.first_uncleanable_offset)),
-        log_start_offset=chosen.log_start_offset,
-        log_end_offset=chosen.log_end_offset,
-        first_dirty_offset=cleanable.first_dirty_offset,
-        first_uncleanable_offset=cleanable.first_uncleanable_offset,
-        producers=tuple(chosen.last_records()),
-        now_ms=now_ms,
-        seed=seed,
-        settings=_settings(chosen.config, config),
-    )
-
-
-def _settings(topic: LogConfig, config: BrokerConfig) -> CleaningSettings:
-    """The topic's settings, and one worker's share of the broker's."""
-    threads = max(config.int("log.cleaner.threads"), 1)
-    return CleaningSettings(
-        strategy=topic.compaction_strategy,
-        header=topic.compaction_strategy_header,
-        segment_bytes=topic.segment_bytes,
-        segment_index_bytes=topic.segment_index_bytes,
-        index_interval_bytes=topic.index_interval_bytes,
-        delete_retention_ms=topic.delete_retention_ms,
-        max_message_bytes=max(topic.max_message_bytes, config.int("message.max.bytes")),
-        map_bytes=min(config.int("log.cleaner.dedupe.buffer.size") // threads, MAP_BYTES_MAX),
-        load_factor=config.double("log.cleaner.io.buffer.load.factor"),
-        io_buffer_bytes=config.int("log.cleaner.io.buffer.size") // threads // 2,
-        io_bytes_per_second=config.double("log.cleaner.io.max.bytes.per.second") / threads,
-    )
+        self._on_end(self)
 
 
 def _totals_of(group: GroupCleaned) -> Totals:

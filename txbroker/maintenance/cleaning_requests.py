@@ -1,4 +1,4 @@
-"""Who waits for a partition to be cleaned: a request may take several passes, and several requests may share them."""
+"""Requests to clean partitions now. A request may take several passes, and several requests may share them."""
 
 from __future__ import annotations
 
@@ -6,57 +6,75 @@ from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred
 
-from txbroker.errors import BrokerError
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.cleaner.cleaning_status import Totals
+from txbroker.log.log import Log
+from txbroker.maintenance.cleaning_candidates import Candidates
 from txbroker.names import TopicPartition
 
 
 @dataclass(slots=True)
-class _Asked:
-    """Up to where a partition is to be clean, what passes have won since that was first asked for, and who waits."""
+class _Requested:
+    """The offset up to which a partition is to be clean, the totals of the passes since the first request, and the waiting requests."""
 
     target: int = 0
     totals: Totals = field(default_factory=Totals)
     waiting: list[Deferred[Totals]] = field(default_factory=list)
 
 
-class Requests:
-    """What was asked for and is not done."""
+class CleaningRequests:
+    """The requests that are not complete."""
 
-    def __init__(self) -> None:
-        self._asked: dict[TopicPartition, _Asked] = {}
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+        self._requested: dict[TopicPartition, _Requested] = {}
 
     def __contains__(self, topic_partition: object) -> bool:
-        return topic_partition in self._asked
+        return topic_partition in self._requested
 
     def partitions(self) -> list[TopicPartition]:
-        """For which somebody waits."""
-        return list(self._asked)
+        """The partitions that requests wait for."""
+        return list(self._requested)
 
-    def add(self, topic_partition: TopicPartition, target: int) -> Deferred[Totals]:
-        """One more who waits, until the partition is clean up to `target`."""
-        asked = self._asked.setdefault(topic_partition, _Asked())
-        asked.target = max(asked.target, target)
+    def add(self, requested: Log) -> Deferred[Totals]:
+        """One more request, complete when the log is clean up to all that can be cleaned now. BrokerError when it cannot be assessed."""
+        target = self._candidates.assess_and_act(requested, whole=True).first_uncleanable_offset
+        entry = self._requested.setdefault(requested.topic_partition, _Requested())
+        entry.target = max(entry.target, target)
         done: Deferred[Totals] = Deferred()
-        asked.waiting.append(done)
+        entry.waiting.append(done)
         return done
 
-    def won(self, topic_partition: TopicPartition, totals: Totals) -> None:
-        """A pass has ended."""
-        asked = self._asked.get(topic_partition)
-        if asked is not None:
-            asked.totals += totals
+    def pass_succeeded(self, topic_partition: TopicPartition, totals: Totals) -> None:
+        """Add the totals of a pass."""
+        entry = self._requested.get(topic_partition)
+        if entry is not None:
+            entry.totals += totals
 
-    def reached(self, topic_partition: TopicPartition, offset: int, *, more: bool) -> None:
-        """A partition is clean up to `offset`, and `more` could be cleaned; whoever wanted no more than that is told."""
-        asked = self._asked[topic_partition]
-        if offset >= asked.target or not more:
-            del self._asked[topic_partition]
-            for waiting in asked.waiting:
-                waiting.callback(asked.totals + Totals(end_offset=offset))
+    def complete(self, topic_partition: TopicPartition, current: Log | None) -> None:
+        """Complete the requests for a partition if nothing is left to clean, or fail them. No pass may be running.
 
-    def refuse(self, topic_partition: TopicPartition, error: BrokerError) -> None:
-        """All who wait for a partition wait in vain."""
-        asked = self._asked.pop(topic_partition, None)
-        for waiting in asked.waiting if asked is not None else ():
+        `current`: the partition's log; None when it has none here.
+        """
+        entry = self._requested.get(topic_partition)
+        if entry is None:
+            return
+        if current is None or not current.config.compact:
+            gone = "its log is no longer on this broker" if current is None else "its cleanup.policy no longer has compact"
+            self.fail(topic_partition, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, gone))
+            return
+        try:
+            cleanable = self._candidates.assess_and_act(current, whole=True)
+        except BrokerError as error:
+            self.fail(topic_partition, error)
+            return
+        if cleanable.first_dirty_offset >= entry.target or not cleanable.cleanable_bytes:
+            del self._requested[topic_partition]
+            for waiting in entry.waiting:
+                waiting.callback(entry.totals + Totals(end_offset=cleanable.first_dirty_offset))
+
+    def fail(self, topic_partition: TopicPartition, error: BrokerError) -> None:
+        """Fail all requests for a partition."""
+        entry = self._requested.pop(topic_partition, None)
+        for waiting in entry.waiting if entry is not None else ():
             waiting.errback(error)

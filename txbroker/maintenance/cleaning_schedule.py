@@ -1,8 +1,8 @@
-"""The generational schedule in the broker (`log.cleaner.schedule`): what is remembered of each log's cleaning, and its next pass.
+"""Applies the generational schedule (`log.cleaner.schedule`): keeps each log's cleaning history, and plans its next pass.
 
-Only where the last record of a key stays (`compaction.strategy=offset`): the other strategies look at all of a log in any case. The
-cleaner checkpoint says up to where every segment has been cleaned, so that Kafka, or this broker with the other schedule or without
-its memory, cleans what was left alone as well.
+It covers logs with `compaction.strategy=offset`; passes of the other strategies read the whole log in any case. The cleaner checkpoint is
+the offset up to which every segment is clean. So Kafka, this broker with the other schedule, and this broker after the history file was
+lost also clean the segments that this schedule has left as they are.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ class Schedule:
         self._directories = directories
 
     def start(self) -> None:
-        """Forget what a crash, which may have cost logs their ends, has made untrue."""
+        """Drop histories that go beyond the end of their log: a crash may have cost the log its last records."""
         for topic_partition, candidate in self._directories.logs().items():
             known = self._directories.cleaning_history(topic_partition)
             if known is not None and known.clean_end > candidate.log_end_offset:
                 self._directories.keep_cleaning_history(topic_partition, None)
 
     def covers(self, candidate: Log) -> bool:
-        """Whether a log's clean segments may be left alone."""
+        """Whether a pass may leave clean segments of a log as they are."""
         generational = self._config.text("log.cleaner.schedule") == "generational"
         return generational and candidate.config.compaction_strategy is Strategy.OFFSET
 
     def clean_end(self, candidate: Log, checkpoint: int | None) -> int | None:
-        """Up to where a log has been cleaned at least once; None: it never was."""
+        """The offset up to which a log has been cleaned at least once; None: it never was."""
         if checkpoint is None or not self.covers(candidate):
             return checkpoint
         return self._history(candidate, checkpoint).clean_end
 
     def plan(self, candidate: Log, cleanable: Cleanable) -> Plan | None:
-        """The next pass over a log that this schedule covers; None: none is due yet. StorageError."""
+        """The next pass over a covered log; None when none is due. StorageError."""
         checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
         if not cleanable.cleanable_bytes:
             return None
         if checkpoint is None or cleanable.overdue_ms > 0:
-            # max.compaction.lag.ms is a promise that nothing older is left: everything is rewritten.
+            # max.compaction.lag.ms guarantees that no older record is left uncompacted: everything is rewritten.
             first = cleanable.first_dirty_offset
             return Plan(first if checkpoint is None else max(min(first, checkpoint), candidate.log_start_offset), None)
         spans = candidate.closed_below(cleanable.first_uncleanable_offset)
@@ -68,14 +68,14 @@ class Schedule:
         return found and replace(found, first_dirty_offset=max(found.first_dirty_offset, candidate.log_start_offset))
 
     def applied(self, job: CleaningJob, candidate: Log, chosen: Plan) -> CleaningJob:
-        """A job that does as it was planned."""
+        """The job, limited to what the plan rewrites."""
         known = self._known(candidate)
         each = zip(job.segments, known.of_all(job.segments), strict=True)
         spans = tuple(span._replace(clean_end=one.clean_end) for span, one in each)
         return replace(job, segments=spans, first_dirty_offset=chosen.first_dirty_offset, rewrite=chosen.rewrite)
 
-    def ended(self, cleaned: Log, job: CleaningJob, mapped: Mapped | None, groups: Sequence[GroupCleaned], end_offset: int) -> int:
-        """A pass reached its end: remember what it has shown. What is to be the checkpoint."""
+    def pass_succeeded(self, cleaned: Log, job: CleaningJob, mapped: Mapped | None, groups: Sequence[GroupCleaned], end_offset: int) -> int:
+        """Update the history after a successful pass; the new cleaner checkpoint."""
         topic_partition = cleaned.topic_partition
         covered = self.covers(cleaned)
         if mapped is None or not (covered or job.rewrite is not None):
@@ -85,10 +85,10 @@ class Schedule:
         after = after_pass(
             known, job.segments, groups, end_offset=end_offset, keys=mapped.keys, missed_keys=mapped.missed_keys
         )
-        # Of what was left alone the checkpoint must tell, whatever the topic's configuration has become meanwhile.
+        # The checkpoint must cover the segments that were not rewritten, even if the topic's configuration has changed meanwhile.
         self._directories.keep_cleaning_history(topic_partition, after if covered else None)
         log.debug(
-            "%s: %d of %d closed segments were rewritten, at most %d records of the others are obsolete",
+            "%s: %d of %d closed segments were rewritten; the others have at most %d obsolete records",
             topic_partition,
             sum(len(group.old_base_offsets) for group in groups),
             len(job.segments),
@@ -101,7 +101,7 @@ class Schedule:
         return self._history(candidate, candidate.log_start_offset if checkpoint is None else checkpoint)
 
     def _history(self, candidate: Log, checkpoint: int) -> History:
-        """What is known of a log, as far as it can still be so; else what the checkpoint says."""
+        """The history of a log if it is still valid; else one that begins with the checkpoint."""
         known = self._directories.cleaning_history(candidate.topic_partition)
         lost = known is None or known.clean_end > candidate.log_end_offset or checkpoint < known.lowest_end or candidate.generation
         if known is None or lost:

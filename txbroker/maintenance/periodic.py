@@ -1,4 +1,4 @@
-"""What a broker does again and again: retention, flushes, checkpoints. Each with Kafka's key for its interval."""
+"""Periodic tasks of a broker: retention, flushes, checkpoints, expiry of producers. Kafka's keys set their intervals."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from txbroker.maintenance.retention import Retention
 
 log = logging.getLogger("txbroker.broker")
 
-# Kafka's flush scheduler is off by default, so that a topic's flush.ms does nothing until it is set. Here it works.
+# Kafka's log.flush.scheduler.interval.ms disables the scheduler by default, and with it flush.ms of topics. Here flush.ms has effect.
 FLUSH_CHECK_MS_MAX = 1_000
 PRODUCER_EXPIRATION_CHECK_MS = 600_000  # an internal key of Kafka, with this default
 INITIAL_DELAY_MS = 30_000  # Kafka's LogManager.InitialTaskDelayMs
 
 
 class Periodic:
-    """Looping calls on one clock."""
+    """Looping calls. For the reactor's thread only."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Periodic:
         self._jobs: list[tuple[str, int, Callable[[], object]]] = [
             ("retention", config.int("log.retention.check.interval.ms"), retention.begin),
             ("flush", min(config.int("log.flush.scheduler.interval.ms"), FLUSH_CHECK_MS_MAX), self._flush),
-            ("recovery points", config.int("log.flush.offset.checkpoint.interval.ms"), directories.checkpoint_recovery_points),
-            ("log starts", config.int("log.flush.start.offset.checkpoint.interval.ms"), directories.checkpoint_log_start_offsets),
-            ("high watermarks", config.int("replica.high.watermark.checkpoint.interval.ms"), self.checkpoint_high_watermarks),
-            ("producers", PRODUCER_EXPIRATION_CHECK_MS, self._expire_producers),
+            ("recovery point checkpoint", config.int("log.flush.offset.checkpoint.interval.ms"), directories.checkpoint_recovery_points),
+            ("log start checkpoint", config.int("log.flush.start.offset.checkpoint.interval.ms"), directories.checkpoint_log_start_offsets),
+            ("high watermark checkpoint", config.int("replica.high.watermark.checkpoint.interval.ms"), self.checkpoint_high_watermarks),
+            ("producer expiry", PRODUCER_EXPIRATION_CHECK_MS, self._expire_producers),
         ]
 
     def start(self) -> None:
-        """Begin; the first time of each is after its interval, or after Kafka's initial delay if that is shorter."""
+        """Start the tasks. Each first runs after its interval, or after Kafka's initial delay if that is shorter."""
         for name, interval_ms, job in self._jobs:
             call = LoopingCall(self._guarded, name, job)
             clock: Any = self._clock
@@ -60,7 +60,7 @@ class Periodic:
             self._starts.append(self._clock.callLater(min(interval_ms, INITIAL_DELAY_MS) / 1000, call.start, interval_ms / 1000))
 
     def stop(self) -> None:
-        """End all."""
+        """Stop all tasks."""
         self._retention.stop()
         for start in self._starts:
             if start.active():
@@ -75,7 +75,7 @@ class Periodic:
         try:
             job()
         except Exception:
-            log.exception("%s failed this time; it is tried again", name)
+            log.exception("periodic task failed: %s; it runs again after its interval", name)
 
     def _flush(self) -> None:
         self._directories.flush_due(self._clock.seconds())

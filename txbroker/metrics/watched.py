@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from txbroker.cluster.replicas import Replicas
     from txbroker.groups.coordinator import GroupCoordinator
     from txbroker.log.directories import LogDirectories
-    from txbroker.maintenance.cleaning import Cleaning
+    from txbroker.maintenance.log_cleaner import LogCleaner
     from txbroker.maintenance.retention import Retention
     from txbroker.purgatory import Purgatory
     from txbroker.transport.hub import Hub
@@ -28,7 +28,7 @@ class Watched:
     registry: Registry
     replicas: Replicas
     directories: LogDirectories
-    cleaning: Cleaning
+    cleaner: LogCleaner
     retention: Retention
     image: ClusterImage
     coordinator: GroupCoordinator

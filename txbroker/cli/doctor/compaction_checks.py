@@ -19,7 +19,7 @@ ADVICE = {
         "lower segment.ms or segment.bytes, so that segments are closed; `txbroker log-cleaner --compact-now TOPIC --roll` closes them now",
     ),
     "disabled": (WARNING, "set log.cleaner.enable=true, and log.cleaner.threads to 1 or more"),
-    "put-aside": (FAILED, "see the broker's log, and `txbroker log verify`; `txbroker log-cleaner --compact-now TOPIC` tries again"),
+    "uncleanable": (FAILED, "see the broker's log, and `txbroker log verify`; `txbroker log-cleaner --compact-now TOPIC` tries again"),
     "unstable": (WARNING, "see which producer has a transaction open, and end it; it ends by itself after its transaction.timeout.ms"),
     "dirty-ratio": (OK, "`txbroker log-cleaner --compact-now TOPIC` does not wait for that"),
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""What the broker says of its cleaning, partition by partition: what a pass has won, and how things stand. Plain values.
+"""The status of the log cleaner: of each partition, and the totals of passes. Plain values.
 
-Sizes are bytes, offsets are records', times are milliseconds of wall clock.
+Sizes are bytes; times are milliseconds of wall clock.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import NamedTuple
 from txbroker.log.cleaner.cleanable import WhyNot
 from txbroker.names import TopicPartition
 
-RECENT_MAX = 64  # more than there are workers
+RECENT_MAX = 64  # more than log.cleaner.threads is in practice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What one pass did, or some of them together. Everything below `end_offset` is clean now.
+    """What one or several passes did. Everything below `end_offset` is clean.
 
-    `records_before` and `bytes_before` are of the segments that were rewritten. `obsolete`, `deleted`, `aborted`, `invalid`: records
-    that went, by reason (see `job.SegmentYield`). `missed_keys` found no place in the map, `invalid_headers` held no version.
+    `records_before` and `bytes_before` are those of the rewritten segments. `obsolete`, `deleted`, `aborted`, `invalid`: removed records by
+    reason (see `cleaning_job.SegmentYield`). `missed_keys`: keys that found no place in the map. `invalid_headers`: records whose version
+    header is not of 8 bytes.
     """
 
     end_offset: int = 0
@@ -48,22 +49,22 @@ class Totals:
 
 
 class State(Enum):
-    """What happens to a partition."""
+    """What the cleaner does with a partition."""
 
     IDLE = "idle"
     CLEANING = "cleaning"
-    PUT_ASIDE = "put-aside"
+    UNCLEANABLE = "uncleanable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningStatus:
     """One partition.
 
-    `dirty_ratio`: the cleanable part of what a pass would read. `progress`: bytes that the pass under way has read, and all that it
-    will, (0, 0) before it knows; None when there is no pass. `last_ms`, `last`: when the last pass since the start of the broker ended,
-    and what it won. `next_run_ms`: when it is looked at again; None when that would find nothing to do.
-    `why_not_now`: None when a pass is under way or about to begin.
-    `expected_s`: how long a pass would take, judged by the last ones; None before any. `put_aside`: why it is cleaned no more.
+    `dirty_ratio`: the cleanable part of all that a pass would rewrite. `progress`: the bytes that the running pass has read and those that
+    it will read in all, (0, 0) while these are not known; None when no pass is running. `last_ms`, `last`: end and totals of the last
+    successful pass since the start of the broker. `next_run_ms`: when the cleaner assesses the partition again; None when that cannot
+    change anything. `why_not_now`: None when a pass is running or due. `expected_s`: how long a pass would take at the speed of the last
+    ones; None before the first. `uncleanable_reason`: None unless the state is UNCLEANABLE.
     """
 
     state: State
@@ -79,11 +80,11 @@ class CleaningStatus:
     next_run_ms: int | None
     why_not_now: WhyNot | None
     expected_s: float | None
-    put_aside: str | None
+    uncleanable_reason: str | None
 
 
 class PassFacts(NamedTuple):
-    """What metrics tell of one of the last passes. `map_used`: the used part of the map's bytes; `overdue_ms`: when it began."""
+    """One of the last passes as metrics show it. `map_used`: the used part of the map, 0 to 1; `overdue_ms`: as it was at the begin."""
 
     totals: Totals
     map_used: float
@@ -92,9 +93,9 @@ class PassFacts(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningCounts:
-    """Since the start of the broker. `failures` by kind: corrupt, storage, resources, stale, stopped, crashed.
+    """Since the start of the broker. `failures` by kind: corrupt, storage, resources, stale, stopped, crashed, hung.
 
-    `recent`: the last passes, the latest last. `of`: all passes of each partition that is still here, together.
+    `recent`: the last passes, the latest one last. `of`: the totals of each partition that has a log here.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -103,7 +104,7 @@ class CleaningCounts:
     of: dict[TopicPartition, Totals] = field(default_factory=dict)
 
     def add(self, topic_partition: TopicPartition, facts: PassFacts, failure: str) -> None:
-        """One more pass has ended; `failure` is "" for one that reached its end."""
+        """Count a pass that has ended; `failure` is "" when it succeeded."""
         self.totals += facts.totals
         self.of[topic_partition] = self.of.get(topic_partition, Totals()) + facts.totals
         self.recent.append(facts)
@@ -112,5 +113,5 @@ class CleaningCounts:
 
     @property
     def bytes_per_second(self) -> float:
-        """How fast passes read, on the average; 0.0 before any."""
+        """The mean speed at which passes read; 0.0 before the first one."""
         return self.totals.bytes_read / self.totals.seconds if self.totals.seconds > 0 else 0.0

@@ -16,7 +16,7 @@ from txbroker.log.cleaner.grouping import groups, rewritten_spans
 from txbroker.log.cleaner.key_mapping import KeyMap, MapMaker
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.cleaner.removed_counts import Tally
-from txbroker.log.cleaner.throttle import Pace, Stopped
+from txbroker.log.cleaner.throttle import Stopped, Throttle
 from txbroker.log.cleaner.transaction_filter import Transactions, read_aborted
 from txbroker.log.disk import Disk
 from txbroker.log.log_results import AbortedTransaction
@@ -37,9 +37,9 @@ def run_job(
     make_map: MapMaker = OffsetMap,
 ) -> None:
     """Run a job to its end, which `report` is told: Done or Failed. `stopped` is asked between pieces of work, some milliseconds apart."""
-    pace = Pace(job, report, stopped, monotonic, sleep)
+    throttle = Throttle(job, report, stopped, monotonic, sleep)
     try:
-        _Pass(job, disk, report, pace, make_map).run()
+        _Pass(job, disk, report, throttle, make_map).run()
     except Stopped:
         report(Failed(kind=FailureKind.STOPPED, reason="the pass was stopped"))
     except StaleSegment as error:
@@ -53,28 +53,28 @@ def run_job(
 
 
 class _Pass:
-    def __init__(self, job: CleaningJob, disk: Disk, report: Report, pace: Pace, make_map: MapMaker) -> None:
+    def __init__(self, job: CleaningJob, disk: Disk, report: Report, throttle: Throttle, make_map: MapMaker) -> None:
         self._job = job
         self._disk = disk
         self._report = report
-        self._pace = pace
+        self._throttle = throttle
         self._make_map = make_map
 
     def run(self) -> None:
-        job, pace = self._job, self._pace
+        job, throttle = self._job, self._throttle
         aborted = read_aborted(self._disk, job.directory, job.segments[0].base_offset if job.segments else 0)
-        keys = KeyMap(job, self._disk, pace.took, self._make_map)
-        pace.total = sum(span.size for span in job.segments if span.next_offset > job.first_dirty_offset) + sum(
+        keys = KeyMap(job, self._disk, throttle.count_read, self._make_map)
+        throttle.total = sum(span.size for span in job.segments if span.next_offset > job.first_dirty_offset) + sum(
             span.size for span in rewritten_spans(job, keys.end_offset)
         )
         self._report(keys.build(aborted))
         spans = rewritten_spans(job, keys.end_offset)
-        pace.total = pace.read + sum(span.size for span in spans)
+        throttle.total = throttle.read + sum(span.size for span in spans)
         transactions = Transactions(aborted, gaps_of(job, spans))
         cleaning = Filter(job, keys, transactions, self._report)
         for group in groups(job, spans, self._disk):
             self._clean_group(group, cleaning, transactions, aborted)
-        self._report(Done(end_offset=keys.end_offset, bytes_read=pace.read, bytes_written=pace.written, seconds=pace.seconds))
+        self._report(Done(end_offset=keys.end_offset, bytes_read=throttle.read, bytes_written=throttle.written, seconds=throttle.seconds))
 
     def _clean_group(
         self, group: Sequence[SegmentSpan], cleaning: Filter, transactions: Transactions, aborted: Sequence[AbortedTransaction]
@@ -94,7 +94,7 @@ class _Pass:
             ]
             if out is not None:
                 out.finish(kept, group[-1].modified_ms)
-                self._pace.wrote(out.take_written())
+                self._throttle.count_written(out.take_written())
         except BaseException:
             if out is not None:
                 out.remove()
@@ -119,9 +119,9 @@ class _Pass:
 
     def _took_and_wrote(self, out: CleanedSegment | None) -> Callable[[int], None]:
         def took(count: int) -> None:
-            self._pace.took(count)
+            self._throttle.count_read(count)
             if out is not None:
-                self._pace.wrote(out.take_written())
+                self._throttle.count_written(out.take_written())
 
         return took
 

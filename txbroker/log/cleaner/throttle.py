@@ -1,4 +1,4 @@
-"""How fast a worker may read and write (`log.cleaner.io.max.bytes.per.second`), and how it tells how far it is."""
+"""Limits the I/O of a worker (`log.cleaner.io.max.bytes.per.second`), and reports its progress."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Event, Progress
 
 _WAIT_MIN_S = 0.001
+REPORT_S_MAX = 0.25  # a throttled worker reports at least this often, as the broker kills workers that report nothing for long
 
 
 class Stopped(Exception):
-    """The job is to end now."""
+    """The job must end now."""
 
 
-class Pace:
-    """Counts bytes. Whoever is ahead of the allowed speed sleeps; who is to stop is stopped.
+class Throttle:
+    """Counts the bytes of a job, sleeps while it is faster than allowed, and ends it when it is stopped.
 
-    `monotonic` and `sleep` in seconds. `total`: bytes that will be read, for reports of progress.
+    `monotonic` and `sleep` are in seconds. `total`: bytes that will be read, for progress reports.
     """
 
     def __init__(
@@ -39,24 +40,28 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the job began."""
         return self._monotonic() - self._begun
 
-    def took(self, count: int) -> None:
-        """So many bytes are read; raises Stopped."""
+    def count_read(self, count: int) -> None:
+        """So many bytes have been read; raises Stopped."""
         self.read += count
-        self._report(Progress(bytes_done=min(self.read, self.total), bytes_total=self.total))
+        self._report_progress()
         self._wait()
 
-    def wrote(self, count: int) -> None:
-        """So many bytes are written; raises Stopped."""
+    def count_written(self, count: int) -> None:
+        """So many bytes have been written; raises Stopped."""
         self.written += count
         self._wait()
+
+    def _report_progress(self) -> None:
+        self._report(Progress(bytes_done=min(self.read, self.total), bytes_total=self.total))
 
     def _wait(self) -> None:
         while not self._stopped():
             ahead = (self.read + self.written) / self._rate - self.seconds
             if ahead < _WAIT_MIN_S:
                 return
-            self._sleep(min(ahead, 1.0))
+            self._sleep(min(ahead, REPORT_S_MAX))
+            self._report_progress()
         raise Stopped
