@@ -116,7 +116,7 @@ def test_an_http_server() -> None:
 
 
 def test_a_port_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_checks, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(network_checks, "CLIENT", network_checks.CLIENT._replace(request_timeout_s=0.3))
     monkeypatch.setattr(network_checks, "PROBE_TIMEOUT_S", 0.3)
     with socket.create_server((HOST, 0)) as deaf:
         (finding,) = doctor(f"{HOST}:{deaf.getsockname()[1]}", status=1)

@@ -99,7 +99,7 @@ def test_a_schedule() -> None:
 
 
 def test_latencies_of_records_that_waited_for_each_other() -> None:
-    sent = Batch(bytearray(), 0, 100, 0, due_s=1.0, last_due_s=1.09, made_s=1.1)
+    sent = Batch(bytearray(), 0, 100, 0, due_s=1.0, last_due_s=1.09, built_s=1.1)
     parts = spread(sent, 1.2)
     assert sum(count for _, count in parts) == 100
     assert parts[0][0] == pytest.approx(200)

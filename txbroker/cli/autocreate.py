@@ -1,42 +1,23 @@
-"""Whether a broker makes topics by itself, when somebody writes to one that is not there."""
+"""Whether a topic exists or would be created, for `produce`: the client library would wait for a topic that never comes."""
 
 from __future__ import annotations
 
+from txbroker.cli.clients import addresses
 from txbroker.cli.failures import CommandFailed
-from txbroker.client.blocking import Link, LinkFailed, open_link
+from txbroker.client.auto_create import creates_topics
+from txbroker.client.blocking_connection import connect_to_any
+from txbroker.client.client_errors import ClientError
+from txbroker.client.topic_leaders import metadata_request
 from txbroker.errors import ErrorCode
-from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
-KEY = "auto.create.topics.enable"
-_BROKER = 4  # ConfigResource.Type
-
-
-def makes_topics(link: Link) -> bool | None:
-    """What auto.create.topics.enable says at the broker; None when it does not tell (it may need a right that we lack)."""
-    try:
-        answer: MetadataResponse = link.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-        for broker in answer.brokers:
-            wanted = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(broker.node_id), configuration_keys=[KEY])
-            (result,) = link.call(DescribeConfigsRequest(resources=[wanted])).results
-            if result.error_code == ErrorCode.NONE:
-                for entry in result.configs:
-                    if entry.name == KEY:
-                        return bool(entry.value == "true")
-    except LinkFailed:
-        pass
-    return None
+from txbroker.wire.messages.metadata import MetadataResponse
 
 
 def will_never_be(servers: str, topic: str) -> bool:
-    """Whether a topic is not there, and the broker does not make it for who writes to it. A client library would wait for it.
-
-    False when that cannot be known: the client library then finds out in its own way.
-    """
+    """Whether a topic does not exist and the broker does not create it. False when that cannot be known."""
     try:
-        with open_link(servers, "txbroker") as link:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            answer: MetadataResponse = link.call(request)
-            return answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and makes_topics(link) is False
-    except (CommandFailed, ValueError):
+        with connect_to_any(addresses(servers)) as connection:
+            response: MetadataResponse = connection.call(metadata_request(topic, create=False))
+            missing = response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return missing and creates_topics(connection) is False
+    except (ClientError, CommandFailed, ValueError):
         return False

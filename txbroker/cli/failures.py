@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 
 from txbroker.cli.tables import visible
+from txbroker.client.client_errors import ClientError, RequestFailed, TopicMissing
 from txbroker.errors import ErrorCode
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -61,3 +62,10 @@ def missing_library(feature: str, library: str) -> CommandFailed:
 def no_topic(name: str) -> CommandFailed:
     """A topic that was named does not exist."""
     return CommandFailed(f"topic {name} does not exist; see `txbroker topics --list`, or create it with `txbroker topics --create`")
+
+
+def client_failure(error: ClientError) -> CommandFailed:
+    """An error of our own client, with what to do about it."""
+    if isinstance(error, RequestFailed):
+        return broker_error(error.what, error.code, error.message)
+    return no_topic(error.name) if isinstance(error, TopicMissing) else CommandFailed(str(error))

@@ -12,7 +12,8 @@ from importlib import import_module
 
 from txbroker import __version__
 from txbroker.cli.arguments import Parser
-from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, warn
+from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, warn
+from txbroker.client.client_errors import ClientError
 
 DESCRIPTION = """\
 A broker that speaks Kafka's wire protocol, and the tools to use it: their flags are those of Kafka's tools.
@@ -85,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{name}: {wrong}; see {name} --help", USAGE)
     except CommandFailed as failure:
         return _complain(f"{name}: {failure}", FAILED)
+    except ClientError as problem:
+        return _complain(f"{name}: {client_failure(problem)}", FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -59,16 +59,16 @@ def read_client_id(frame: memoryview, header_version: int) -> tuple[str | None, 
             if frame[position] == 0:
                 position += 1
             else:
-                position = _skip_tags(frame, position)
+                position = _skip_tags(frame, position, "request")
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError("the request header ends early or holds nonsense") from error
     return client_id, position
 
 
-def _skip_tags(frame: memoryview, position: int) -> int:
+def _skip_tags(frame: memoryview, position: int, kind: str) -> int:
     count, position = read_uvarint(frame, position)
     if count > HEADER_TAGS_MAX:
-        raise ProtocolError(f"the request header has {count} tags, more than {HEADER_TAGS_MAX}")
+        raise ProtocolError(f"the {kind} header has {count} tags, more than {HEADER_TAGS_MAX}")
     for _ in range(count):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)
@@ -76,6 +76,16 @@ def _skip_tags(frame: memoryview, position: int) -> int:
         if position > len(frame):
             raise ProtocolError("a header tag does not fit into the frame")
     return position
+
+
+def response_body_position(frame: memoryview, header_version: int) -> int:
+    """Where the body of a response begins; `frame` starts at the correlation id. ProtocolError when the header is malformed."""
+    if header_version == 0:
+        return 4
+    try:
+        return _skip_tags(frame, 4, "response")
+    except IndexError as error:
+        raise ProtocolError("the response header ends early") from error
 
 
 def response_prefix(header_version: int, body_size: int, correlation_id: int) -> bytes:

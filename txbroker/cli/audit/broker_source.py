@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from txbroker.cli.audit.record_rows import Bounds, Chunk
-from txbroker.cli.failures import CommandFailed, broker_error
+from txbroker.cli.failures import CommandFailed
 from txbroker.cli.partition_flags import EARLIEST, LATEST
-from txbroker.client.blocking import Closed, Link, Silent, Unreachable
-from txbroker.client.topic_leaders import PASSING, Broker, Topic
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import LOST, ClientError, Closed, RequestFailed
+from txbroker.client.client_machine import ClientSettings
+from txbroker.client.topic_leaders import RETRIABLE, Broker
+from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
 from txbroker.log.aborted_transactions import UNKNOWN_END
 from txbroker.log.log_results import AbortedTransaction
@@ -23,7 +26,7 @@ from txbroker.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-CLIENT_ID = "txbroker-audit"
+CLIENT = ClientSettings("txbroker-audit")
 FETCH_BYTES = 8 * 1024 * 1024
 READ_COMMITTED = 1
 RETRY_S, RETRY_FOR_S = 0.2, 30.0
@@ -35,11 +38,11 @@ TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 class BrokerTopic:
     """A topic of a cluster. `committed_only`: up to the last stable offset and without aborted records, else up to the high watermark."""
 
-    def __init__(self, servers: str, name: str, committed_only: bool) -> None:
+    def __init__(self, addresses: Sequence[tuple[str, int]], name: str, committed_only: bool) -> None:
         self.name = name
         self._isolation = READ_COMMITTED if committed_only else 0
-        self._links: dict[Broker, Link] = {}
-        self._topic = Topic(servers, name, CLIENT_ID, RETRY_S, may_be_made=False)
+        self._connections: dict[Broker, BlockingConnection] = {}
+        self._topic = TopicMetadata(addresses, name, CLIENT, RETRY_S, create=False)
         try:
             self._leaders = self._topic.leaders()
         except BaseException:
@@ -48,17 +51,16 @@ class BrokerTopic:
 
     def close(self) -> None:
         """Close all connections."""
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
         self._topic.close()
 
     def version_header(self) -> str | None:
         """The header that the topic's compaction goes by, if it goes by one (KIP-280)."""
         wanted = ["compaction.strategy", "compaction.strategy.header"]
         resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self.name, configuration_keys=wanted)
-        answer = self._topic.call(DescribeConfigsRequest(resources=[resource]))
-        assert isinstance(answer, DescribeConfigsResponse)
+        answer: DescribeConfigsResponse = self._topic.call(DescribeConfigsRequest(resources=[resource]))
         found = {config.name: config.value for config in answer.results[0].configs}
         return found.get(wanted[1]) or None if found.get(wanted[0]) == "header" else None
 
@@ -70,7 +72,7 @@ class BrokerTopic:
         """What lies at an offset, or at the first one if that has been deleted meanwhile; None: nothing is left before the end."""
         while True:
             at = offset
-            data = self._patiently(partition, lambda link, at=at: self._fetch(link, partition, at))  # type: ignore[misc]
+            data = self._patiently(partition, lambda connection, at=at: self._fetch(connection, partition, at))  # type: ignore[misc]
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 first = self._offset(partition, EARLIEST)
                 if first <= offset:
@@ -89,11 +91,11 @@ class BrokerTopic:
             aborted = [AbortedTransaction(one.producer_id, one.first_offset, UNKNOWN_END, -1) for one in found]
             return Chunk(data.records, offset, aborted)
 
-    def _fetch(self, link: Link, partition: int, offset: int) -> tuple[int, PartitionData]:
+    def _fetch(self, connection: BlockingConnection, partition: int, offset: int) -> tuple[int, PartitionData]:
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         topic = FetchTopic(topic=self.name, topic_id=self._leaders.topic_id, partitions=[wanted])
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, isolation_level=self._isolation, topics=[topic])
-        answer: FetchResponse = link.call(request)
+        answer: FetchResponse = connection.call(request)
         if answer.error_code or not answer.responses:
             return answer.error_code or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOTHING
         (data,) = answer.responses[0].partitions
@@ -104,40 +106,41 @@ class BrokerTopic:
         topics = [ListOffsetsTopic(name=self.name, partitions=[wanted])]
         request = ListOffsetsRequest(replica_id=-1, isolation_level=self._isolation, topics=topics)
 
-        def ask(link: Link) -> tuple[int, int]:
-            answer: ListOffsetsResponse = link.call(request)
+        def ask(connection: BlockingConnection) -> tuple[int, int]:
+            answer: ListOffsetsResponse = connection.call(request)
             (found,) = answer.topics[0].partitions
             return found.error_code, max(found.offset, *found.old_style_offsets, 0)
 
         return self._patiently(partition, ask)
 
-    def _patiently(self, partition: int, ask: Callable[[Link], tuple[int, T]]) -> T:
-        """Ask the partition's leader, and again while the error is one that passes or the leader is being looked for."""
+    def _patiently(self, partition: int, ask: Callable[[BlockingConnection], tuple[int, T]]) -> T:
+        """Ask the partition's leader, again while the error is retriable or the leader is not known; ClientError after RETRY_FOR_S."""
         deadline_s = time.monotonic() + RETRY_FOR_S
         while True:
+            problem: ClientError
             try:
-                code, answer = ask(self._link(partition))
+                code, answer = ask(self._connection(partition))
                 if not code:
                     return answer
-                problem = broker_error(f"partition {partition} of {self.name} cannot be read", code, None)
-                passing = code in PASSING
-            except (Unreachable, Closed, Silent) as lost:
+                problem = RequestFailed(f"partition {partition} of {self.name} cannot be read", code)
+                retriable = code in RETRIABLE
+            except LOST as lost:
                 self._drop(partition)
-                problem, passing = lost, True
-            if not passing or time.monotonic() > deadline_s:
+                problem, retriable = lost, True
+            if not retriable or time.monotonic() > deadline_s:
                 raise problem
             time.sleep(RETRY_S)
-            self._leaders = self._topic.look() or self._leaders
+            self._leaders = self._topic.refresh() or self._leaders
 
-    def _link(self, partition: int) -> Link:
+    def _connection(self, partition: int) -> BlockingConnection:
         leader = self._leaders.by_partition.get(partition)
         if leader is None:
             raise Closed(f"partition {partition} of {self.name} has no leader")
-        if leader not in self._links:
-            self._links[leader] = Link(leader.host, leader.port, client_id=CLIENT_ID)
-        return self._links[leader]
+        if leader not in self._connections:
+            self._connections[leader] = BlockingConnection(leader.host, leader.port, CLIENT)
+        return self._connections[leader]
 
     def _drop(self, partition: int) -> None:
         leader = self._leaders.by_partition.get(partition)
-        if leader in self._links:
-            self._links.pop(leader).close()
+        if leader in self._connections:
+            self._connections.pop(leader).close()

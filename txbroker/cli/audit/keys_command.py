@@ -214,7 +214,7 @@ def _source(arguments: argparse.Namespace) -> Any:
         return DirectoryTopic(arguments.log_dir.split(","), arguments.topic, committed_only)
     from txbroker.cli.audit.broker_source import BrokerTopic
 
-    return BrokerTopic(arguments.bootstrap_server, arguments.topic, committed_only)
+    return BrokerTopic(clients.addresses(arguments.bootstrap_server), arguments.topic, committed_only)
 
 
 def _sample(text: str) -> tuple[int, int]:

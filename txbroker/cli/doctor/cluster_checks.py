@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from txbroker.cli.doctor.findings import Findings
 from txbroker.cli.doctor.network_checks import is_loopback, reach
-from txbroker.client.blocking import Closed, Link, LinkFailed, place_of
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import Closed, ConnectionFailed, address_text
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -42,22 +43,21 @@ class Cluster(NamedTuple):
 
     cluster_id: str | None
     brokers: dict[int, MetadataResponseBroker]
-    links: dict[int, Link]
+    connections: dict[int, BlockingConnection]
 
     def close(self) -> None:
         """Close all connections."""
-        for link in self.links.values():
-            link.close()
+        for connection in self.connections.values():
+            connection.close()
 
 
-def check_versions(findings: Findings, link: Link) -> bool:
+def check_versions(findings: Findings, connection: BlockingConnection) -> bool:
     """Whether the broker has what clients need; False when it is of no use to anybody."""
-    check = f"versions of {link.place}"
-    missing = [
-        (name, why) for key, (name, version, why) in _NEEDED.items() if key not in link.versions or link.versions[key].high < version
-    ]
-    newest = f"Produce up to {_high(link, 0)}, Fetch up to {_high(link, 1)}, Metadata up to {_high(link, 3)}"
-    lacks = [what for key, what in _ALSO.items() if key not in link.versions]
+    check = f"versions of {connection.address}"
+    versions = connection.versions
+    missing = [(name, why) for key, (name, version, why) in _NEEDED.items() if key not in versions or versions[key].high < version]
+    newest = f"Produce up to {_high(connection, 0)}, Fetch up to {_high(connection, 1)}, Metadata up to {_high(connection, 3)}"
+    lacks = [what for key, what in _ALSO.items() if key not in connection.versions]
     also = f"; it does not offer {', '.join(lacks)}" if lacks else ""
     if not missing:
         findings.ok(check, f"it has what producers, consumers, groups and admin clients need ({newest}){also}")
@@ -66,30 +66,30 @@ def check_versions(findings: Findings, link: Link) -> bool:
     advice = "use a newer broker, or clients of its time; without InitProducerId, enable.idempotence=false"
     if any(name in ("Produce", "Fetch", "Metadata") for name, _ in missing):
         findings.failed(check, found, advice)
-        return 3 in link.versions
+        return 3 in connection.versions
     findings.warning(check, found, advice)
     return True
 
 
-def _high(link: Link, key: int) -> str:
-    return str(link.versions[key].high) if key in link.versions else "none"
+def _high(connection: BlockingConnection, key: int) -> str:
+    return str(connection.versions[key].high) if key in connection.versions else "none"
 
 
-def check_cluster(findings: Findings, link: Link) -> MetadataResponse | None:
+def check_cluster(findings: Findings, connection: BlockingConnection) -> MetadataResponse | None:
     """Ask for the cluster, a few times, for how long that takes."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     took_ms = []
-    check = f"cluster at {link.place}"
+    check = f"cluster at {connection.address}"
     try:
         for _ in range(ROUND_TRIPS):
             started = time.perf_counter()
-            answer: MetadataResponse = link.call(request)
+            answer: MetadataResponse = connection.call(request)
             took_ms.append((time.perf_counter() - started) * 1000)
     except Closed:
         advice = "the listener wants authentication (SASL): use a PLAINTEXT listener, or give clients security.protocol and sasl.* settings"
-        findings.failed(check, f"{link.place} answers ApiVersions, and closes the connection at the first request after it", advice)
+        findings.failed(check, f"{connection.address} answers ApiVersions, and closes the connection at the first request after it", advice)
         return None
-    except LinkFailed as problem:
+    except ConnectionFailed as problem:
         findings.failed(check, str(problem), "see the broker's log")
         return None
     median_ms = statistics.median(took_ms)
@@ -108,44 +108,44 @@ def check_cluster(findings: Findings, link: Link) -> MetadataResponse | None:
     return answer
 
 
-def check_advertised(findings: Findings, bootstrap: Link, cluster: MetadataResponse) -> Cluster:
+def check_advertised(findings: Findings, bootstrap: BlockingConnection, cluster: MetadataResponse) -> Cluster:
     """Follow every advertised address, as clients do after their first request."""
-    links: dict[int, Link] = {}
+    connections: dict[int, BlockingConnection] = {}
     bootstrap_is_local = is_loopback(str(bootstrap.socket.getpeername()[0]))
     for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
         what = f"advertised address of broker {broker.node_id}"
         blame = f"advertised.listeners of broker {broker.node_id}"
-        place = place_of(broker.host, broker.port)
+        place = address_text(broker.host, broker.port)
         if broker.host in ("0.0.0.0", "::", "") or broker.port <= 0:
             findings.failed(f"{what} {place}", "no client can connect to that", f"set {blame} to an address that clients reach")
             continue
-        link = reach(findings, what, broker.host, broker.port, blame)
-        if link is None:
+        connection = reach(findings, what, broker.host, broker.port, blame)
+        if connection is None:
             continue
-        other = _leads_elsewhere(link, broker.node_id, cluster.cluster_id)
+        other = _leads_elsewhere(connection, broker.node_id, cluster.cluster_id)
         if other is not None:
             findings.failed(f"{what} {place}", other, f"correct {blame}, or the port forwarding between")
-            link.close()
+            connection.close()
             continue
-        links[broker.node_id] = link
-        if is_loopback(str(link.socket.getpeername()[0])) and not bootstrap_is_local:
+        connections[broker.node_id] = connection
+        if is_loopback(str(connection.socket.getpeername()[0])) and not bootstrap_is_local:
             found = "it is this machine's own loopback address: clients on other machines will look for the broker on themselves"
-            findings.warning(f"{what} {place}", found, f"set {blame} to an address that clients reach, such as {bootstrap.place}")
-    return Cluster(cluster.cluster_id, {broker.node_id: broker for broker in cluster.brokers}, links)
+            findings.warning(f"{what} {place}", found, f"set {blame} to an address that clients reach, such as {bootstrap.address}")
+    return Cluster(cluster.cluster_id, {broker.node_id: broker for broker in cluster.brokers}, connections)
 
 
-def _leads_elsewhere(link: Link, node_id: int, cluster_id: str | None) -> str | None:
+def _leads_elsewhere(connection: BlockingConnection, node_id: int, cluster_id: str | None) -> str | None:
     """Whether a connection leads to another cluster or broker than it should; None when it does not, or cannot be known."""
     try:
-        answer: MetadataResponse = link.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        answer: MetadataResponse = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         if answer.cluster_id != cluster_id:
             return f"it leads to another cluster: {answer.cluster_id} instead of {cluster_id}"
         # A broker answers questions about its own configuration only; the others it refuses as an invalid request.
         wanted = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["broker.id"])
-        (result,) = link.call(DescribeConfigsRequest(resources=[wanted])).results
+        (result,) = connection.call(DescribeConfigsRequest(resources=[wanted])).results
         if result.error_code == ErrorCode.INVALID_REQUEST:
             return f"it leads to another broker of the cluster ({result.error_message})"
-    except LinkFailed:
+    except ConnectionFailed:
         pass
     return None
 

@@ -16,7 +16,7 @@ from txbroker.cli.results import results
 if TYPE_CHECKING:
     from txbroker.cli.doctor.cluster_checks import Cluster
     from txbroker.cli.doctor.findings import Findings
-    from txbroker.client.blocking import Link
+    from txbroker.client.blocking_connection import BlockingConnection
 
 DESCRIPTION = """\
 Find out why a client cannot connect, why a topic's records do not expire or are not compacted, or why a group does not get on.
@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check everything that can be checked."""
     from txbroker.cli.doctor.findings import Findings
-    from txbroker.client.blocking import LinkFailed
+    from txbroker.client.client_errors import ConnectionFailed
 
     if arguments.log_dir is not None and arguments.topic is None:
         raise BadUsage("--log-dir needs --topic")
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         try:
             _check(findings, arguments, stack)
-        except LinkFailed as problem:
+        except ConnectionFailed as problem:
             findings.failed("connection", f"it was lost on the way: {problem}", "see the broker's log, and try again")
     return DONE if findings.finish() else FAILED
 
@@ -66,37 +66,37 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
     from txbroker.cli.doctor import group_checks
     from txbroker.cli.doctor.network_checks import reach
 
-    links: list[Link] = []
+    connections: list[BlockingConnection] = []
     for host, port in clients.addresses(arguments.bootstrap_server):
-        link = reach(findings, "bootstrap server", host, port, "--bootstrap-server")
-        if link is not None:
-            stack.callback(link.close)
-            links.append(link)
-    usable = [link for link in links if clusters.check_versions(findings, link)]
-    answers = [(link, answer) for link in usable if (answer := clusters.check_cluster(findings, link)) is not None]
+        connection = reach(findings, "bootstrap server", host, port, "--bootstrap-server")
+        if connection is not None:
+            stack.callback(connection.close)
+            connections.append(connection)
+    usable = [connection for connection in connections if clusters.check_versions(findings, connection)]
+    answers = [(connection, answer) for connection in usable if (answer := clusters.check_cluster(findings, connection)) is not None]
     if not answers:
         return
     ids = {answer.cluster_id for _, answer in answers}
     if len(ids) > 1:
-        names = ", ".join(f"{link.place} ({answer.cluster_id})" for link, answer in answers)
+        names = ", ".join(f"{connection.address} ({answer.cluster_id})" for connection, answer in answers)
         findings.failed("bootstrap servers", f"they belong to different clusters: {names}", "name brokers of one cluster only")
-    link, answer = answers[0]
-    cluster = clusters.check_advertised(findings, link, answer)
+    connection, answer = answers[0]
+    cluster = clusters.check_advertised(findings, connection, answer)
     stack.callback(cluster.close)
     if arguments.topic is not None:
-        _check_topic(findings, link, cluster, arguments.topic, arguments.log_dir)
+        _check_topic(findings, connection, cluster, arguments.topic, arguments.log_dir)
     if arguments.group is not None:
-        group_checks.check(findings, link, cluster, arguments.group)
+        group_checks.check(findings, connection, cluster, arguments.group)
 
 
-def _check_topic(findings: Findings, link: Link, cluster: Cluster, topic: str, log_dir: str | None) -> None:
+def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cluster, topic: str, log_dir: str | None) -> None:
     from txbroker.cli.doctor import compaction_checks, expiry_checks, segment_files
     from txbroker.cli.doctor import topic_checks as topics
 
-    partitions = topics.find(findings, link, topic)
+    partitions = topics.find(findings, connection, topic)
     if not partitions:
         return
-    configs = topics.configs(link, cluster, topic)
+    configs = topics.configs(connection, cluster, topic)
     if configs is None:
         findings.warning(f"configuration of {topic}", "the broker does not tell it", "it may need a right (ACL) to describe configurations")
         return

@@ -10,7 +10,8 @@ from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.findings import Findings, named
 from txbroker.cli.doctor.topic_checks import list_offsets
 from txbroker.cli.partition_flags import EARLIEST, LATEST
-from txbroker.client.blocking import Link, LinkFailed
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import ConnectionFailed
 from txbroker.errors import ErrorCode, error_name
 from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -33,15 +34,15 @@ class Committed(NamedTuple):
     offset: int
 
 
-def check(findings: Findings, link: Link, cluster: Cluster, group: str) -> None:
+def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str) -> None:
     """Findings on a group."""
     what = f"group {group}"
-    node_id, problem = _coordinator(link, group)
+    node_id, problem = _coordinator(connection, group)
     if problem:
         advice = "try again in a moment; __consumer_offsets may be without leaders: `txbroker doctor --topic __consumer_offsets`"
         findings.failed(what, f"no coordinator: {problem}", advice)
         return
-    coordinator = cluster.links.get(node_id)
+    coordinator = cluster.connections.get(node_id)
     if coordinator is None:
         found = f"its coordinator is broker {node_id}, which cannot be reached from here"
         findings.failed(what, found, "correct its advertised address, see above")
@@ -75,16 +76,16 @@ def check(findings: Findings, link: Link, cluster: Cluster, group: str) -> None:
     else:
         findings.ok(what, found)
     if committed:
-        _lag(findings, link, cluster, group, committed)
+        _lag(findings, connection, cluster, group, committed)
 
 
-def _coordinator(link: Link, group: str) -> tuple[int, str]:
+def _coordinator(connection: BlockingConnection, group: str) -> tuple[int, str]:
     """The coordinator's id, or why there is none."""
-    batched = (link.version_of(FindCoordinatorRequest) or 0) >= FIND_COORDINATOR_BATCHED
+    batched = (connection.version_of(FindCoordinatorRequest) or 0) >= FIND_COORDINATOR_BATCHED
     request = FindCoordinatorRequest(coordinator_keys=[group]) if batched else FindCoordinatorRequest(key=group)
 
     def ask() -> Any:
-        answer: FindCoordinatorResponse = link.call(request)
+        answer: FindCoordinatorResponse = connection.call(request)
         return answer.coordinators[0] if batched else answer
 
     found = _once_it_has_come(ask)
@@ -103,15 +104,15 @@ def _once_it_has_come(ask: Callable[[], Any]) -> Any:
         time.sleep(COORDINATOR_EVERY_S)
 
 
-def _committed(link: Link, group: str) -> list[Committed]:
-    version = min(link.version_of(OffsetFetchRequest) or 0, OFFSET_FETCH_MAX)
+def _committed(connection: BlockingConnection, group: str) -> list[Committed]:
+    version = min(connection.version_of(OffsetFetchRequest) or 0, OFFSET_FETCH_MAX)
     if version < ALL_TOPICS_FROM:
         return []
     if version >= OFFSET_FETCH_BATCHED:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     else:
         request = OffsetFetchRequest(group_id=group, topics=None)
-    answer: OffsetFetchResponse = link.call(request, version_max=version)
+    answer: OffsetFetchResponse = connection.call(request, version_max=version)
     topics = answer.groups[0].topics if version >= OFFSET_FETCH_BATCHED else answer.topics
     return [
         Committed(topic.name, part.partition_index, part.committed_offset)
@@ -121,10 +122,10 @@ def _committed(link: Link, group: str) -> list[Committed]:
     ]
 
 
-def _lag(findings: Findings, link: Link, cluster: Cluster, group: str, committed: list[Committed]) -> None:
+def _lag(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str, committed: list[Committed]) -> None:
     """Compare committed offsets with what the logs have."""
     check_name = f"lag of group {group}"
-    bounds = _bounds(link, cluster, sorted({place.topic for place in committed}))
+    bounds = _bounds(connection, cluster, sorted({place.topic for place in committed}))
     lost, beyond, unknown = [], [], []
     total = worst = 0
     worst_place = ""
@@ -154,23 +155,23 @@ def _lag(findings: Findings, link: Link, cluster: Cluster, group: str, committed
     findings.ok(check_name, f"{total} records behind{most}")
 
 
-def _bounds(link: Link, cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def _bounds(connection: BlockingConnection, cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """First and end offset of each partition whose leader answers."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False)
-    answer: MetadataResponse = link.call(request)
+    answer: MetadataResponse = connection.call(request)
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for topic in answer.topics:
         by_leader: dict[int, list[int]] = {}
         for part in topic.partitions:
             by_leader.setdefault(part.leader_id, []).append(part.partition_index)
         for leader, indexes in by_leader.items():
-            connected = cluster.links.get(leader)
+            connected = cluster.connections.get(leader)
             if connected is None or topic.name is None:
                 continue
             try:
                 starts = list_offsets(connected, topic.name, indexes, EARLIEST)
                 ends = list_offsets(connected, topic.name, indexes, LATEST)
-            except LinkFailed:
+            except ConnectionFailed:
                 continue
             for index in starts.keys() & ends.keys():
                 found[topic.name, index] = starts[index].offset, ends[index].offset

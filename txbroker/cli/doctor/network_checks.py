@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import os
 import socket
 import ssl
 import threading
 from typing import NamedTuple
 
 from txbroker.cli.doctor.findings import Findings
-from txbroker.client.blocking import Closed, Link, LinkFailed, NotKafka, Silent, TooOld, Unreachable, place_of, reason
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import Closed, ConnectionFailed, NotKafka, Silent, TlsExpected, TooOld, Unreachable, address_text
+from txbroker.client.client_machine import ClientSettings
 
 NAMES_TIMEOUT_S = 5.0
-CONNECT_TIMEOUT_S = 4.0
-ANSWER_TIMEOUT_S = 5.0
+CLIENT = ClientSettings("txbroker-doctor", connect_timeout_s=4.0, request_timeout_s=5.0, in_flight_max=1)
 PROBE_TIMEOUT_S = 2.0
-CLIENT_ID = "txbroker-doctor"
 
 
 class Resolved(NamedTuple):
@@ -52,43 +51,41 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def reach(findings: Findings, what: str, host: str, port: int, blame: str) -> Link | None:
+def reach(findings: Findings, what: str, host: str, port: int, blame: str) -> BlockingConnection | None:
     """A connection to a broker at this name, after as many findings as it takes; None when there is none.
 
     `what` is looked at (a bootstrap server, an advertised address); `blame` is what to correct if it is wrong.
     """
-    place = place_of(host, port)
+    place = address_text(host, port)
     check = f"{what} {place}"
     resolved = resolve(host)
     if not resolved.addresses:
         findings.failed(check, f"the name {host} does not resolve here ({resolved.problem})", f"{_name_advice(host)}, or correct {blame}")
         return None
-    links: list[Link] = []
-    problems: list[LinkFailed] = []
+    connections: list[BlockingConnection] = []
+    problems: list[ConnectionFailed] = []
     for address in resolved.addresses:
         try:
-            links.append(
-                Link(address, port, client_id=CLIENT_ID, connect_timeout_s=CONNECT_TIMEOUT_S, answer_timeout_s=ANSWER_TIMEOUT_S)
-            )
-        except LinkFailed as problem:
+            connections.append(BlockingConnection(address, port, CLIENT))
+        except ConnectionFailed as problem:
             problems.append(problem)
     addresses = "" if resolved.addresses == [host] else f"resolves to {', '.join(resolved.addresses)}; "
-    for link in links[1:]:
-        link.close()
-    if not links:
+    for connection in connections[1:]:
+        connection.close()
+    if not connections:
         # A connection that was made tells more than those that were refused.
         worst = min(problems, key=lambda failed: isinstance(failed, Unreachable))
         found, advice = diagnose(worst, resolved.addresses[problems.index(worst)], port, blame)
         findings.failed(check, addresses + found, advice)
         return None
-    link = links[0]
-    took = f"{addresses}connected in {link.connect_ms:.1f} ms, and a broker answers"
+    connection = connections[0]
+    took = f"{addresses}connected in {connection.connect_ms:.1f} ms, and a broker answers"
     if problems:
-        advice = f"clients that try that address first wait or fail: let the broker listen there too, or name {link.place} in {blame}"
+        advice = f"clients that try that address first wait or fail; let the broker listen there, or set {blame} to {connection.address}"
         findings.warning(check, f"{took}; but {'; '.join(map(str, problems))}", advice)
     else:
         findings.ok(check, took)
-    return link
+    return connection
 
 
 def _name_advice(host: str) -> str:
@@ -97,20 +94,20 @@ def _name_advice(host: str) -> str:
     return "let clients resolve it (DNS, /etc/hosts)"
 
 
-def diagnose(problem: LinkFailed, host: str, port: int, blame: str) -> tuple[str, str]:
+def diagnose(problem: ConnectionFailed, host: str, port: int, blame: str) -> tuple[str, str]:
     """What is wrong at an address, and what to do about it."""
-    place = place_of(host, port)
+    place = address_text(host, port)
     if isinstance(problem, Unreachable):
-        return _no_connection(problem.error, place, blame)
+        return _no_connection(problem, place, blame)
     if isinstance(problem, TooOld):
         return str(problem), "use a newer broker"
     received = problem.received if isinstance(problem, NotKafka | Closed) else b""
-    kind = _recognized(received) or _probe(host, port)
+    kind = _TLS if isinstance(problem, TlsExpected) else _recognized(received) or _probe(host, port)
     if kind is not None:
         return f"{place} is {kind[0]}", kind[1].format(blame=blame)
     if isinstance(problem, Silent):
         advice = f"see whether something between drops what is sent (firewall, proxy, a port forwarded to nowhere), or correct {blame}"
-        return f"{place} takes connections and says nothing for {ANSWER_TIMEOUT_S:.0f} s", advice
+        return f"{place} takes connections and says nothing for {CLIENT.request_timeout_s:.0f} s", advice
     if isinstance(problem, Closed) and not received:
         advice = (
             "the broker's log says why: perhaps it is still starting, the listener wants TLS or a client certificate, or "
@@ -120,17 +117,18 @@ def diagnose(problem: LinkFailed, host: str, port: int, blame: str) -> tuple[str
     return f"{place} speaks another protocol than Kafka's (it begins with {received[:24]!r})", f"correct {blame}"
 
 
-def _no_connection(error: OSError, place: str, blame: str) -> tuple[str, str]:
+def _no_connection(problem: Unreachable, place: str, blame: str) -> tuple[str, str]:
+    error = problem.error
     if isinstance(error, ConnectionRefusedError):
         advice = f"start the broker, correct the port in {blame}, or, of a container, publish the port"
         return f"nothing listens at {place} (connection refused)", advice
     if isinstance(error, TimeoutError):
         advice = f"see whether the machine is on and a firewall lets the port through, or correct {blame}"
-        return f"no answer from {place} within {CONNECT_TIMEOUT_S:.0f} s", advice
-    if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return f"no answer from {place} within {CLIENT.connect_timeout_s:.0f} s", advice
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
         advice = f"see whether this machine has a route there (VPN, container network, IPv6), or correct {blame}"
-        return f"there is no way to {place} ({os.strerror(error.errno)})", advice
-    return f"no connection to {place} ({reason(error)})", f"correct {blame}"
+        return f"there is no way to {place} ({error.strerror})", advice
+    return str(problem), f"correct {blame}"
 
 
 _HTTP = ("an HTTP server", "correct the port in {blame}: perhaps that is a web interface, a REST proxy or a metrics port")
@@ -147,10 +145,8 @@ _SSH = ("an SSH server", "correct the port in {blame}")
 
 def _recognized(received: bytes) -> tuple[str, str] | None:
     """What speaks like that."""
-    if received.startswith((b"HTTP/", b"<html", b"<!DO")):
+    if received.startswith((b"HTTP", b"<htm", b"<!DO")):
         return _HTTP
-    if received.startswith((b"\x15\x03", b"\x16\x03")):  # a TLS alert or handshake record
-        return _TLS
     if received.startswith(b"SSH-"):
         return _SSH
     return None

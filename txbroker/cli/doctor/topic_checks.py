@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from txbroker.cli.autocreate import makes_topics
 from txbroker.cli.doctor.cluster_checks import BROKER_RESOURCE, Cluster
 from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts
 from txbroker.cli.doctor.findings import Findings, named
 from txbroker.cli.partition_flags import EARLIEST, LATEST, MAX_TIMESTAMP
-from txbroker.client.blocking import Link, LinkFailed
+from txbroker.client.auto_create import creates_topics
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import ConnectionFailed
 from txbroker.errors import ErrorCode, error_name
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -32,18 +33,18 @@ MAX_TIMESTAMP_VERSION = 7  # of ListOffsets, from which on it knows the last of 
 BROKER_KEYS = ("log.retention.check.interval.ms", "log.cleaner.enable", "auto.create.topics.enable", "min.insync.replicas")
 
 
-def find(findings: Findings, link: Link, topic: str) -> list[MetadataResponsePartition] | None:
+def find(findings: Findings, connection: BlockingConnection, topic: str) -> list[MetadataResponsePartition] | None:
     """The topic's partitions, after findings on leaders and replicas; None when it is not there."""
     check = f"topic {topic}"
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    answer: MetadataResponse = link.call(request)
+    answer: MetadataResponse = connection.call(request)
     (found,) = answer.topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        everything: MetadataResponse = link.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        everything: MetadataResponse = connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         names = [other.name for other in everything.topics if other.name]
         near = difflib.get_close_matches(topic, names, 3)
         hint = f"perhaps {' or '.join(near)} is meant; " if near else ""
-        made = makes_topics(link)
+        made = creates_topics(connection)
         does = "a producer would make it" if made else "producers do not make it"
         auto = "" if made is None else f"; {does}: auto.create.topics.enable={str(made).lower()}"
         advice = f"{hint}`txbroker topics --list` shows the topics there are, and `--create` makes one"
@@ -80,23 +81,23 @@ def check_min_isr(findings: Findings, topic: str, partitions: Iterable[MetadataR
         findings.failed(f"acks=all on {topic}", found, advice)
 
 
-def configs(link: Link, cluster: Cluster, topic: str) -> Configs | None:
+def configs(connection: BlockingConnection, cluster: Cluster, topic: str) -> Configs | None:
     """The configurations of the topic, and of the first broker that tells; None when nobody does."""
-    topic_configs = _describe(link, TOPIC_RESOURCE, topic, None)
+    topic_configs = _describe(connection, TOPIC_RESOURCE, topic, None)
     if topic_configs is None:
         return None
-    for node_id, connected in cluster.links.items():
+    for node_id, connected in cluster.connections.items():
         broker_configs = _describe(connected, BROKER_RESOURCE, str(node_id), list(BROKER_KEYS))
         if broker_configs is not None:
             return Configs(topic_configs, broker_configs)
     return Configs(topic_configs, {})
 
 
-def _describe(link: Link, kind: int, name: str, keys: list[str] | None) -> Mapping[str, str | None] | None:
+def _describe(connection: BlockingConnection, kind: int, name: str, keys: list[str] | None) -> Mapping[str, str | None] | None:
     wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     try:
-        (result,) = link.call(DescribeConfigsRequest(resources=[wanted])).results
-    except LinkFailed:
+        (result,) = connection.call(DescribeConfigsRequest(resources=[wanted])).results
+    except ConnectionFailed:
         return None
     return None if result.error_code else {entry.name: entry.value for entry in result.configs}
 
@@ -108,46 +109,49 @@ def facts(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePar
         by_leader.setdefault(part.leader_id, []).append(part.partition_index)
     found: list[PartitionFacts] = []
     for leader, indexes in by_leader.items():
-        link = cluster.links.get(leader)
-        if link is None:
+        connection = cluster.connections.get(leader)
+        if connection is None:
             continue
         mine = {index: PartitionFacts(index) for index in indexes}
         try:
-            _offsets(link, topic, mine)
-            _sizes(link, topic, mine)
-            _cleaning(link, topic, mine)
-        except LinkFailed:
+            _offsets(connection, topic, mine)
+            _sizes(connection, topic, mine)
+            _cleaning(connection, topic, mine)
+        except ConnectionFailed:
             continue
         found += mine.values()
     return sorted(found, key=lambda part: part.index)
 
 
-def _offsets(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
-    for index, answer in list_offsets(link, topic, mine, EARLIEST).items():
+def _offsets(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+    for index, answer in list_offsets(connection, topic, mine, EARLIEST).items():
         mine[index].start_offset = answer.offset
-    for index, answer in list_offsets(link, topic, mine, LATEST).items():
+    for index, answer in list_offsets(connection, topic, mine, LATEST).items():
         mine[index].end_offset = answer.offset
     # The first record with a timestamp of at least 0 is the first one of all that has any.
-    for index, answer in list_offsets(link, topic, mine, 0).items():
+    for index, answer in list_offsets(connection, topic, mine, 0).items():
         mine[index].oldest_ms = answer.timestamp if answer.timestamp >= 0 else None
-    if (link.version_of(ListOffsetsRequest) or 0) >= MAX_TIMESTAMP_VERSION:
-        for index, answer in list_offsets(link, topic, mine, MAX_TIMESTAMP).items():
+    if (connection.version_of(ListOffsetsRequest) or 0) >= MAX_TIMESTAMP_VERSION:
+        for index, answer in list_offsets(connection, topic, mine, MAX_TIMESTAMP).items():
             mine[index].newest_ms = answer.timestamp if answer.timestamp >= 0 else None
 
 
-def list_offsets(link: Link, topic: str, indexes: Iterable[int], timestamp: int) -> dict[int, ListOffsetsPartitionResponse]:
+def list_offsets(
+    connection: BlockingConnection, topic: str, indexes: Iterable[int], timestamp: int
+) -> dict[int, ListOffsetsPartitionResponse]:
     """The answers of a leader for its partitions, those that are no errors."""
     wanted = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
-    answer: ListOffsetsResponse = link.call(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]))
+    topics = [ListOffsetsTopic(name=topic, partitions=wanted)]
+    answer: ListOffsetsResponse = connection.call(ListOffsetsRequest(replica_id=-1, topics=topics))
     return {part.partition_index: part for part in answer.topics[0].partitions if not part.error_code} if answer.topics else {}
 
 
-def _cleaning(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+def _cleaning(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
     """What a txbroker says of its cleaner; Apache Kafka has no such keys, and leaves them out."""
     indexes = list(mine)
     for at in range(0, len(indexes), CLEANER_KEYS_AT_ONCE):
         keys = [f"{CLEANER_KEY}.{index}" for index in indexes[at : at + CLEANER_KEYS_AT_ONCE]]
-        for key, text in (_describe(link, TOPIC_RESOURCE, topic, keys) or {}).items():
+        for key, text in (_describe(connection, TOPIC_RESOURCE, topic, keys) or {}).items():
             index = int(key.removeprefix(f"{CLEANER_KEY}."))
             if text is not None and index in mine:
                 mine[index].cleaning = _cleaning_facts(json.loads(text))
@@ -157,11 +161,11 @@ def _cleaning_facts(told: Mapping[str, Any]) -> CleaningFacts:
     return CleaningFacts(str(told["state"]), float(told["dirty_ratio"]), told["why"] or "", told["why_not_now"] or "")
 
 
-def _sizes(link: Link, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
-    if link.version_of(DescribeLogDirsRequest) is None:
+def _sizes(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
+    if connection.version_of(DescribeLogDirsRequest) is None:
         return
     wanted = [DescribableLogDirTopic(topic=topic, partitions=list(mine))]
-    answer: DescribeLogDirsResponse = link.call(DescribeLogDirsRequest(topics=wanted))
+    answer: DescribeLogDirsResponse = connection.call(DescribeLogDirsRequest(topics=wanted))
     for directory in answer.results:
         for found in directory.topics:
             for part in found.partitions:

@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.cli.perf.membership import member
     from txbroker.cli.perf.reader import Reader
     from txbroker.cli.perf.settings import INT32_MAX, consumer_settings
-    from txbroker.client.topic_leaders import Topic
+    from txbroker.client.client_machine import ClientSettings
+    from txbroker.client.topic_metadata import TopicMetadata
 
     flags = {
         "group.id": arguments.group,
@@ -75,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     properties.update({key: str(value) for key, value in flags.items() if value is not None})
     settings = consumer_settings(properties)
     with ExitStack() as stack:
-        topic = Topic(arguments.bootstrap_server, arguments.topic, settings.client_id, settings.backoff_s, may_be_made=False)
+        client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
+        addresses = clients.addresses(arguments.bootstrap_server)
+        topic = TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=False)
         stack.callback(topic.close)
         report = Report(results(arguments), arguments)
         reader = Reader(topic, settings, report.counted)
@@ -97,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(reader: Reader, membership: Membership | None, report: Report, arguments: argparse.Namespace) -> None:
     timeout_s = arguments.timeout / 1000
     while report.records < arguments.num_records:
-        waited_s = time.perf_counter() - report.last_s
+        waited_s = time.monotonic() - report.last_s
         if waited_s > timeout_s:
             print(
                 f"WARNING: Exiting before consuming the expected number of records: timeout ({arguments.timeout} ms) exceeded. "
@@ -133,7 +136,7 @@ class Report:
 
     def start(self) -> None:
         """The time counts from here."""
-        self.last_s = time.perf_counter()
+        self.last_s = time.monotonic()
         self._date_at_zero_s = time.time() - self.last_s
         self._start_s = self._window_s = self._date_s()
         self._window = (0, 0, 0)
@@ -143,7 +146,7 @@ class Report:
         if records:
             self.records += records
             self.bytes += size
-            self.last_s = time.perf_counter()
+            self.last_s = time.monotonic()
 
     def tick(self) -> None:
         """Report, when it is time for it."""
@@ -172,7 +175,7 @@ class Report:
 
     def _date_s(self) -> float:
         """The date of the start plus the time since then: changes of the wall clock do not alter rates."""
-        return self._date_at_zero_s + time.perf_counter()
+        return self._date_at_zero_s + time.monotonic()
 
     def _so_far(self, now_s: float) -> Read:
         return Read(self.records, self.bytes, self._start_s, now_s, self.joining_ms)

@@ -73,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Send, and report; CommandFailed at the first record that is not taken."""
     from txbroker.cli.perf.sender import Sender
     from txbroker.cli.perf.settings import producer_settings
-    from txbroker.client.topic_leaders import Topic
+    from txbroker.client.client_machine import ClientSettings
+    from txbroker.client.topic_metadata import TopicMetadata
 
     for flag in ("transactional_id", "transaction_duration_ms"):
         if getattr(arguments, flag) is not None:
@@ -83,7 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     properties = {**clients.read_properties(arguments.command_config), **dict(arguments.command_property)}
     settings = producer_settings(properties)
     source = _source(arguments, settings)
-    topic = Topic(arguments.bootstrap_server, arguments.topic, settings.client_id, settings.backoff_s, may_be_made=True)
+    client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
+    addresses = clients.addresses(arguments.bootstrap_server)
+    topic = TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)
     try:
         report = Report(results(arguments), arguments.reporting_interval / 1000, arguments.warmup_records)
         sender = Sender(topic, settings, source, arguments.num_records, arguments.throughput, report.acknowledged)
@@ -137,7 +140,7 @@ class Report:
         self._out = out
         self._interval_s = interval_s
         self._warmup = warmup
-        self.start(time.perf_counter())
+        self.start(time.monotonic())
 
     def start(self, start_s: float) -> None:
         """Everything counts from here."""

@@ -1,22 +1,24 @@
-"""The load of `perf-consume`: one fetch in flight to each leader, and the next one sent before the last is counted."""
+"""The load of `perf-consume`: one fetch in flight to each leader, and the next one sent before the records of the last are counted."""
 
 from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txbroker.cli.failures import CommandFailed, broker_error
+from txbroker.cli.failures import CommandFailed
 from txbroker.cli.partition_flags import EARLIEST, LATEST
 from txbroker.cli.perf.settings import ConsumerSettings
-from txbroker.client.blocking import Link, LinkFailed
-from txbroker.client.pipelined import Channel
-from txbroker.client.topic_leaders import PASSING, Broker, Leaders, Topic
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
+from txbroker.client.client_machine import ClientSettings, Completed
+from txbroker.client.pipelined_connection import PipelinedConnection
+from txbroker.client.topic_leaders import RETRIABLE, Broker
+from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.batch import BatchHeader
-from txbroker.wire.codec import decode, encode
 from txbroker.wire.entries import EntryHeader, Scan, read_records
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from txbroker.wire.messages.list_offsets import (
@@ -27,12 +29,15 @@ from txbroker.wire.messages.list_offsets import (
 )
 from txbroker.wire.sizes import content_size
 
-# As much of one batch, decompressed, as the broker itself would read.
+# Of one batch, decompressed; the limit of the broker itself.
 BATCH_BYTES_MAX = 256 * 1024 * 1024
 RETRY_FOR_S = 30.0
+BACKOFF_S_MIN = 0.01
 
 Counted = Callable[[int, int], None]
-"""Told records and their bytes of keys and values."""
+"""Called with a number of records, and the bytes of their keys and values."""
+_Offsets = Mapping[int, int]
+"""The offsets that a fetch requested, by partition."""
 
 
 @dataclass(slots=True)
@@ -40,11 +45,11 @@ class _Partition:
     index: int
     leader: Broker | None
     offset: int = -1
-    """What is fetched next; -1: to be asked for."""
+    """The next offset to fetch; -1 until the leader was asked for it."""
 
 
 class _Entry(NamedTuple):
-    """A log entry at a position of a buffer, of which the records from `start` on are wanted."""
+    """A log entry at a position of a buffer; its records from offset `start` on count."""
 
     view: memoryview
     position: int
@@ -53,32 +58,34 @@ class _Entry(NamedTuple):
 
 
 class Reader:
-    """Reads partitions of a topic from their ends or beginnings, or from given offsets; tells what it counted."""
+    """Reads partitions of a topic from their beginnings or ends, or from given offsets; calls `counted` for what it read."""
 
-    def __init__(self, topic: Topic, settings: ConsumerSettings, counted: Counted) -> None:
+    def __init__(self, topic: TopicMetadata, settings: ConsumerSettings, counted: Counted) -> None:
         self._topic = topic
         self._settings = settings
+        timeout_s = settings.request_timeout_s + settings.max_wait_ms / 1000
+        self._client_settings = ClientSettings(settings.client_id, request_timeout_s=timeout_s, in_flight_max=1)
         self._counted = counted
-        self._version = topic.version_of(FetchRequest)
+        topic.check_supported(FetchRequest)
         leaders = topic.leaders()
         self._topic_id = leaders.topic_id
         self._partitions = {index: _Partition(index, leader) for index, leader in leaders.by_partition.items()}
         self._assigned = list(self._partitions.values())
-        self._channels: dict[Broker, Channel] = {}
+        self._connections: dict[Broker, PipelinedConnection[_Offsets]] = {}
         self._selector = selectors.DefaultSelector()
-        self._look_at_s: float | None = None
-        self._troubled_since_s: float | None = None
+        self._refresh_at_s: float | None = None
+        self._failing_since_s: float | None = None
         self._turn = 0
         self.fetches = 0
 
     def close(self) -> None:
         """Close all connections."""
-        for channel in self._channels.values():
-            channel.close()
+        for connection in self._connections.values():
+            connection.close()
         self._selector.close()
 
-    def assign(self, offsets: dict[int, int | None]) -> None:
-        """Read these partitions from these offsets; None: where auto.offset.reset says. Without this, it is all of them."""
+    def assign(self, offsets: Mapping[int, int | None]) -> None:
+        """Read these partitions from these offsets; None: from where auto.offset.reset says. Without a call, all partitions are read."""
         chosen = []
         for index, offset in offsets.items():
             partition = self._partitions.get(index)
@@ -93,46 +100,51 @@ class Reader:
         return bool(self._assigned)
 
     def offsets(self) -> dict[int, int]:
-        """Up to where each assigned partition was counted."""
+        """The end of what was counted of each assigned partition."""
         return {partition.index: partition.offset for partition in self._assigned if partition.offset >= 0}
 
     def poll(self, wait_s: float) -> None:
-        """Fetch where nothing is in flight, and count what comes within this time."""
-        now_s = time.perf_counter()
-        self._look(now_s)
-        if self._look_at_s is None:
+        """Fetch where nothing is in flight, and count what comes within this time; CommandFailed or ClientError if retries do not help."""
+        now_s = time.monotonic()
+        self._refresh_leaders(now_s)
+        if self._refresh_at_s is None:
             self._find_offsets()
-        if self._look_at_s is None:
+        if self._refresh_at_s is None:
             for leader in {partition.leader for partition in self._assigned if partition.leader is not None}:
                 self._fetch(leader, now_s)
         for key, events in self._selector.select(wait_s):
-            leader = key.data
-            channel = self._channels.get(leader)
-            if channel is None:
-                continue
-            try:
-                if events & selectors.EVENT_WRITE:
-                    channel.write()
-                    self._selector.modify(channel.socket, channel.events, leader)
-                if events & selectors.EVENT_READ:
-                    channel.read()
-            except LinkFailed as problem:
-                self._lost(leader, problem)
-        self._check_times(time.perf_counter())
+            self._serve(key.data, events)
+        self._check_deadlines(time.monotonic())
 
     # --- fetching ---
 
+    def _serve(self, leader: Broker, events: int) -> None:
+        connection = self._connections.get(leader)
+        if connection is None:
+            return
+        try:
+            if events & selectors.EVENT_WRITE:
+                connection.write()
+            if events & selectors.EVENT_READ:
+                for completed in connection.read():
+                    self._handle(leader, completed)
+        except LOST as problem:
+            self._lost(leader, problem)
+            return
+        if leader in self._connections:
+            self._watch(connection, leader)
+
     def _fetch(self, leader: Broker, now_s: float) -> None:
-        channel = self._channels.get(leader) or self._connect(leader)
-        if channel is None or channel.waiting:
+        connection = self._connections.get(leader) or self._connect(leader)
+        if connection is None or not connection.machine.ready:
             return
         mine = [partition for partition in self._assigned if partition.leader == leader and partition.offset >= 0]
         if not mine:
             return
-        # In turn: an answer is full with the first ones, when there are many.
+        # Another partition comes first each time: the first ones may fill the response.
         self._turn += 1
         start = self._turn % len(mine)
-        wanted = [
+        partitions = [
             FetchPartition(partition=p.index, fetch_offset=p.offset, partition_max_bytes=self._settings.partition_bytes)
             for p in (*mine[start:], *mine[:start])
         ]
@@ -140,20 +152,19 @@ class Reader:
             max_wait_ms=self._settings.max_wait_ms,
             min_bytes=self._settings.min_bytes,
             max_bytes=self._settings.fetch_bytes,
-            topics=[FetchTopic(topic=self._topic.name, topic_id=self._topic_id, partitions=wanted)],
+            topics=[FetchTopic(topic=self._topic.topic, topic_id=self._topic_id, partitions=partitions)],
         )
-        asked = {partition.index: partition.offset for partition in mine}
         self.fetches += 1
         try:
-            parts = encode(request, self._version)
-            channel.send(FetchRequest, self._version, parts, now_s, lambda body: self._answer(leader, asked, body))
-            self._selector.modify(channel.socket, channel.events, leader)
-        except LinkFailed as problem:
+            connection.send(request, {partition.index: partition.offset for partition in mine}, now_s)
+        except LOST as problem:
             self._lost(leader, problem)
+            return
+        self._watch(connection, leader)
 
-    def _answer(self, leader: Broker, asked: dict[int, int], body: memoryview) -> None:
-        response = decode(FetchResponse, self._version, body)
-        now_s = time.perf_counter()
+    def _handle(self, leader: Broker, completed: Completed[_Offsets]) -> None:
+        response: FetchResponse = completed.response()
+        now_s = time.monotonic()
         if response.error_code:
             self._failed(response.error_code, None, now_s)
             return
@@ -161,12 +172,12 @@ class Reader:
         for topic in response.responses:
             for data in topic.partitions:
                 partition = self._partitions.get(data.partition_index)
-                # What was assigned anew meanwhile, or sought elsewhere, is not wanted any more.
-                if partition is not None and asked.get(partition.index) == partition.offset:
+                # Another assignment may have moved the offset since the request.
+                if partition is not None and completed.context.get(partition.index) == partition.offset:
                     self._take(partition, data, found, now_s)
-        if self._look_at_s is None:
-            self._troubled_since_s = None
-            # Before counting: the broker works meanwhile. Sending does not touch the buffer that `body` lies in.
+        if self._refresh_at_s is None:
+            self._failing_since_s = None
+            # Before counting: the broker works meanwhile. Sending does not touch the buffer that `found` refers to.
             self._fetch(leader, now_s)
         for entry in found:
             self._count(*entry)
@@ -188,13 +199,10 @@ class Reader:
             if header.last_offset >= start:
                 found.append(_Entry(view, position, header, start))
                 partition.offset = header.last_offset + 1
+        # The last entry of a response is often incomplete. Where no entry is complete, it is too large or damaged.
         if scan.problem and partition.offset == start:
-            self._stuck(partition, scan)
-
-    def _stuck(self, partition: _Partition, scan: Scan) -> None:
-        """An entry that is not whole at the end of an answer is usual; alone, it does not fit or is damaged."""
-        what = f"partition {partition.index} of {self._topic.name} cannot be read at offset {partition.offset}"
-        raise CommandFailed(f"{what}: {scan.problem}; raise --fetch-size, or look at it with `txbroker dump-log`")
+            what = f"partition {partition.index} of {self._topic.topic} cannot be read at offset {partition.offset}"
+            raise CommandFailed(f"{what}: {scan.problem}; raise --fetch-size, or look at it with `txbroker dump-log`")
 
     def _count(self, view: memoryview, position: int, header: EntryHeader, start: int) -> None:
         try:
@@ -204,83 +212,90 @@ class Reader:
             inside = [record for record in read_records(view, position, header, BATCH_BYTES_MAX) if record.offset >= start]
             self._counted(len(inside), sum(len(record.key or b"") + len(record.value or b"") for record in inside))
         except BrokerError as error:
-            raise CommandFailed(f"a batch of {self._topic.name} at offset {header.last_offset} cannot be read: {error}") from None
+            what = f"a batch of {self._topic.topic} at offset {header.last_offset} cannot be read: {error}"
+            raise CommandFailed(f"{what}; look at it with `txbroker dump-log`") from None
 
     # --- offsets, leaders, connections ---
 
     def _find_offsets(self) -> None:
-        """Where partitions begin or end that have no offset yet, from their leaders."""
+        """Ask leaders for the first or the end offset of their partitions that have no offset yet."""
         unknown = [partition for partition in self._assigned if partition.offset < 0 and partition.leader is not None]
         for leader in {partition.leader for partition in unknown}:
             assert leader is not None
-            wanted = [
+            partitions = [
                 ListOffsetsPartition(partition_index=p.index, timestamp=LATEST if self._settings.from_latest else EARLIEST)
                 for p in unknown
                 if p.leader == leader
             ]
-            topics = [ListOffsetsTopic(name=self._topic.name, partitions=wanted)]
+            topics = [ListOffsetsTopic(name=self._topic.topic, partitions=partitions)]
             try:
-                with Link(leader.host, leader.port, client_id=self._settings.client_id) as link:
-                    answer: ListOffsetsResponse = link.call(ListOffsetsRequest(replica_id=-1, topics=topics))
-            except LinkFailed as problem:
-                self._trouble(str(problem), time.perf_counter())
+                with BlockingConnection(leader.host, leader.port, self._client_settings) as connection:
+                    response: ListOffsetsResponse = connection.call(ListOffsetsRequest(replica_id=-1, topics=topics))
+            except LOST as problem:
+                self._retry_later(str(problem), time.monotonic())
                 return
-            for outcome in answer.topics[0].partitions:
-                partition = self._partitions[outcome.partition_index]
-                if outcome.error_code:
-                    self._failed(outcome.error_code, partition, time.perf_counter())
+            for result in response.topics[0].partitions:
+                partition = self._partitions[result.partition_index]
+                if result.error_code:
+                    self._failed(result.error_code, partition, time.monotonic())
                 else:
-                    partition.offset = max(outcome.offset, *outcome.old_style_offsets, 0)
+                    partition.offset = max(result.offset, *result.old_style_offsets, 0)
 
     def _failed(self, code: int, partition: _Partition | None, now_s: float) -> None:
-        """Wait, and ask for the leaders again, if that can help."""
-        where = f"topic {self._topic.name}" if partition is None else f"partition {partition.index} of {self._topic.name}"
-        if code not in PASSING:
-            raise broker_error(f"{where} cannot be read", code, None)
-        self._trouble(f"{where} cannot be read ({ErrorCode(code).name})", now_s)
+        """Wait, and ask for the leaders again; RequestFailed for an error that is not retriable."""
+        what = f"topic {self._topic.topic}" if partition is None else f"partition {partition.index} of {self._topic.topic}"
+        if code not in RETRIABLE:
+            raise RequestFailed(f"{what} cannot be read", code)
+        self._retry_later(f"{what} cannot be read ({ErrorCode(code).name})", now_s)
 
-    def _trouble(self, problem: str, now_s: float) -> None:
-        if self._troubled_since_s is None:
-            self._troubled_since_s = now_s
-        elif now_s - self._troubled_since_s > RETRY_FOR_S:
-            raise CommandFailed(f"{problem}, for {RETRY_FOR_S:.0f} s; ask `txbroker doctor`")
-        if self._look_at_s is None:
-            self._look_at_s = now_s + max(self._settings.backoff_s, 0.01)
+    def _retry_later(self, problem: str, now_s: float) -> None:
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        elif now_s - self._failing_since_s > RETRY_FOR_S:
+            raise CommandFailed(f"{problem}, for {RETRY_FOR_S:.0f} s; run `txbroker doctor`")
+        if self._refresh_at_s is None:
+            self._refresh_at_s = now_s + max(self._settings.backoff_s, BACKOFF_S_MIN)
 
-    def _look(self, now_s: float) -> None:
-        if self._look_at_s is None or now_s < self._look_at_s:
+    def _refresh_leaders(self, now_s: float) -> None:
+        if self._refresh_at_s is None or now_s < self._refresh_at_s:
             return
-        self._look_at_s = None
-        found: Leaders | None = self._topic.look()
+        self._refresh_at_s = None
+        found = self._topic.refresh()
         if found is None:
-            self._trouble("nobody tells where the partitions are led", time.perf_counter())
+            self._retry_later("no broker answers with the leaders of the partitions", time.monotonic())
             return
-        self._topic_id = found.topic_id  # another one, if the topic was made anew
+        self._topic_id = found.topic_id  # another one, if the topic was recreated
         for partition in self._partitions.values():
             partition.leader = found.by_partition.get(partition.index)
         if any(partition.leader is None for partition in self._assigned):
-            self._trouble(f"partitions of {self._topic.name} have no leader", time.perf_counter())
+            self._retry_later(f"partitions of {self._topic.topic} have no leader", time.monotonic())
 
-    def _connect(self, leader: Broker) -> Channel | None:
+    def _connect(self, leader: Broker) -> PipelinedConnection[_Offsets] | None:
+        now_s = time.monotonic()
         try:
-            channel = Channel(
-                leader.host, leader.port, self._settings.client_id, self._settings.send_buffer, self._settings.receive_buffer
+            connection: PipelinedConnection[_Offsets] = PipelinedConnection(
+                leader.host, leader.port, self._client_settings, now_s, self._settings.send_buffer, self._settings.receive_buffer
             )
-        except LinkFailed as problem:
-            self._trouble(str(problem), time.perf_counter())
+        except LOST as problem:
+            self._retry_later(str(problem), now_s)
             return None
-        self._channels[leader] = channel
-        self._selector.register(channel.socket, channel.events, leader)
-        return channel
+        self._connections[leader] = connection
+        self._selector.register(connection.socket, connection.events, leader)
+        return connection
 
-    def _lost(self, leader: Broker, problem: LinkFailed) -> None:
-        channel = self._channels.pop(leader)
-        self._selector.unregister(channel.socket)
-        channel.close()
-        self._trouble(str(problem), time.perf_counter())
+    def _watch(self, connection: PipelinedConnection[_Offsets], leader: Broker) -> None:
+        if self._selector.get_key(connection.socket).events != connection.events:
+            self._selector.modify(connection.socket, connection.events, leader)
 
-    def _check_times(self, now_s: float) -> None:
-        limit_s = self._settings.request_timeout_s + self._settings.max_wait_ms / 1000
-        for leader, channel in list(self._channels.items()):
-            if channel.waiting and now_s - channel.waiting[0].sent_s > limit_s:
-                self._lost(leader, LinkFailed(f"{channel.place} did not answer within {limit_s:.0f} s"))
+    def _lost(self, leader: Broker, problem: ConnectionFailed) -> None:
+        connection = self._connections.pop(leader)
+        self._selector.unregister(connection.socket)
+        connection.close()
+        self._retry_later(str(problem), time.monotonic())
+
+    def _check_deadlines(self, now_s: float) -> None:
+        for leader, connection in list(self._connections.items()):
+            try:
+                connection.check(now_s)
+            except LOST as problem:
+                self._lost(leader, problem)

@@ -1,28 +1,29 @@
 """The load of `perf-produce`: batches to the leaders of a topic's partitions, as many requests in flight as the settings allow.
 
-A batch is made when a request can take it, of the records whose turn has come by then: all of them without --throughput, otherwise those
-that are due by the clock, once they fill a batch or the first of them has waited for linger.ms. Latency counts from a record's
-turn to its acknowledgement; a broker that falls behind therefore shows in it.
+A batch is built when a request can take it, from the records that are due by then: all of them without --throughput, otherwise those
+that the schedule has reached, once they fill a batch or the first of them has waited for linger.ms. Latency counts from when a record
+is due to its acknowledgement; a broker that falls behind therefore shows in it.
 
-Each partition sends its batches in order. What failed in a way that passes is sent again, before anything else goes there; with
-idempotence under its old sequence number, when nothing of that partition is in flight any more.
+Each partition sends its batches in order. A batch that failed with a retriable error is sent again before anything else goes to its
+partition; with idempotence under its old sequence number, when nothing of that partition is in flight any more.
 """
 
 from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from txbroker.cli.failures import CommandFailed, broker_error
+from txbroker.cli.failures import CommandFailed
 from txbroker.cli.perf.batches import Source, batch
 from txbroker.cli.perf.settings import ProducerSettings
-from txbroker.client.blocking import LinkFailed
-from txbroker.client.pipelined import Channel
-from txbroker.client.topic_leaders import PASSING, Broker, Leaders, Topic
+from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
+from txbroker.client.client_machine import ClientSettings, Completed
+from txbroker.client.pipelined_connection import PipelinedConnection
+from txbroker.client.topic_leaders import RETRIABLE, Broker
+from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
-from txbroker.wire.codec import decode, encode
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -30,11 +31,14 @@ from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest,
 Acknowledged = Callable[["Batch", float], None]
 SEQUENCES = 2**31
 CHECK_EVERY_S = 0.1
+REFRESH_AGAIN_S = 0.05
+WAIT_S_MAX = 0.5
+FIRST_CONNECTION_S = 15.0
 
 
 @dataclass(slots=True)
 class Batch:
-    """Records from `first` on, on their way. `due_s`, `last_due_s`: when the turns of its first and last record came."""
+    """`count` records from number `first` of the load on. `due_s`, `last_due_s`: when its first and last record were due."""
 
     data: bytearray
     first: int
@@ -42,7 +46,7 @@ class Batch:
     value_bytes: int
     due_s: float
     last_due_s: float
-    made_s: float
+    built_s: float
 
 
 @dataclass(slots=True)
@@ -51,18 +55,22 @@ class _Partition:
     leader: Broker | None
     sequence: int = 0
     in_flight: int = 0
-    begun: bool = False
-    """Whether the broker knows our sequence here. Until then batches go one at a time: it takes any number as the first one."""
-    again: list[Batch] = field(default_factory=list)
-    """Those to be sent again, oldest first."""
+    acknowledged: bool = False
+    """Whether the broker knows our sequence here. Until then batches go one at a time: a broker takes any number as the first one."""
+    retries: list[Batch] = field(default_factory=list)
+    """Batches to send again, oldest first."""
 
     @property
     def idle(self) -> bool:
-        return not self.in_flight and not self.again
+        return not self.in_flight and not self.retries
+
+
+_Chosen = Sequence[tuple[_Partition, Batch]]
+"""The batches of one request."""
 
 
 class Schedule:
-    """When the turn of each record comes: `throughput` records a second from `start_s`, or all at once."""
+    """When each record is due: `throughput` records a second from `start_s` on, or all at once."""
 
     def __init__(self, records: int, throughput: float, start_s: float) -> None:
         self.records = records
@@ -70,109 +78,111 @@ class Schedule:
         self._start_s = start_s
 
     def due(self, now_s: float) -> int:
-        """How many records' turn has come."""
+        """How many records are due."""
         if not self._interval_s:
             return self.records
         return min(self.records, int((now_s - self._start_s) / self._interval_s) + 1)
 
     def due_s(self, record: int, now_s: float) -> float:
-        """When a record's turn came: by the clock, or as it is taken now."""
+        """When a record is due; without --throughput that is when it is taken: now."""
         return self._start_s + record * self._interval_s if self._interval_s else now_s
 
 
 class Sender:
-    """Sends `records` records of `source`; tells each batch that was acknowledged."""
+    """Sends `records` records of `source`; calls `acknowledged` for each batch that was acknowledged."""
 
     def __init__(
-        self, topic: Topic, settings: ProducerSettings, source: Source, records: int, throughput: float, acknowledged: Acknowledged
+        self, topic: TopicMetadata, settings: ProducerSettings, source: Source, records: int, throughput: float, acknowledged: Acknowledged
     ) -> None:
         self.settings = settings
+        self._client_settings = ClientSettings(
+            settings.client_id, request_timeout_s=settings.request_timeout_s, in_flight_max=settings.in_flight
+        )
         self._topic = topic
         self._source = source
         self._codec = Codec[settings.codec.upper()]
         self._acknowledged = acknowledged
-        self._version = topic.version_of(ProduceRequest)
+        topic.check_supported(ProduceRequest)
         leaders = topic.leaders()
         self._topic_id = leaders.topic_id
         self._partitions = [_Partition(index, leader) for index, leader in leaders.by_partition.items()]
         self._leaders = self._all_leaders()
-        self._producer_id, self._producer_epoch = self._identity() if settings.idempotent else (-1, -1)
-        self._channels: dict[Broker, Channel] = {}
+        self._producer_id, self._producer_epoch = self._init_producer_id() if settings.idempotent else (-1, -1)
+        self._connections: dict[Broker, PipelinedConnection[_Chosen]] = {}
         self._selector = selectors.DefaultSelector()
-        self._requests = self._retries = self._connections = 0
-        self._made = 0
+        self._requests = self._retries = self._connects = 0
+        self._built = 0
         self._batches = 0
         self._next_partition = 0
-        self._look_at_s: float | None = None
+        self._refresh_at_s: float | None = None
         self._problem = ""
         self._next_check_s = 0.0
-        self.start_s = time.perf_counter()
+        self.start_s = time.monotonic()
         self._schedule = Schedule(records, throughput, self.start_s)
 
     def close(self) -> None:
         """Close all connections."""
-        for channel in self._channels.values():
-            channel.close()
+        for connection in self._connections.values():
+            connection.close()
         self._selector.close()
 
     def run(self) -> None:
-        """Send everything, and wait for it to be acknowledged; CommandFailed at what does not pass."""
-        while self._made < self._schedule.records or not all(partition.idle for partition in self._partitions) or self._unsent():
-            now_s = time.perf_counter()
-            self._look(now_s)
+        """Send everything, and wait until it is acknowledged; CommandFailed or ClientError for an error that is not retriable."""
+        while self._built < self._schedule.records or not all(partition.idle for partition in self._partitions) or self._unsent():
+            now_s = time.monotonic()
+            self._refresh_leaders(now_s)
             wait_s = self._send_all(now_s)
             for key, events in self._selector.select(wait_s):
                 self._serve(key.data, events)
-            self._check_times(time.perf_counter())
+            self._check_deadlines(time.monotonic())
 
     def counts(self) -> dict[str, int]:
-        """Requests, batches, and batches that were sent again."""
-        return {"requests": self._requests, "batches": self._batches, "retries": self._retries, "connections": self._connections}
+        """Requests, batches, batches that were sent again, and connections."""
+        return {"requests": self._requests, "batches": self._batches, "retries": self._retries, "connections": self._connects}
 
-    def _identity(self) -> tuple[int, int]:
+    def _init_producer_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         def attempt() -> int | InitProducerIdResponse:
-            answer = self._topic.call(request)
-            assert isinstance(answer, InitProducerIdResponse)
+            answer: InitProducerIdResponse = self._topic.call(request)
             return answer.error_code or answer
 
-        given = self._topic.until_it_passes(attempt, "no producer id was given")
+        given = self._topic.retry(attempt, "the broker did not assign a producer id")
         return given.producer_id, given.producer_epoch
 
-    # --- what goes out ---
+    # --- requests ---
 
     def _send_all(self, now_s: float) -> float:
-        """Send whatever can be sent now; for how long nothing else will come by itself."""
+        """Send all that can be sent now; for how long to wait for events then."""
         sent = True
         while sent:
             sent = False
             for leader in self._leaders:
-                channel = self._channels.get(leader) or self._connect(leader, now_s)
-                if channel is None or channel.unsent or len(channel.waiting) >= self.settings.in_flight:
+                connection = self._connections.get(leader) or self._connect(leader, now_s)
+                if connection is None or connection.machine.unsent or not connection.machine.ready:
                     continue
                 chosen = self._choose(leader, now_s)
                 if chosen:
-                    self._send(channel, leader, chosen, now_s)
+                    self._send(connection, leader, chosen, now_s)
                     sent = True
-        wait_s = 0.5
-        if self._made < self._schedule.records:
+        wait_s = WAIT_S_MAX
+        if self._built < self._schedule.records:
             wait_s = min(wait_s, self._ready_in(now_s))
-        if self._look_at_s is not None:
-            wait_s = min(wait_s, self._look_at_s - now_s)
+        if self._refresh_at_s is not None:
+            wait_s = min(wait_s, self._refresh_at_s - now_s)
         return max(wait_s, 0.0)
 
     def _ready_in(self, now_s: float) -> float:
-        """When the next batch is full or has waited for long enough: unless something else has to happen first."""
+        """When the next batch is full or has waited for linger.ms."""
         capacity = self._source.capacity(self._batches)
-        full_s = self._schedule.due_s(min(self._made + capacity, self._schedule.records) - 1, now_s)
-        lingered_s = self._schedule.due_s(self._made, now_s) + self.settings.linger_s
+        full_s = self._schedule.due_s(min(self._built + capacity, self._schedule.records) - 1, now_s)
+        lingered_s = self._schedule.due_s(self._built, now_s) + self.settings.linger_s
         ready_s = min(full_s, lingered_s) - now_s
-        # Ready and not sent: a slot or a leader is missing, and what brings it wakes us.
-        return ready_s if ready_s > 0 else 0.5
+        # A batch that is ready and was not sent waits for a connection or a leader, whose event ends the wait.
+        return ready_s if ready_s > 0 else WAIT_S_MAX
 
     def _choose(self, leader: Broker, now_s: float) -> list[tuple[_Partition, Batch]]:
-        """The batches of one request: one a partition, first those to be sent again, in turn over the partitions."""
+        """The batches of one request: at most one for each partition, retries first, starting with another partition each time."""
         chosen: list[tuple[_Partition, Batch]] = []
         size = 0
         count = len(self._partitions)
@@ -181,201 +191,187 @@ class Sender:
             partition = self._partitions[(start + step) % count]
             if partition.leader != leader:
                 continue
-            if partition.again:
-                # One at a time, and nothing beside it: a broker takes sequence numbers in order only.
-                made = partition.again[0] if not partition.in_flight and self._look_at_s is None else None
-                if made is not None:
-                    del partition.again[0]
+            if partition.retries:
+                # Alone in flight: a broker accepts sequence numbers only in order.
+                next_batch = partition.retries[0] if not partition.in_flight and self._refresh_at_s is None else None
+                if next_batch is not None:
+                    del partition.retries[0]
             else:
-                made = self._make(partition, now_s)
-            if made is None:
+                next_batch = self._build(partition, now_s)
+            if next_batch is None:
                 continue
-            chosen.append((partition, made))
+            chosen.append((partition, next_batch))
             self._next_partition = (start + step + 1) % count
-            size += len(made.data)
+            size += len(next_batch.data)
             if size + self.settings.batch_bytes > self.settings.request_bytes:
                 break
         return chosen
 
-    def _make(self, partition: _Partition, now_s: float) -> Batch | None:
-        """The next batch, if there are records for it."""
-        if self.settings.idempotent and partition.in_flight and not partition.begun:
+    def _build(self, partition: _Partition, now_s: float) -> Batch | None:
+        """The next batch; None until enough records are due."""
+        if self.settings.idempotent and partition.in_flight and not partition.acknowledged:
             return None
-        first = self._made
+        first = self._built
         capacity = self._source.capacity(self._batches)
         count = min(self._schedule.due(now_s) - first, capacity)
         due_s = self._schedule.due_s(first, now_s)
-        whole = count == capacity or first + count == self._schedule.records
-        if count <= 0 or (not whole and now_s - due_s < self.settings.linger_s):
+        full = count == capacity or first + count == self._schedule.records
+        if count <= 0 or (not full and now_s - due_s < self.settings.linger_s):
             return None
         payload = self._source.payload(self._batches, first, count)
         sequence = partition.sequence if self.settings.idempotent else -1
         data = batch(payload, self._codec, int(time.time() * 1000), self._producer_id, self._producer_epoch, sequence)
         partition.sequence = (partition.sequence + count) % SEQUENCES
-        self._made += count
+        self._built += count
         self._batches += 1
         return Batch(data, first, count, payload.value_bytes, due_s, self._schedule.due_s(first + count - 1, now_s), now_s)
 
-    def _send(self, channel: Channel, leader: Broker, chosen: list[tuple[_Partition, Batch]], now_s: float) -> None:
-        data = [PartitionProduceData(index=partition.index, records=made.data) for partition, made in chosen]
-        topics = [TopicProduceData(name=self._topic.name, topic_id=self._topic_id, partition_data=data)]
+    def _send(self, connection: PipelinedConnection[_Chosen], leader: Broker, chosen: _Chosen, now_s: float) -> None:
+        data = [PartitionProduceData(index=partition.index, records=each.data) for partition, each in chosen]
+        topics = [TopicProduceData(name=self._topic.topic, topic_id=self._topic_id, partition_data=data)]
         timeout_ms = int(self.settings.request_timeout_s * 1000)
-        parts = encode(ProduceRequest(acks=self.settings.acks, timeout_ms=timeout_ms, topic_data=topics), self._version)
+        request = ProduceRequest(acks=self.settings.acks, timeout_ms=timeout_ms, topic_data=topics)
         self._requests += 1
         for partition, _ in chosen:
             partition.in_flight += 1
-        answered = None if self.settings.acks == 0 else _Answer(self, chosen)
+        acks = self.settings.acks != 0
+        lost = None
         try:
-            channel.send(ProduceRequest, self._version, parts, now_s, answered)
-        except LinkFailed as problem:
-            if answered is None:
-                self._unacknowledged(chosen)
-            self._lost(leader, problem)
-            return
-        if answered is None:
-            self._unacknowledged(chosen)
-        self._watch(channel, leader)
+            connection.send(request, chosen, now_s, response_expected=acks)
+        except LOST as problem:
+            lost = problem
+        if not acks:
+            self._count_unacknowledged(chosen)
+        if lost is not None:
+            self._lost(leader, lost)
+        else:
+            self._watch(connection, leader)
 
-    def _unacknowledged(self, chosen: list[tuple[_Partition, Batch]]) -> None:
-        """With acks=0 what was given to the system counts as done."""
-        now_s = time.perf_counter()
-        for partition, made in chosen:
+    def _count_unacknowledged(self, chosen: _Chosen) -> None:
+        """With acks=0 a batch counts as done once it is in the socket's buffer."""
+        now_s = time.monotonic()
+        for partition, each in chosen:
             partition.in_flight -= 1
-            self._acknowledged(made, now_s)
+            self._acknowledged(each, now_s)
 
-    # --- what comes back ---
+    # --- responses ---
 
-    def answer(self, chosen: list[tuple[_Partition, Batch]], body: memoryview) -> None:
-        """The answer to a request with these batches."""
-        now_s = time.perf_counter()
-        response = decode(ProduceResponse, self._version, body)
-        outcomes = {partition.index: partition for topic in response.responses for partition in topic.partition_responses}
-        for partition, made in chosen:
+    def _handle(self, completed: Completed[_Chosen]) -> None:
+        """The response to a request with these batches."""
+        now_s = time.monotonic()
+        response: ProduceResponse = completed.response()
+        results = {partition.index: partition for topic in response.responses for partition in topic.partition_responses}
+        for partition, each in completed.context:
             partition.in_flight -= 1
-            outcome = outcomes.get(partition.index)
-            if outcome is None:
-                raise CommandFailed(f"the broker did not answer for partition {partition.index} of {self._topic.name}")
-            code = outcome.error_code
-            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):  # a duplicate: the first attempt was written after all
-                partition.begun = True
-                self._acknowledged(made, now_s)
-            elif code in PASSING or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.again):
-                self._again(partition, [made], f"partition {partition.index}: {ErrorCode(code).name}", now_s)
+            result = results.get(partition.index)
+            if result is None:
+                raise CommandFailed(f"the broker's response lacks partition {partition.index} of {self._topic.topic}; see the broker's log")
+            code = result.error_code
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):  # a duplicate: the first attempt was written
+                partition.acknowledged = True
+                self._acknowledged(each, now_s)
+            elif code in RETRIABLE or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.retries):
+                self._retry(partition, each, f"partition {partition.index}: {ErrorCode(code).name}", now_s)
             else:
-                what = f"records were not written to partition {partition.index} of {self._topic.name}"
-                raise broker_error(what, code, outcome.error_message)
+                what = f"records were not written to partition {partition.index} of {self._topic.topic}"
+                raise RequestFailed(what, code, result.error_message)
 
-    def _again(self, partition: _Partition, batches: list[Batch], problem: str, now_s: float) -> None:
-        """Send these again, once the leaders have been asked for."""
-        self._retries += len(batches)
-        partition.again = sorted([*partition.again, *batches], key=lambda made: made.first)
+    def _retry(self, partition: _Partition, failed: Batch, problem: str, now_s: float) -> None:
+        """Send it again, after the leaders are known again."""
+        self._retries += 1
+        partition.retries = sorted([*partition.retries, failed], key=lambda each: each.first)
         self._problem = problem
-        if self._look_at_s is None:
-            self._look_at_s = now_s + self.settings.backoff_s
+        if self._refresh_at_s is None:
+            self._refresh_at_s = now_s + self.settings.backoff_s
 
     def _serve(self, leader: Broker, events: int) -> None:
-        channel = self._channels.get(leader)
-        if channel is None:
+        connection = self._connections.get(leader)
+        if connection is None:
             return
         try:
             if events & selectors.EVENT_WRITE:
-                channel.write()
+                connection.write()
             if events & selectors.EVENT_READ:
-                channel.read()
-        except LinkFailed as problem:
+                for completed in connection.read():
+                    self._handle(completed)
+        except LOST as problem:
             self._lost(leader, problem)
             return
-        self._watch(channel, leader)
+        self._watch(connection, leader)
 
     # --- connections and leaders ---
 
-    def _connect(self, leader: Broker, now_s: float) -> Channel | None:
-        if self._look_at_s is not None:
-            return None  # the leaders are asked for first
+    def _connect(self, leader: Broker, now_s: float) -> PipelinedConnection[_Chosen] | None:
+        if self._refresh_at_s is not None:
+            return None  # the leaders may be other brokers
         try:
-            channel = Channel(
-                leader.host, leader.port, self.settings.client_id, self.settings.send_buffer, self.settings.receive_buffer
+            connection: PipelinedConnection[_Chosen] = PipelinedConnection(
+                leader.host, leader.port, self._client_settings, now_s, self.settings.send_buffer, self.settings.receive_buffer
             )
-        except LinkFailed as problem:
-            self._problem = str(problem)
-            self._look_at_s = now_s + self.settings.backoff_s
-            self._check_start(now_s)
+        except LOST as problem:
+            self._connection_failed(problem, now_s)
             return None
-        self._channels[leader] = channel
-        self._connections += 1
-        self._selector.register(channel.socket, channel.events, leader)
-        return channel
+        self._connections[leader] = connection
+        self._connects += 1
+        self._selector.register(connection.socket, connection.events, leader)
+        return connection
 
-    def _watch(self, channel: Channel, leader: Broker) -> None:
-        key = self._selector.get_key(channel.socket)
-        if key.events != channel.events:
-            self._selector.modify(channel.socket, channel.events, leader)
-
-    def _lost(self, leader: Broker, problem: LinkFailed) -> None:
-        """Whatever was in flight there is sent again."""
-        channel = self._channels.pop(leader)
-        self._selector.unregister(channel.socket)
-        channel.close()
-        now_s = time.perf_counter()
-        for waiting in channel.waiting:
-            assert isinstance(waiting.answered, _Answer)
-            for partition, made in waiting.answered.chosen:
-                partition.in_flight -= 1
-                self._again(partition, [made], str(problem), now_s)
+    def _connection_failed(self, problem: ConnectionFailed, now_s: float) -> None:
+        """Try again; CommandFailed for a leader that was never reached: its advertised address does not work from here."""
         self._problem = str(problem)
-        if self._look_at_s is None:
-            self._look_at_s = now_s + self.settings.backoff_s
+        if self._refresh_at_s is None:
+            self._refresh_at_s = now_s + self.settings.backoff_s
+        if not self._built and now_s - self.start_s > FIRST_CONNECTION_S:
+            raise CommandFailed(f"{self._problem}; this is the address that the cluster advertises: `txbroker doctor` checks it")
 
-    def _look(self, now_s: float) -> None:
+    def _watch(self, connection: PipelinedConnection[_Chosen], leader: Broker) -> None:
+        if self._selector.get_key(connection.socket).events != connection.events:
+            self._selector.modify(connection.socket, connection.events, leader)
+
+    def _lost(self, leader: Broker, problem: ConnectionFailed) -> None:
+        """Send again what was in flight there."""
+        connection = self._connections.pop(leader)
+        self._selector.unregister(connection.socket)
+        connection.close()
+        now_s = time.monotonic()
+        for request in connection.machine.disconnected(now_s):
+            for partition, each in request.context:
+                partition.in_flight -= 1
+                self._retry(partition, each, str(problem), now_s)
+        self._connection_failed(problem, now_s)
+
+    def _refresh_leaders(self, now_s: float) -> None:
         """Ask for the leaders again, when it is time."""
-        if self._look_at_s is None or now_s < self._look_at_s:
+        if self._refresh_at_s is None or now_s < self._refresh_at_s:
             return
-        found: Leaders | None = self._topic.look()
+        again_s = max(self.settings.backoff_s, REFRESH_AGAIN_S)
+        found = self._topic.refresh()
         if found is None:
-            self._look_at_s = time.perf_counter() + max(self.settings.backoff_s, 0.05)
+            self._refresh_at_s = time.monotonic() + again_s
             return
-        self._look_at_s = None
-        self._topic_id = found.topic_id  # another one, if the topic was made anew
+        self._refresh_at_s = None if found.complete else now_s + again_s
+        self._topic_id = found.topic_id  # another one, if the topic was recreated
         for partition in self._partitions:
             partition.leader = found.by_partition.get(partition.index)
         self._leaders = self._all_leaders()
-        if any(partition.leader is None for partition in self._partitions):
-            self._look_at_s = now_s + max(self.settings.backoff_s, 0.05)
 
     def _all_leaders(self) -> list[Broker]:
         return [leader for leader in dict.fromkeys(partition.leader for partition in self._partitions) if leader is not None]
 
     def _unsent(self) -> bool:
-        return any(channel.unsent for channel in self._channels.values())
+        return any(connection.machine.unsent for connection in self._connections.values())
 
-    def _check_start(self, now_s: float) -> None:
-        """A leader that was never reached: its advertised address does not lead to it from here."""
-        if not self._made and now_s - self.start_s > 15:
-            raise CommandFailed(f"{self._problem}; it is what the cluster advertises: `txbroker doctor` looks into it")
-
-    def _check_times(self, now_s: float) -> None:
-        """Connections that do not answer are lost; batches that are too old end the command."""
+    def _check_deadlines(self, now_s: float) -> None:
+        """A connection without a response in time is closed; a batch older than delivery.timeout.ms ends the command."""
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + CHECK_EVERY_S
-        limit_s = self.settings.request_timeout_s
-        for leader, channel in list(self._channels.items()):
-            if channel.waiting and now_s - channel.waiting[0].sent_s > limit_s:
-                self._lost(leader, LinkFailed(f"{channel.place} did not answer within {limit_s:.0f} s"))
+        for leader, connection in list(self._connections.items()):
+            try:
+                connection.check(now_s)
+            except LOST as problem:
+                self._lost(leader, problem)
         for partition in self._partitions:
-            if partition.again and now_s - partition.again[0].made_s > self.settings.delivery_timeout_s:
+            if partition.retries and now_s - partition.retries[0].built_s > self.settings.delivery_timeout_s:
                 within = f"within delivery.timeout.ms ({self.settings.delivery_timeout_s:.0f} s)"
-                raise CommandFailed(f"records were not acknowledged {within}: {self._problem}; see whether the broker runs")
-
-
-class _Answer:
-    """What waits for the answer to a request, with the batches that were in it."""
-
-    __slots__ = ("_sender", "chosen")
-
-    def __init__(self, sender: Sender, chosen: list[tuple[_Partition, Batch]]) -> None:
-        self._sender = sender
-        self.chosen = chosen
-
-    def __call__(self, body: memoryview) -> None:
-        self._sender.answer(self.chosen, body)
+                raise CommandFailed(f"records were not acknowledged {within}: {self._problem}; check that the broker runs")
