@@ -26,7 +26,7 @@ from twisted.internet.task import Clock
 
 from bench import plots
 from tests.cleaner.workers import RealWorkers
-from tests.log_directories.support import NOW, T0, Broker
+from tests.log_directories.support import NOW, T0, DirectoryHarness
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.log_results import Origin
@@ -90,7 +90,7 @@ class Replay:
             "cleanup_policy": frozenset({"compact"}), "file_delete_delay_ms": 0, "min_cleanable_dirty_ratio": ratio,
             "segment_bytes": SEGMENT_RECORDS * (VALUE_BYTES + 30),
         }  # fmt: skip
-        self._broker = Broker(root, 1, **config)
+        self._broker = DirectoryHarness(root, 1, **config)
         self._directories = self._broker.start()
         self._log = self._broker.create(T0)
         self._workers = RealWorkers(self._broker.disk)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.log_directories.support import IDENTITY, NOW, FaultyDisk, Worker
+from tests.log_directories.support import IDENTITY, NOW
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import FaultyDisk
+from tests.support.fakes.worker import Worker
 from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.encoded_response import MadeAnswer
 from txbroker.api.fetch import FetchHandler
@@ -23,7 +25,6 @@ from txbroker.cluster.partition import Isolation
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import LogDirectories, one_by_one
-from txbroker.log.disk import File, OsFile
 from txbroker.log.log_config import LogConfig
 from txbroker.log.region import Region
 from txbroker.names import OFFSETS_TOPIC
@@ -42,33 +43,8 @@ OK = ErrorCode.NONE
 CONTEXT = RequestContext(0, 9, 1, "test", Session(peer_host="a", peer_port=1, local_host="b", local_port=2, listener="PLAINTEXT", number=1))
 
 
-class _File(OsFile):
-    disk: BlockingDisk
-
-    def sync(self) -> None:
-        self.disk.wait(self.path)
-
-
-class BlockingDisk(FaultyDisk):
-    """A disk on which a sync never comes back, which a test can only tell by failing, unless the test lets it pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.passing = False
-        self.syncs: list[str] = []
-
-    def open(self, path: str) -> File:
-        file = _File(path)
-        file.disk = self
-        return file
-
-    def sync(self, path: str) -> None:
-        self.wait(path)
-
-    def wait(self, path: str) -> None:
-        assert self.passing, f"the broker waits for ever for {path}"
-        self._check(path)
-        self.syncs.append(path)
+class WouldBlock(AssertionError):
+    """A sync outside of a worker: the reactor would wait for it."""
 
 
 class Coordinator:
@@ -83,12 +59,11 @@ class Coordinator:
 class Scene:
     """A broker between its sockets and its disk. `settle` lets the workers have their turn."""
 
-    def __init__(self, root: Path) -> None:
-        self.disk, self.worker, self.clock = BlockingDisk(), Worker(), Clock()
+    def __init__(self, root: DiskPath) -> None:
+        self.disk, self.worker, self.clock = FaultyDisk(root.disk), Worker(), Clock()
         self.directory = f"{root}/data"
         configs = {SYNCED: LogConfig(flush_messages=1), USUAL: LogConfig(), OFFSETS_TOPIC: LogConfig(flush_messages=1)}
         directories = LogDirectories(self.disk, self.worker, lambda: "0" * 32, [self.directory], config_for=configs.__getitem__)
-        self.disk.passing = True
         directories.open()
         directories.claim(IDENTITY)
         directories.load(NOW, one_by_one, lambda *_: None)
@@ -104,8 +79,8 @@ class Scene:
         for topic in configs:
             self._lead(topic)
         self.worker.run()
-        self.disk.passing = False
-        self.disk.syncs.clear()
+        self.disk.done.clear()
+        self.blocked = self.disk.fail("sync", error=WouldBlock)
         self.handler = ProduceHandler(self.replicas, image, self.purgatory, lambda: NOW)
         self.store = PartitionOffsetsStore(
             self.replicas,
@@ -150,10 +125,10 @@ class Scene:
         return answers
 
     def settle(self) -> None:
-        self.disk.passing = True
+        self.blocked.times = 0
         self.worker.run()
         self.clock.advance(0)
-        self.disk.passing = False
+        self.blocked.times = None
 
     def seen(self, topic: str) -> int:
         return self.replicas.get(topic, 0).end_for(Isolation.READ_UNCOMMITTED)
@@ -165,8 +140,8 @@ def codes(answers: list[ProduceResponse]) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
+def scene(directory: DiskPath) -> Scene:
+    return Scene(directory)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -190,7 +165,7 @@ def test_appends_that_come_during_a_sync_share_the_next_one(scene: Scene) -> Non
     scene.settle()
     assert [codes(answer) for answer in answers] == [[(OK, offset)] for offset in range(50)]
     file = f"{scene.directory}/{SYNCED}-0/{0:020d}.log"
-    assert scene.disk.syncs.count(file) == 2
+    assert scene.disk.paths("sync").count(file) == 2
 
 
 def test_acks_0_waits_for_nothing_and_is_synced(scene: Scene) -> None:
@@ -211,7 +186,7 @@ def test_a_sync_that_fails_is_told_instead_of_the_offset(scene: Scene) -> None:
     answers = scene.produce(SYNCED, acks=1)
     done: list[Any] = []
     scene.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
-    scene.disk.broken.add(scene.directory)
+    scene.disk.fail(path=scene.directory)
     scene.settle()
     assert codes(answers) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
     assert done[0].value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER

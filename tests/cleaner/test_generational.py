@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +15,9 @@ from twisted.internet.task import Clock
 
 from tests.cleaner.workers import RealWorkers
 from tests.log.support import rows
-from tests.log_directories.support import NOW, T0, Broker
+from tests.log_directories.support import NOW, T0, DirectoryHarness
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.checkpoints import MalformedCheckpoint
@@ -39,7 +39,7 @@ Written = tuple[int, bytes, bytes | None]
 class Cleaned:
     """One log under a schedule, and the list of all that was written to it."""
 
-    def __init__(self, root: Path, *overrides: str, **config: Any) -> None:
+    def __init__(self, root: DiskPath, *overrides: str, **config: Any) -> None:
         self._overrides = ("log.cleaner.schedule=generational", *overrides)
         settings: dict[str, Any] = {
             "cleanup_policy": frozenset({"compact"}), "file_delete_delay_ms": 0, "min_cleanable_dirty_ratio": 0.1,
@@ -52,7 +52,7 @@ class Cleaned:
         self.broker.create(T0)
 
     def _begin(self) -> None:
-        self.broker = Broker(self._root, 1, **self._settings)
+        self.broker = DirectoryHarness(self._root, 1, **self._settings)
         self.directories = self.broker.start()
         self.clock = Clock()
         self.workers = RealWorkers(self.broker.disk)
@@ -155,8 +155,8 @@ def keys(chance: random.Random, count: int, of: int, prefix: bytes = b"k") -> li
     return [(b"%s%d" % (prefix, chance.randrange(of)), b"v" * 60) for _ in range(count)]
 
 
-def test_old_segments_are_left_alone_where_new_ones_change(tmp_path: Path) -> None:
-    cleaned = Cleaned(tmp_path)
+def test_old_segments_are_left_alone_where_new_ones_change(directory: DiskPath) -> None:
+    cleaned = Cleaned(directory)
     chance = random.Random(1)
     for part in range(20):  # what never changes
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
@@ -177,8 +177,8 @@ def test_old_segments_are_left_alone_where_new_ones_change(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5, 0.8])
 @pytest.mark.parametrize("shape", ["same", "few", "new", "moving"])
-def test_the_bound_holds_whatever_is_written(tmp_path: Path, ratio: float, shape: str) -> None:
-    cleaned = Cleaned(tmp_path, min_cleanable_dirty_ratio=ratio)
+def test_the_bound_holds_whatever_is_written(directory: DiskPath, ratio: float, shape: str) -> None:
+    cleaned = Cleaned(directory, min_cleanable_dirty_ratio=ratio)
     chance = random.Random(7)
     for step in range(60):
         written: list[tuple[bytes, bytes | None]] = {
@@ -197,8 +197,8 @@ def test_the_bound_holds_whatever_is_written(tmp_path: Path, ratio: float, shape
     assert cleaned.obsolete(cleaned.log.log_end_offset) == 0
 
 
-def test_small_neighbours_become_one(tmp_path: Path) -> None:
-    cleaned = Cleaned(tmp_path, min_cleanable_dirty_ratio=0.05)
+def test_small_neighbours_become_one(directory: DiskPath) -> None:
+    cleaned = Cleaned(directory, min_cleanable_dirty_ratio=0.05)
     chance = random.Random(3)
     for _ in range(80):
         cleaned.segment(*keys(chance, 40, 60))
@@ -207,8 +207,8 @@ def test_small_neighbours_become_one(tmp_path: Path) -> None:
     assert len(cleaned.log.segments) <= 4 + 2 * live * 100 // 4000 * 2, "segments stay as many as what they hold fills, twice over"
 
 
-def test_a_deleted_key_does_not_come_back_from_a_segment_that_was_left_alone(tmp_path: Path) -> None:
-    cleaned = Cleaned(tmp_path, min_cleanable_dirty_ratio=0.1)
+def test_a_deleted_key_does_not_come_back_from_a_segment_that_was_left_alone(directory: DiskPath) -> None:
+    cleaned = Cleaned(directory, min_cleanable_dirty_ratio=0.1)
     chance = random.Random(5)
     for part in range(12):
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
@@ -224,8 +224,8 @@ def test_a_deleted_key_does_not_come_back_from_a_segment_that_was_left_alone(tmp
     assert not {key for _, key, _ in cleaned.kept()} & {b"cold-3-%d" % i for i in range(5)}, "in the end the tombstones are gone as well"
 
 
-def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(tmp_path: Path) -> None:
-    cleaned = Cleaned(tmp_path)
+def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(directory: DiskPath) -> None:
+    cleaned = Cleaned(directory)
     chance = random.Random(1)
     for part in range(20):
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
@@ -241,7 +241,7 @@ def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(tmp_path:
     cleaned.segment(*keys(chance, 40, 30, b"hot"))
     cleaned.look()
     assert cleaned.workers.jobs[-1].rewrite is not None
-    file = tmp_path / "a" / FILE_NAME
+    file = directory / "a" / FILE_NAME
     known = cleaned.history
     assert known is not None
 
@@ -260,13 +260,13 @@ def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(tmp_path:
     assert cleaned.obsolete(cleaned.log.log_end_offset) == 0
 
 
-def test_the_other_strategies_and_the_other_schedule_rewrite_everything(tmp_path: Path) -> None:
+def test_the_other_strategies_and_the_other_schedule_rewrite_everything(directory: DiskPath) -> None:
     for name, overrides, config in (
         ("header", (), {"compaction_strategy": Strategy.HEADER, "compaction_strategy_header": "v"}),
         ("time", (), {"compaction_strategy": Strategy.TIMESTAMP}),
         ("kafka", ("log.cleaner.schedule=kafka",), {}),
     ):
-        cleaned = Cleaned(tmp_path / name, *overrides, **config)
+        cleaned = Cleaned(directory / name, *overrides, **config)
         for part in range(5):
             cleaned.segment(*[(b"k-%d" % i, b"v%d" % part) for i in range(20)])
             cleaned.append((b"last", b"v"))
@@ -276,8 +276,8 @@ def test_the_other_strategies_and_the_other_schedule_rewrite_everything(tmp_path
         assert cleaned.history is None
 
 
-def test_what_must_not_be_older_than_a_time_is_rewritten_whole(tmp_path: Path) -> None:
-    cleaned = Cleaned(tmp_path, max_compaction_lag_ms=10, min_cleanable_dirty_ratio=0.9)
+def test_what_must_not_be_older_than_a_time_is_rewritten_whole(directory: DiskPath) -> None:
+    cleaned = Cleaned(directory, max_compaction_lag_ms=10, min_cleanable_dirty_ratio=0.9)
     for part in range(6):
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
     cleaned.look()
@@ -286,8 +286,8 @@ def test_what_must_not_be_older_than_a_time_is_rewritten_whole(tmp_path: Path) -
     assert [job.rewrite for job in cleaned.workers.jobs] == [None] * len(cleaned.workers.jobs)
 
 
-def test_why_not_now_is_said(tmp_path: Path) -> None:
-    cleaned = Cleaned(tmp_path, min_cleanable_dirty_ratio=0.5)
+def test_why_not_now_is_said(directory: DiskPath) -> None:
+    cleaned = Cleaned(directory, min_cleanable_dirty_ratio=0.5)
     for part in range(10):
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
     cleaned.look()
@@ -309,29 +309,28 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 25)), max_si
 @given(ACTIONS, st.integers(0, 10**6), st.sampled_from([0.02, 0.1, 0.3, 0.6]))
 def test_any_sequence_keeps_the_promise(actions: list[Action], seed: int, ratio: float) -> None:
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory() as root:
-        cleaned = Cleaned(Path(root), min_cleanable_dirty_ratio=ratio, segment_bytes=2500)
-        for number, (action, count) in enumerate(actions):
-            match action:
-                case "hot":
-                    cleaned.append(*keys(chance, count, 4, b"hot"))
-                case "any":
-                    cleaned.append(*keys(chance, count, 60))
-                case "new":
-                    cleaned.append(*[(b"new-%d-%d" % (number, i), b"v") for i in range(count)])
-                case "deleted":
-                    cleaned.append(*[(key, None) for key, _ in keys(chance, count, 60)])
-                case "roll":
-                    cleaned.log.roll(NOW)
-                case "look":
-                    cleaned.look()
-                case "restart" | "crash":
-                    cleaned.restart(crash=action == "crash")
-                case "all":
-                    cleaned.clean_all()
-            cleaned.check()
-        cleaned.clean_all()
-        assert cleaned.obsolete(cleaned.log.log_end_offset) == 0
+    cleaned = Cleaned(DiskPath(MemoryDisk()), min_cleanable_dirty_ratio=ratio, segment_bytes=2500)
+    for number, (action, count) in enumerate(actions):
+        match action:
+            case "hot":
+                cleaned.append(*keys(chance, count, 4, b"hot"))
+            case "any":
+                cleaned.append(*keys(chance, count, 60))
+            case "new":
+                cleaned.append(*[(b"new-%d-%d" % (number, i), b"v") for i in range(count)])
+            case "deleted":
+                cleaned.append(*[(key, None) for key, _ in keys(chance, count, 60)])
+            case "roll":
+                cleaned.log.roll(NOW)
+            case "look":
+                cleaned.look()
+            case "restart" | "crash":
+                cleaned.restart(crash=action == "crash")
+            case "all":
+                cleaned.clean_all()
+        cleaned.check()
+    cleaned.clean_all()
+    assert cleaned.obsolete(cleaned.log.log_end_offset) == 0
 
 
 # --- what is remembered ---

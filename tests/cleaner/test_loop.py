@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.log.cleaned import write_cleaned
-from tests.log_directories.support import NOW, T0, T1, U0, Broker, append, content
+from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
@@ -60,10 +59,11 @@ class Cleaner:
     """A broker's directories with a cleaner on them, and a hand that moves the clock."""
 
     def __init__(
-        self, root: Path, *overrides: str, directories: int = 1, expire: Callable[[TopicPartition], None] = lambda _: None, **config: object
+        self, root: DiskPath, *overrides: str, directories: int = 1, expire: Callable[[TopicPartition], None] = lambda _: None,
+        **config: object,
     ) -> None:
         config = {"cleanup_policy": frozenset({"compact"}), "file_delete_delay_ms": 0, **config}
-        self.broker = Broker(root, directories, **config)
+        self.broker = DirectoryHarness(root, directories, **config)
         self.directories = self.broker.start()
         self.clock = Clock()
         self.workers = ScriptedWorkers()
@@ -98,7 +98,7 @@ class Cleaner:
 
     def group(self, log: Log, bases: tuple[int, ...], keep_from: int) -> GroupCleaned:
         """What a worker reports that has kept of these segments what is from an offset on."""
-        size = write_cleaned(log, bases, lambda header: header.last_offset >= keep_from, DiskPath(self.broker.disk, str(self.aside)))
+        size = write_cleaned(log, bases, lambda header: header.last_offset >= keep_from, self.aside)
         before = sum(segment.size for segment in log.segments if segment.base_offset in bases)
         gone = SegmentYield(base_offset=bases[0], records_before=9, records_after=5, bytes_before=before, bytes_after=size, obsolete=4,
                             deleted=0, aborted=0, invalid=0)
@@ -130,8 +130,8 @@ class Cleaner:
 
 
 @pytest.fixture
-def cleaner(tmp_path: Path) -> Iterator[Cleaner]:
-    made = Cleaner(tmp_path)
+def cleaner(directory: DiskPath) -> Iterator[Cleaner]:
+    made = Cleaner(directory)
     yield made
     made.broker.worker.run()
 
@@ -202,9 +202,9 @@ def test_the_dirtiest_is_first_and_the_next_one_follows_at_once(cleaner: Cleaner
     assert cleaner.jobs == [T1, T0]
 
 
-def test_workers_share_memory_and_bandwidth(tmp_path: Path) -> None:
+def test_workers_share_memory_and_bandwidth(directory: DiskPath) -> None:
     cleaner = Cleaner(
-        tmp_path, "log.cleaner.threads=2", "log.cleaner.dedupe.buffer.size=4194304", "log.cleaner.io.max.bytes.per.second=1000",
+        directory, "log.cleaner.threads=2", "log.cleaner.dedupe.buffer.size=4194304", "log.cleaner.io.max.bytes.per.second=1000",
         "log.cleaner.io.buffer.size=100000", "log.cleaner.io.buffer.load.factor=0.5", "message.max.bytes=2000000",
         "log.cleaner.backoff.ms=0")
     for topic_partition in (T0, T1, U0):
@@ -220,8 +220,8 @@ def test_workers_share_memory_and_bandwidth(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["log.cleaner.enable=false", "log.cleaner.threads=0"])
-def test_nothing_is_cleaned_where_the_cleaner_is_off(tmp_path: Path, override: str) -> None:
-    cleaner = Cleaner(tmp_path, override)
+def test_nothing_is_cleaned_where_the_cleaner_is_off(directory: DiskPath, override: str) -> None:
+    cleaner = Cleaner(directory, override)
     cleaner.log(T0, 2)
     cleaner.wait(100)
     assert cleaner.jobs == []
@@ -231,8 +231,8 @@ def test_nothing_is_cleaned_where_the_cleaner_is_off(tmp_path: Path, override: s
     assert (refused.code, override.split("=")[0] in str(refused)) == (ErrorCode.POLICY_VIOLATION, True)
 
 
-def test_other_logs_are_left_alone(tmp_path: Path) -> None:
-    cleaner = Cleaner(tmp_path, cleanup_policy=frozenset({"delete"}))
+def test_other_logs_are_left_alone(directory: DiskPath) -> None:
+    cleaner = Cleaner(directory, cleanup_policy=frozenset({"delete"}))
     cleaner.log(T0, 2)
     cleaner.wait()
     assert cleaner.jobs == []
@@ -321,13 +321,13 @@ def test_who_asked_is_told_that_the_disk_is_full(cleaner: Cleaner) -> None:
     assert cleaner.why(T0) is Why.NOTHING_DIRTY, "and the next round goes on"
 
 
-def test_a_pass_whose_log_cannot_be_synced_does_not_begin(tmp_path: Path) -> None:
-    cleaner = Cleaner(tmp_path, directories=2)
+def test_a_pass_whose_log_cannot_be_synced_does_not_begin(directory: DiskPath) -> None:
+    cleaner = Cleaner(directory, directories=2)
     log = cleaner.log(T0, 2)
     cleaner.log(T1, 2)
     append(log, b"more")
     log.roll(NOW)
-    cleaner.broker.disk.broken.add(cleaner.broker.paths[0])
+    cleaner.broker.disk.fail(path=cleaner.broker.paths[0])
     cleaner.clock.advance(BACKOFF_S)
     assert (cleaner.jobs, cleaner.cleaning.running) == ([], [T0])
     cleaner.broker.worker.run()
@@ -337,8 +337,8 @@ def test_a_pass_whose_log_cannot_be_synced_does_not_begin(tmp_path: Path) -> Non
     assert cleaner.cleaning.counts.failures == {"stale": 1}
 
 
-def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
-    cleaner = Cleaner(tmp_path, directories=2)
+def test_a_broken_disk_takes_its_directory_offline(directory: DiskPath) -> None:
+    cleaner = Cleaner(directory, directories=2)
     cleaner.log(T0, 2)
     other = cleaner.log(T1, 2)
     cleaner.wait()
@@ -350,10 +350,10 @@ def test_a_broken_disk_takes_its_directory_offline(tmp_path: Path) -> None:
     error = outcome(done)
     assert isinstance(error, BrokerError)
     assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert cleaner.directories.offline() == [str(tmp_path / "a")]
+    assert cleaner.directories.offline() == [str(directory / "a")]
     assert cleaner.cleaning.status(T0) is None
     assert cleaner.jobs == [T0, T1], "the others are cleaned"
-    cleaner.broker.disk.broken.add(str(tmp_path / "b"))
+    cleaner.broker.disk.fail(path=str(directory / "b"))
     cleaner.workers.runs[1].tell(GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=other.segments[0].size, max_timestamp=0,
                                               max_timestamp_offset=0, yields=()))  # fmt: skip
     assert cleaner.workers.runs[1].stopped
@@ -403,8 +403,8 @@ def _reconfigure(cleaner: Cleaner, log: Log) -> None:
 
 
 @pytest.mark.parametrize("change", [_truncate, _delete, _recreate, _move, _reconfigure])
-def test_results_for_a_log_that_has_changed_are_not_used(tmp_path: Path, change: Callable[[Cleaner, Log], None]) -> None:
-    cleaner = Cleaner(tmp_path, directories=2)
+def test_results_for_a_log_that_has_changed_are_not_used(directory: DiskPath, change: Callable[[Cleaner, Log], None]) -> None:
+    cleaner = Cleaner(directory, directories=2)
     log = cleaner.log(T0, 2, 2)
     if change is _recreate:
         cleaner.log(U0)  # lest the new log gets into the other directory
@@ -425,8 +425,8 @@ def test_results_for_a_log_that_has_changed_are_not_used(tmp_path: Path, change:
     assert cleaner.directories.cleaner_checkpoint(T0) is None
 
 
-def test_a_log_that_moves_waits(tmp_path: Path) -> None:
-    cleaner = Cleaner(tmp_path, directories=2)
+def test_a_log_that_moves_waits(directory: DiskPath) -> None:
+    cleaner = Cleaner(directory, directories=2)
     cleaner.log(T0, 2, 2)
     cleaner.directories.checkpoint_cleaned(T0, 2)
     cleaner.directories.move(T0, str(cleaner.broker.paths[1]), NOW)
@@ -461,15 +461,15 @@ def test_a_checkpoint_that_cannot_be_is_written_anew(cleaner: Cleaner) -> None:
     assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == ["t 0 0"]
 
 
-def test_checkpoints_outlive_a_restart(tmp_path: Path) -> None:
-    cleaner = Cleaner(tmp_path)
+def test_checkpoints_outlive_a_restart(directory: DiskPath) -> None:
+    cleaner = Cleaner(directory)
     log = cleaner.log(T0, 2, 2)
     cleaner.wait()
     cleaner.finish(cleaner.workers.runs[0], log, end=3)
     cleaner.cleaning.stop()
     assert cleaner.workers.closed
     cleaner.broker.stop()
-    again = Broker(tmp_path).start()
+    again = DirectoryHarness(directory).start()
     assert again.cleaner_checkpoint(T0) == 3
 
 
@@ -525,8 +525,8 @@ def test_clean_now_joins_a_pass_and_goes_on_where_that_falls_short(cleaner: Clea
         assert (totals.end_offset, totals.passes) == (5, 2)
 
 
-def test_clean_now_honours_the_lag(tmp_path: Path) -> None:
-    cleaner = Cleaner(tmp_path, min_compaction_lag_ms=1)
+def test_clean_now_honours_the_lag(directory: DiskPath) -> None:
+    cleaner = Cleaner(directory, min_compaction_lag_ms=1)
     cleaner.log(T0, 2)
     assert cleaner.why(T0) is Why.LAG
     assert outcome(cleaner.cleaning.clean_now(T0, roll=True)) == Totals()
@@ -567,9 +567,9 @@ def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner)
     assert len(cleaner.jobs) == 2, "nothing begins any more"
 
 
-def test_retention_that_had_to_wait_for_a_pass_comes_after_it(tmp_path: Path) -> None:
+def test_retention_that_had_to_wait_for_a_pass_comes_after_it(directory: DiskPath) -> None:
     told: list[TopicPartition] = []
-    cleaner = Cleaner(tmp_path, expire=told.append)
+    cleaner = Cleaner(directory, expire=told.append)
     log = cleaner.log(T0, 3, 3)
     cleaner.wait()
     (run,) = cleaner.workers.runs

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.log.support import NOW, PLENTY, batch, open_log
-from tests.support.fakes.unsynced_disk import UnsyncedDisk
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.cluster.partition import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
@@ -54,8 +54,8 @@ def moves() -> Moves:
     return Moves()
 
 
-def leading(path: Path, moves: Moves, isr: tuple[int, ...] = (OWN,), epoch: int = 0, **settings: object) -> Partition:
-    log = open_log(path, disk=UnsyncedDisk(), **settings)
+def leading(path: DiskPath, moves: Moves, isr: tuple[int, ...] = (OWN,), epoch: int = 0, **settings: object) -> Partition:
+    log = open_log(path, **settings)
     partition = Partition(OWN, log, moves, moves.flush)
     partition.lead(Leadership(OWN, epoch, isr, (OWN, OTHER, THIRD), 0))
     return partition
@@ -65,8 +65,8 @@ def code_of(error: pytest.ExceptionInfo[BrokerError]) -> ErrorCode:
     return error.value.code
 
 
-def test_a_leader_alone_commits_what_it_appends(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves)
+def test_a_leader_alone_commits_what_it_appends(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves)
     before = moves.count
     appended = partition.append(batch(b"a", b"b"), NOW)
     assert (appended.first_offset, appended.last_offset, partition.high_watermark) == (0, 1, 2)
@@ -74,8 +74,8 @@ def test_a_leader_alone_commits_what_it_appends(tmp_path: Path, moves: Moves) ->
     assert moves.count == before + 1
 
 
-def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_back(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, isr=(OWN, OTHER, THIRD))
+def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_back(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, isr=(OWN, OTHER, THIRD))
     partition.append(batch(b"a", b"b", b"c"), NOW, all_in_sync=True)
     assert partition.high_watermark == 0
     partition.follower_fetched(OTHER, 3)
@@ -90,8 +90,8 @@ def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_b
     assert partition.high_watermark == 3, "the slow one left the ISR"
 
 
-def test_acks_all_needs_min_insync_replicas(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, min_insync_replicas=2)
+def test_acks_all_needs_min_insync_replicas(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, min_insync_replicas=2)
     with pytest.raises(BrokerError) as error:
         partition.append(batch(b"a"), NOW, all_in_sync=True)
     assert code_of(error) == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -99,8 +99,8 @@ def test_acks_all_needs_min_insync_replicas(tmp_path: Path, moves: Moves) -> Non
     partition.append(batch(b"a"), NOW)
 
 
-def test_only_a_leader_appends_and_answers(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves)
+def test_only_a_leader_appends_and_answers(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves)
     assert partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))
     for refused in (lambda: partition.append(batch(b"a"), NOW), partition.check_leader):
         with pytest.raises(BrokerError) as error:
@@ -108,8 +108,8 @@ def test_only_a_leader_appends_and_answers(tmp_path: Path, moves: Moves) -> None
         assert code_of(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_clients_of_other_epochs_are_fenced(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, epoch=5)
+def test_clients_of_other_epochs_are_fenced(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, epoch=5)
     partition.check_leader(5)
     partition.check_leader(-1)
     with pytest.raises(BrokerError) as error:
@@ -120,8 +120,8 @@ def test_clients_of_other_epochs_are_fenced(tmp_path: Path, moves: Moves) -> Non
     assert code_of(error) == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_reader_sees_what_is_committed_and_a_follower_everything(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, isr=(OWN, OTHER))
+def test_a_reader_sees_what_is_committed_and_a_follower_everything(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, isr=(OWN, OTHER))
     partition.append(batch(b"a", b"b"), NOW)
     partition.follower_fetched(OTHER, 1)
     assert partition.end_for(Isolation.READ_UNCOMMITTED) == 1
@@ -130,8 +130,8 @@ def test_a_reader_sees_what_is_committed_and_a_follower_everything(tmp_path: Pat
     assert len(partition.read(0, PLENTY, 0, True).region) == 0
 
 
-def test_offsets_by_name_and_by_time(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, epoch=2)
+def test_offsets_by_name_and_by_time(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, epoch=2)
     for i in range(3):
         partition.append(batch(b"a", b"b", timestamp=NOW + 10 * i, step_ms=1), NOW)
     assert partition.list_offset(EARLIEST_TIMESTAMP, 0) == (-1, 0, 2)
@@ -142,16 +142,16 @@ def test_offsets_by_name_and_by_time(tmp_path: Path, moves: Moves) -> None:
     assert partition.list_offset(LATEST_TIERED_TIMESTAMP, 0) is None
 
 
-def test_what_is_not_committed_is_not_found_by_time(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, isr=(OWN, OTHER))
+def test_what_is_not_committed_is_not_found_by_time(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, isr=(OWN, OTHER))
     partition.append(batch(b"a"), NOW)
     assert partition.list_offset(NOW, 0) is None
     assert partition.list_offset(NOW, None) is not None, "a replica sees it"
     assert partition.list_offset(LATEST_TIMESTAMP, 0) == (-1, 0, 0)
 
 
-def test_deleting_records(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves)
+def test_deleting_records(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves)
     partition.append(batch(b"a", b"b", b"c"), NOW)
     assert partition.delete_records(2) == 2
     assert partition.delete_records(1) == 2, "below the start nothing changes"
@@ -163,15 +163,15 @@ def test_deleting_records(tmp_path: Path, moves: Moves) -> None:
     assert partition.delete_records(-1) == 3
 
 
-def test_records_of_a_compacted_topic_cannot_be_deleted(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, cleanup_policy=frozenset({"compact"}))
+def test_records_of_a_compacted_topic_cannot_be_deleted(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, cleanup_policy=frozenset({"compact"}))
     with pytest.raises(BrokerError) as error:
         partition.delete_records(0)
     assert code_of(error) == ErrorCode.POLICY_VIOLATION
 
 
-def test_a_diverging_reader_is_told_where_to_cut(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, epoch=1)
+def test_a_diverging_reader_is_told_where_to_cut(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, epoch=1)
     partition.append(batch(b"a", b"b"), NOW)
     partition.lead(Leadership(OWN, 3, (OWN,), (OWN, OTHER), 1))
     partition.append(batch(b"c"), NOW)
@@ -186,13 +186,13 @@ def test_a_diverging_reader_is_told_where_to_cut(tmp_path: Path, moves: Moves) -
     assert code_of(error) == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_checkpoint_beyond_the_log_is_cut_to_it(tmp_path: Path, moves: Moves) -> None:
-    log = open_log(tmp_path, disk=UnsyncedDisk())
+def test_a_checkpoint_beyond_the_log_is_cut_to_it(directory: DiskPath, moves: Moves) -> None:
+    log = open_log(directory)
     assert Partition(OWN, log, moves, moves.flush, high_watermark=99).high_watermark == 0
 
 
-def test_what_flush_messages_wants_synced_is_neither_acknowledged_nor_seen_before(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, flush_messages=1)
+def test_what_flush_messages_wants_synced_is_neither_acknowledged_nor_seen_before(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, flush_messages=1)
     for _ in range(3):
         last = partition.append(batch(b"a"), NOW).last_offset
         assert not partition.acknowledged(last) and not partition.acknowledged(last, all_in_sync=False)
@@ -209,8 +209,8 @@ def test_what_flush_messages_wants_synced_is_neither_acknowledged_nor_seen_befor
     assert len(moves.flushes) == 2
 
 
-def test_below_flush_messages_nothing_waits(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, flush_messages=3)
+def test_below_flush_messages_nothing_waits(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, flush_messages=3)
     partition.append(batch(b"a", b"b"), NOW)
     assert partition.high_watermark == 2 and partition.acknowledged(1, all_in_sync=False) and not moves.flushes
     partition.append(batch(b"c"), NOW)
@@ -222,8 +222,8 @@ def test_below_flush_messages_nothing_waits(tmp_path: Path, moves: Moves) -> Non
     assert len(moves.flushes) == 1
 
 
-def test_a_synced_record_still_waits_for_the_other_replicas(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves, isr=(OWN, OTHER), flush_messages=1)
+def test_a_synced_record_still_waits_for_the_other_replicas(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, isr=(OWN, OTHER), flush_messages=1)
     partition.append(batch(b"a"), NOW)
     partition.follower_fetched(OTHER, 1)
     assert partition.high_watermark == 0
@@ -234,10 +234,10 @@ def test_a_synced_record_still_waits_for_the_other_replicas(tmp_path: Path, move
     assert partition.acknowledged(1, all_in_sync=False) and not partition.acknowledged(1)
 
 
-def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path / "old", moves, flush_messages=1)
+def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory / "old", moves, flush_messages=1)
     partition.append(batch(b"a"), NOW)
-    other = open_log(tmp_path / "new", disk=UnsyncedDisk(), flush_messages=1)
+    other = open_log(directory / "new", flush_messages=1)
     other.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
     other.flush()
     partition.take_log(other)
@@ -250,8 +250,8 @@ def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(tmp_pa
     assert partition.acknowledged(1)
 
 
-def test_a_new_leader_syncs_what_is_due(tmp_path: Path, moves: Moves) -> None:
-    log = open_log(tmp_path, disk=UnsyncedDisk(), flush_messages=1)
+def test_a_new_leader_syncs_what_is_due(directory: DiskPath, moves: Moves) -> None:
+    log = open_log(directory, flush_messages=1)
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
     partition = Partition(OWN, log, moves, moves.flush)
     partition.lead(Leadership(OWN, 1, (OWN,), (OWN,), 0))
@@ -272,8 +272,8 @@ USES: dict[str, tuple[str, Callable[[Partition], object]]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_log_that_fails_is_told_whoever_used_it(tmp_path: Path, moves: Moves, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
-    partition = leading(tmp_path, moves)
+def test_a_log_that_fails_is_told_whoever_used_it(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+    partition = leading(directory, moves)
     partition.append(batch(b"a"), NOW)
 
     def fail(*_: object, **__: object) -> None:
@@ -286,8 +286,8 @@ def test_a_log_that_fails_is_told_whoever_used_it(tmp_path: Path, moves: Moves, 
     assert moves.failures == ["the disk is gone"]
 
 
-def test_who_cannot_write_its_epoch_does_not_lead(tmp_path: Path, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
-    partition = leading(tmp_path, moves)
+def test_who_cannot_write_its_epoch_does_not_lead(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = leading(directory, moves)
     partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))
     before, epochs = partition.state, list(partition.log.leader_epochs)
 
@@ -295,15 +295,15 @@ def test_who_cannot_write_its_epoch_does_not_lead(tmp_path: Path, moves: Moves, 
         raise StorageError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(UnsyncedDisk, "replace", fail)
+        patch.setattr(MemoryDisk, "replace", fail)
         with pytest.raises(StorageError):
             partition.lead(Leadership(OWN, 2, (OWN,), (OWN, OTHER), 2))
     assert moves.failures == ["the disk is gone"]
     assert (partition.is_leader, partition.state, list(partition.log.leader_epochs)) == (False, before, epochs)
 
 
-def test_only_brokers_that_a_partition_is_assigned_to_replicate_it(tmp_path: Path, moves: Moves) -> None:
-    partition = leading(tmp_path, moves)
+def test_only_brokers_that_a_partition_is_assigned_to_replicate_it(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves)
     partition.check_replica(THIRD)
     with pytest.raises(BrokerError) as error:
         partition.check_replica(7)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from tests.log.support import batch
-from tests.log_directories.support import NOW, TOPIC_ID, Broker
+from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
 from txbroker.broker.offsets_store import PartitionOffsetsStore
@@ -32,9 +32,9 @@ OWN, OTHER = 1, 2
 class House:
     """The replicas of broker 1 in two log directories, and the observer of both."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: DiskPath) -> None:
         self.told: list[str] = []
-        self.broker = Broker(path, 2)
+        self.broker = DirectoryHarness(path, 2)
         self.broker.start()
         self.replicas = Replicas(OWN, self.broker.directories, ClusterImage(), self)
         self.broker.directories.wire(self)
@@ -80,8 +80,8 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def house(directory: DiskPath) -> House:
+    return House(directory)
 
 
 def broken(house: House, topic: str) -> Partition:
@@ -89,7 +89,7 @@ def broken(house: House, topic: str) -> Partition:
     assert house.roles(topic) == ErrorCode.NONE
     partition = house.replicas.get(topic, 0)
     partition.append(batch(b"a"), NOW)
-    house.broker.disk.broken.add(partition.log.directory.rpartition("/")[0])
+    house.broker.disk.fail(path=partition.log.directory.rpartition("/")[0])
     return partition
 
 

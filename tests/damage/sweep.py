@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.log.support import append as append_batch
 from tests.log.support import end_transaction, rows
-from tests.log_directories.support import NOW, T0, T1, U0, Broker
+from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness
 from txbroker.errors import CorruptRecords, StartError, StorageError
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
@@ -77,7 +77,7 @@ def fill(log: Log, count: int) -> None:
 
 def make_template(root: Path) -> Rows:
     """Two directories with two logs each, all kinds of files in them, cleanly closed; what they hold."""
-    broker = Broker(root, 2, **CONFIG)
+    broker = DirectoryHarness(root, 2, **CONFIG)
     broker.start()
     written: Rows = {}
     for topic_partition in (T0, U0, T1, V0):
@@ -120,7 +120,7 @@ def seen(log: Log) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
 
 def check(root: Path, written: Rows, name: str) -> str:
     """What became of it, in a word."""
-    broker = Broker(root, 2, **CONFIG)
+    broker = DirectoryHarness(root, 2, **CONFIG)
     try:
         directories = broker.start()
     except StartError as error:

@@ -1,4 +1,4 @@
-"""What the tests of log directories have in common: workers that wait for the test, disks that fail, and a broker's directories."""
+"""What the tests of log directories share: directories with all that they need, on a disk that fails when the test says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from txbroker.errors import StorageError
+from tests.support.fakes.disk_path import DiskPath, on_disk
+from tests.support.fakes.faulty_disk import FaultyDisk
+from tests.support.fakes.worker import Worker
 from txbroker.log.directories import LogDirectories, one_by_one
-from txbroker.log.disk import Buffer, DiskUsage, File, OsDisk, OsFile
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.meta_properties import Identity
@@ -20,136 +21,6 @@ NOW = 1_700_000_000_000
 IDENTITY = Identity(1, "lvr4NfIWTo6tu8cpVcm0iw")
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 TOPIC_ID = bytes(range(16))
-
-
-class Worker:
-    """A `Later`: work and what follows it run when the test says so, in order."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self._waiting: list[tuple[int, Callable[[], None], Callable[[], None] | None]] = []
-
-    def __call__(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        self._waiting.append((self.now_ms + delay_ms, work, done))
-
-    def run(self, jobs: int = 10**6) -> int:
-        """Run what is due, also what that asks for; how many jobs."""
-        ran = 0
-        while ran < jobs:
-            due = next((job for job in self._waiting if job[0] <= self.now_ms), None)
-            if due is None:
-                break
-            self._waiting.remove(due)
-            ran += 1
-            due[1]()
-            if due[2] is not None:
-                due[2]()
-        return ran
-
-    def wait(self, ms: int) -> None:
-        self.now_ms += ms
-        self.run()
-
-
-class _UnsyncedFile(OsFile):
-    def sync(self) -> None:
-        pass
-
-
-class FaultyDisk(OsDisk):
-    """A disk on which everything below the paths in `broken` fails. It syncs nothing, for the tests' sake."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.broken: set[str] = set()
-        self.replaced: list[str] = []
-
-    def _check(self, path: str) -> None:
-        for broken in self.broken:
-            if path == broken or path.startswith(f"{broken}/"):
-                raise StorageError(f"cannot use {path}: the disk is broken")
-
-    def open(self, path: str) -> File:
-        self._check(path)
-        return _UnsyncedFile(path)
-
-    def read(self, path: str) -> bytes | None:
-        self._check(path)
-        return super().read(path)
-
-    def write(self, path: str, data: Buffer) -> None:
-        self._check(path)
-        super().write(path, data)
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        self._check(path)
-        self.replaced.append(path)
-        super().replace(path, data, sync=False)
-
-    def names(self, directory: str) -> list[str]:
-        self._check(directory)
-        return super().names(directory)
-
-    def make_directory(self, path: str) -> None:
-        self._check(path)
-        super().make_directory(path)
-
-    def rename(self, old: str, new: str) -> None:
-        self._check(old)
-        super().rename(old, new)
-
-    def sync(self, path: str) -> None:
-        self._check(path)
-
-    def usage(self, path: str) -> DiskUsage:
-        self._check(path)
-        return super().usage(path)
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class CrashingDisk(FaultyDisk):
-    """Ends the process before the change number `changes_left` to files or names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.changes_left: int | None = None
-
-    def _change(self) -> None:
-        if self.changes_left is not None:
-            self.changes_left -= 1
-            if self.changes_left < 0:
-                raise Crash
-
-    def write(self, path: str, data: Buffer) -> None:
-        self._change()
-        super().write(path, data)
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        self._change()
-        super().replace(path, data, sync=sync)
-
-    def make_directory(self, path: str) -> None:
-        self._change()
-        super().make_directory(path)
-
-    def rename(self, old: str, new: str) -> None:
-        self._change()
-        super().rename(old, new)
-
-    def remove(self, path: str) -> None:
-        self._change()
-        super().remove(path)
-
-    def remove_tree(self, path: str) -> None:
-        self._change()
-        super().remove_tree(path)
-
-    def append(self, path: str, data: Buffer) -> None:
-        self._change()
-        super().append(path, data)
 
 
 class Watcher:
@@ -170,21 +41,21 @@ class Watcher:
         self.moved[topic_partition] = log
 
 
-class Broker:
-    """Log directories with all around them; `root` holds the directories a, b, …"""
+class DirectoryHarness:
+    """Log directories with their disk, worker and observer; `root` holds the directories a, b, …"""
 
     def __init__(
         self,
-        root: Path,
+        root: DiskPath | Path,
         count: int = 1,
         *,
         disk: FaultyDisk | None = None,
         producer_id_expiration_ms: Callable[[], int] = lambda: 10**9,
         **config: Any,
     ) -> None:
-        self.root = root
+        self.root = on_disk(root)
         self.paths = [f"{root}/{name}" for name in "abcd"[:count]]
-        self.disk = disk or FaultyDisk()
+        self.disk = disk or FaultyDisk(self.root.disk)
         self.worker = Worker()
         self.watcher = Watcher()
         self.config = LogConfig(**config)

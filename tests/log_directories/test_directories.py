@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
+import errno
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.log_directories.support import (
-    IDENTITY,
-    NOW,
-    T0,
-    T1,
-    TOPIC_ID,
-    U0,
-    Broker,
-    FaultyDisk,
-    append,
-    content,
-    zero_watermark,
-)
-from txbroker.errors import ErrorCode, NoSpace, OutOfResources, StartError, StorageError
+from tests.log_directories.support import IDENTITY, NOW, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content, zero_watermark
+from tests.support.fakes.disk_path import DiskPath, on_disk
+from tests.support.fakes.faulty_disk import FaultyDisk
+from txbroker.errors import ErrorCode, OutOfResources, StartError, StorageError
 from txbroker.log.directories import one_by_one
-from txbroker.log.disk import Buffer
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log_expiry import Expired
 from txbroker.log.meta_properties import Identity
@@ -34,21 +23,22 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 # Start
 
 
-def test_a_first_start_makes_the_directories_and_says_whose_they_are(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_first_start_makes_the_directories_and_says_whose_they_are(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     assert broker.directories.open() == Identity(None, None)
     broker.directories.claim(IDENTITY)
     for path in broker.paths:
-        assert Path(path, "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=lvr4NfIWTo6tu8cpVcm0iw\n"
-        assert Path(path, ".lock").exists()
+        properties = (DiskPath(directory.disk, path) / "meta.properties").read_text()
+        assert properties == "version=0\nbroker.id=1\ncluster.id=lvr4NfIWTo6tu8cpVcm0iw\n"
+        assert (DiskPath(directory.disk, path) / ".lock").exists()
 
 
-def test_the_second_start_finds_who_it_is_and_does_not_write(tmp_path: Path) -> None:
-    Broker(tmp_path).start()
-    again = Broker(tmp_path)
+def test_the_second_start_finds_who_it_is_and_does_not_write(directory: DiskPath) -> None:
+    DirectoryHarness(directory).start()
+    again = DirectoryHarness(directory)
     assert again.directories.open() == IDENTITY
     again.directories.claim(IDENTITY)
-    assert again.disk.replaced == []
+    assert again.disk.paths("replace") == []
 
 
 @pytest.mark.parametrize(
@@ -58,80 +48,81 @@ def test_the_second_start_finds_who_it_is_and_does_not_write(tmp_path: Path) -> 
         (Identity(2, IDENTITY.cluster_id), "belongs to broker 1, but broker.id is 2"),
     ],
 )
-def test_a_directory_of_another_broker_is_refused(tmp_path: Path, identity: Identity, sentence: str) -> None:
-    Broker(tmp_path).start()
-    again = Broker(tmp_path)
+def test_a_directory_of_another_broker_is_refused(directory: DiskPath, identity: Identity, sentence: str) -> None:
+    DirectoryHarness(directory).start()
+    again = DirectoryHarness(directory)
     again.directories.open()
-    with pytest.raises(StartError, match=f"{tmp_path}/a/meta.properties {sentence}"):
+    with pytest.raises(StartError, match=f"{directory}/a/meta.properties {sentence}"):
         again.directories.claim(identity)
 
 
-def test_directories_that_disagree_are_refused(tmp_path: Path) -> None:
-    Broker(tmp_path / "x").start()
-    Broker(tmp_path / "y").start(Identity(2, IDENTITY.cluster_id))
-    shutil.copytree(tmp_path / "y" / "a", tmp_path / "x" / "b")
+def test_directories_that_disagree_are_refused(directory: DiskPath) -> None:
+    DirectoryHarness(directory / "x").start()
+    DirectoryHarness(directory / "y").start(Identity(2, IDENTITY.cluster_id))
+    (directory / "y" / "a").copy_to(directory / "x" / "b")
     with pytest.raises(StartError, match=r"x/a/meta.properties has broker.id=1 and .*x/b/meta.properties has broker.id=2"):
-        Broker(tmp_path / "x", 2).directories.open()
+        DirectoryHarness(directory / "x", 2).directories.open()
 
 
-def test_a_directory_that_is_new_joins_the_others(tmp_path: Path) -> None:
-    Broker(tmp_path).start()
-    two = Broker(tmp_path, 2)
+def test_a_directory_that_is_new_joins_the_others(directory: DiskPath) -> None:
+    DirectoryHarness(directory).start()
+    two = DirectoryHarness(directory, 2)
     assert two.directories.open() == IDENTITY
     two.directories.claim(IDENTITY)
-    assert (tmp_path / "b" / "meta.properties").read_bytes() == (tmp_path / "a" / "meta.properties").read_bytes()
+    assert (directory / "b" / "meta.properties").read_bytes() == (directory / "a" / "meta.properties").read_bytes()
 
 
-def test_a_locked_directory_is_refused_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_locked_directory_is_refused_by_its_name(directory: DiskPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = DirectoryHarness(directory, 2)
     monkeypatch.setattr(broker.disk, "lock", lambda path: None)
-    with pytest.raises(StartError, match=f"the log directory {tmp_path}/a is in use by another broker"):
+    with pytest.raises(StartError, match=f"the log directory {directory}/a is in use by another broker"):
         broker.directories.open()
 
 
-def test_one_directory_named_twice(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_one_directory_named_twice(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     twice = type(broker.directories)(broker.disk, broker.worker, str, ["/x", "/x"], config_for=lambda topic: broker.config)
     with pytest.raises(StartError, match="names a directory twice: /x, /x"):
         twice.open()
 
 
-def test_a_start_without_any_usable_directory(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
-    broker.disk.broken = set(broker.paths)
-    with pytest.raises(StartError, match=f"none of the log directories can be used .*{tmp_path}/b: the disk is broken"):
+def test_a_start_without_any_usable_directory(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
+    for path in broker.paths:
+        broker.disk.fail(path=path)
+    with pytest.raises(StartError, match=f"none of the log directories can be used .*{directory}/b.*: Input/output error"):
         broker.directories.open()
 
 
-def test_one_broken_directory_of_two_does_not_stop_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broker = Broker(tmp_path, 2)
-    broker.disk.broken.add(broker.paths[1])
+def test_one_broken_directory_of_two_does_not_stop_the_start(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    broker = DirectoryHarness(directory, 2)
+    broker.disk.fail(path=broker.paths[1])
     directories = broker.start()
     assert directories.offline() == [broker.paths[1]]
     assert f"the log directory {broker.paths[1]} is offline with its 0 logs" in caplog.text
     assert broker.create(T0).directory == f"{broker.paths[0]}/t-0"
 
 
-def test_a_directory_that_cannot_be_read_while_loading_goes_offline(tmp_path: Path) -> None:
-    first = Broker(tmp_path, 2)
+def test_a_directory_that_cannot_be_read_while_loading_goes_offline(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory, 2)
     first.start()
     in_a, in_b = first.create(T0), first.create(U0)
     append(in_b, b"kept")
     first.stop()
-    again = Broker(tmp_path, 2)
-    again.disk.broken.add(in_a.directory)
+    again = DirectoryHarness(directory, 2)
+    again.disk.fail(path=in_a.directory)
     directories = again.start()
     assert directories.offline() == [again.paths[0]]
     assert set(directories.logs()) == {U0}
 
 
-def test_when_all_directories_fail_while_loading_the_start_fails(tmp_path: Path) -> None:
-    first = Broker(tmp_path)
+def test_when_all_directories_fail_while_loading_the_start_fails(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
     first.start()
     log = first.create(T0)
     first.stop()
-    again = Broker(tmp_path)
-    again.disk.broken.add(log.directory)
+    again = DirectoryHarness(directory)
+    again.disk.fail(path=log.directory)
     with pytest.raises(StartError, match="none of the log directories can be used"):
         again.start()
 
@@ -139,8 +130,8 @@ def test_when_all_directories_fail_while_loading_the_start_fails(tmp_path: Path)
 # Stop and start again
 
 
-def test_logs_and_their_ids_survive_a_clean_stop(tmp_path: Path) -> None:
-    first = Broker(tmp_path)
+def test_logs_and_their_ids_survive_a_clean_stop(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
     first.start()
     append(first.create(T0), b"one", b"two")
     append(first.create(U0), b"three")
@@ -149,7 +140,7 @@ def test_logs_and_their_ids_survive_a_clean_stop(tmp_path: Path) -> None:
     assert ".kafka_cleanshutdown" in first.names()
     assert first.checkpoint("recovery-point-offset-checkpoint") == ["t 0 2", "u 0 1"]
 
-    again = Broker(tmp_path)
+    again = DirectoryHarness(directory)
     directories = again.start()
     assert ".kafka_cleanshutdown" not in again.names()
     assert {topic_partition: content(log) for topic_partition, log in directories.logs().items()} == before
@@ -159,19 +150,19 @@ def test_logs_and_their_ids_survive_a_clean_stop(tmp_path: Path) -> None:
     assert again.progress[-1] == (again.paths[0], 2, 2)
 
 
-def test_the_mark_of_an_older_broker_is_an_empty_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    first = Broker(tmp_path)
+def test_the_mark_of_an_older_broker_is_an_empty_file(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    first = DirectoryHarness(directory)
     first.start()
     first.create(T0)
     first.stop()
-    Path(first.paths[0], ".kafka_cleanshutdown").write_bytes(b"")
+    (directory / "a" / ".kafka_cleanshutdown").write_bytes(b"")
     caplog.set_level("INFO")
-    Broker(tmp_path).start()
+    DirectoryHarness(directory).start()
     assert "loading 1 logs from" in caplog.text
 
 
-def test_a_crash_is_recovered_from_the_recovery_point_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    first = Broker(tmp_path, segment_bytes=1024)
+def test_a_crash_is_recovered_from_the_recovery_point_on(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    first = DirectoryHarness(directory, segment_bytes=1024)
     directories = first.start()
     log = first.create(T0)
     append(log, b"one")
@@ -181,31 +172,31 @@ def test_a_crash_is_recovered_from_the_recovery_point_on(tmp_path: Path, caplog:
     first.worker.run()
     append(log, b"two")
     first.crash()
-    active = Path(log.directory, "00000000000000000000.log")
+    active = DiskPath(directory.disk, log.directory) / "00000000000000000000.log"
     active.write_bytes(active.read_bytes()[:-1])
 
-    again = Broker(tmp_path).start()
+    again = DirectoryHarness(directory).start()
     assert "recovering 1 logs of" in caplog.text
     found = again.get(T0)
     assert found is not None
     assert (found.log_end_offset, found.recovery_point) == (1, 1)
 
 
-def test_a_recovery_point_above_the_end_does_no_harm(tmp_path: Path) -> None:
-    first = Broker(tmp_path)
+def test_a_recovery_point_above_the_end_does_no_harm(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
     first.start()
     append(first.create(T0), b"one")
     first.stop()
-    Path(first.paths[0], ".kafka_cleanshutdown").unlink()
-    Path(first.paths[0], "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
-    log = Broker(tmp_path).start().get(T0)
+    (directory / "a" / ".kafka_cleanshutdown").unlink()
+    (directory / "a" / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+    log = DirectoryHarness(directory).start().get(T0)
     assert log is not None
     assert log.log_end_offset == 1
     assert log.recovery_point <= 1
 
 
-def test_the_start_of_a_log_survives(tmp_path: Path) -> None:
-    first = Broker(tmp_path)
+def test_the_start_of_a_log_survives(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
     directories = first.start()
     log = first.create(T0)
     append(log, b"one", b"two", b"three")
@@ -215,13 +206,13 @@ def test_the_start_of_a_log_survives(tmp_path: Path) -> None:
     first.worker.run()
     assert first.checkpoint("log-start-offset-checkpoint") == ["t 0 2"]
     first.crash()
-    found = Broker(tmp_path).start().get(T0)
+    found = DirectoryHarness(directory).start().get(T0)
     assert found is not None
     assert found.log_start_offset == 2
 
 
-def test_high_watermarks_are_kept_for_their_owner(tmp_path: Path) -> None:
-    first = Broker(tmp_path, 2)
+def test_high_watermarks_are_kept_for_their_owner(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory, 2)
     directories = first.start()
     append(first.create(T0), b"one", b"two")
     append(first.create(U0), b"one")
@@ -230,48 +221,48 @@ def test_high_watermarks_are_kept_for_their_owner(tmp_path: Path) -> None:
     assert first.checkpoint("replication-offset-checkpoint", "a") == ["t 0 2"]
     assert first.checkpoint("replication-offset-checkpoint", "b") == ["u 0 1"]
     first.crash()
-    again = Broker(tmp_path, 2).start()
+    again = DirectoryHarness(directory, 2).start()
     assert [again.high_watermark(topic_partition) for topic_partition in (T0, U0, T1)] == [2, 1, 0]
 
 
-def test_checkpoints_that_did_not_change_are_not_written_again(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+def test_checkpoints_that_did_not_change_are_not_written_again(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
     directories = broker.start()
     broker.create(T0)
     directories.checkpoint_recovery_points()
     broker.worker.run()
-    broker.disk.replaced.clear()
+    broker.disk.done.clear()
     directories.checkpoint_recovery_points()
     broker.worker.run()
-    assert broker.disk.replaced == []
+    assert broker.disk.paths("replace") == []
 
 
-def test_a_stop_before_loading_only_unlocks(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+def test_a_stop_before_loading_only_unlocks(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
     broker.directories.open()
     broker.stop()
     assert broker.names() == []
-    Broker(tmp_path).directories.open()
+    DirectoryHarness(directory).directories.open()
 
 
-def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    broker = DirectoryHarness(directory, 2)
     broker.start()
     broker.create(T0)
     broker.create(U0)
-    broker.disk.broken.add(f"{broker.paths[0]}/recovery-point-offset-checkpoint")
+    broker.disk.fail(path=f"{broker.paths[0]}/recovery-point-offset-checkpoint")
     broker.stop()
     assert ".kafka_cleanshutdown" not in broker.names("a")
     assert ".kafka_cleanshutdown" in broker.names("b")
     assert f"{broker.paths[0]} is not closed cleanly" in caplog.text
 
 
-def test_a_log_that_cannot_be_closed_leaves_no_mark(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+def test_a_log_that_cannot_be_closed_leaves_no_mark(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
     broker.start()
     log = broker.create(T0)
     append(log, b"one")
-    broker.disk.broken.add(log.directory)
+    broker.disk.fail(path=log.directory)
     broker.stop()
     assert ".kafka_cleanshutdown" not in broker.names()
 
@@ -279,29 +270,29 @@ def test_a_log_that_cannot_be_closed_leaves_no_mark(tmp_path: Path) -> None:
 # What else is in a directory
 
 
-def test_directories_that_are_no_logs_are_left_alone(tmp_path: Path) -> None:
+def test_directories_that_are_no_logs_are_left_alone(directory: DiskPath) -> None:
     for name in ("lost+found", "t-00", f"t-7.{'0' * 32}-stray", "metadata"):
-        (tmp_path / "a" / name).mkdir(parents=True)
-    (tmp_path / "a" / "u-3").write_text("a file")
-    broker = Broker(tmp_path)
+        (directory / "a" / name).mkdir(parents=True)
+    (directory / "a" / "u-3").write_text("a file")
+    broker = DirectoryHarness(directory)
     assert broker.start().logs() == {}
     assert len(broker.partitions()) == 4
 
 
-def test_a_deletion_that_was_interrupted_is_finished(tmp_path: Path) -> None:
-    doomed = tmp_path / "a" / f"t-0.{'0' * 32}-delete"
+def test_a_deletion_that_was_interrupted_is_finished(directory: DiskPath) -> None:
+    doomed = directory / "a" / f"t-0.{'0' * 32}-delete"
     doomed.mkdir(parents=True)
     (doomed / "00000000000000000000.log").write_bytes(b"x")
-    broker = Broker(tmp_path)
+    broker = DirectoryHarness(directory)
     assert broker.start().logs() == {}
     assert doomed.exists()
     broker.worker.run()
     assert not doomed.exists()
 
 
-def test_a_directory_that_kafka_wrote(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN, tmp_path / "a")
-    broker = Broker(tmp_path)
+def test_a_directory_that_kafka_wrote(directory: DiskPath) -> None:
+    on_disk(GOLDEN).copy_to(directory / "a")
+    broker = DirectoryHarness(directory)
     directories = broker.start()
     expected = {
         TopicPartition(topic, int(partition)): int(offset)
@@ -310,50 +301,50 @@ def test_a_directory_that_kafka_wrote(tmp_path: Path) -> None:
     assert {topic_partition: log.log_end_offset for topic_partition, log in directories.logs().items()} == expected
     assert {topic_partition: directories.high_watermark(topic_partition) for topic_partition in expected} == expected
     broker.stop()
-    assert (tmp_path / "a" / "cleaner-offset-checkpoint").read_text() == "0\n1\ns-compact 0 3329\n"
+    assert (directory / "a" / "cleaner-offset-checkpoint").read_text() == "0\n1\ns-compact 0 3329\n"
     assert sorted(parse for parse in broker.checkpoint("recovery-point-offset-checkpoint")) == sorted(
         f"{topic} {partition} {offset}" for (topic, partition), offset in expected.items()
     )
 
 
-def test_two_directories_of_one_partition_are_for_a_person_to_decide(tmp_path: Path) -> None:
-    first = Broker(tmp_path)
+def test_two_directories_of_one_partition_are_for_a_person_to_decide(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
     first.start()
     first.create(T0)
     first.stop()
-    shutil.copytree(tmp_path / "a" / "t-0", tmp_path / "b" / "t-0")
-    with pytest.raises(StartError, match=f"t-0 is both in {tmp_path}/a/t-0 and in {tmp_path}/b/t-0"):
-        Broker(tmp_path, 2).start()
+    (directory / "a" / "t-0").copy_to(directory / "b" / "t-0")
+    with pytest.raises(StartError, match=f"t-0 is both in {directory}/a/t-0 and in {directory}/b/t-0"):
+        DirectoryHarness(directory, 2).start()
     assert ".kafka_cleanshutdown" in first.names()  # the refusal costs no recovery
 
 
 # Creation
 
 
-def test_a_new_log_goes_where_the_fewest_are(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 3)
+def test_a_new_log_goes_where_the_fewest_are(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 3)
     broker.start()
     homes = [broker.create(TopicPartition("t", partition)).directory for partition in range(6)]
-    assert [Path(home).parent.name for home in homes] == ["a", "b", "c", "a", "b", "c"]
+    assert [DiskPath(directory.disk, home).parent.name for home in homes] == ["a", "b", "c", "a", "b", "c"]
     broker.directories.delete(TopicPartition("t", 1))
     assert broker.create(U0).directory == f"{broker.paths[1]}/u-0"
 
 
-def test_a_directory_that_fails_at_a_creation_is_passed_over(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_directory_that_fails_at_a_creation_is_passed_over(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     broker.start()
-    broker.disk.broken.add(f"{broker.paths[0]}/t-0")
+    broker.disk.fail(path=f"{broker.paths[0]}/t-0")
     assert broker.create(T0).directory == f"{broker.paths[1]}/t-0"
     assert broker.watcher.failed == [(broker.paths[0], [])]
     with pytest.raises(StorageError, match=f"the log of t-1 may be in {broker.paths[0]}, which is offline"):
         broker.create(T1, is_new=False)
-    broker.disk.broken.add(broker.paths[1])
+    broker.disk.fail(path=broker.paths[1])
     with pytest.raises(StorageError, match="no log directory takes the log of t-1"):
         broker.create(T1)
 
 
-def test_the_names_of_new_logs_are_made_durable_together(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+def test_the_names_of_new_logs_are_made_durable_together(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
     broker.start()
     for partition in range(50):
         broker.create(TopicPartition("t", partition))
@@ -363,8 +354,8 @@ def test_the_names_of_new_logs_are_made_durable_together(tmp_path: Path) -> None
 # Deletion
 
 
-def test_a_deleted_log_is_renamed_at_once_and_removed_later(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, file_delete_delay_ms=60_000)
+def test_a_deleted_log_is_renamed_at_once_and_removed_later(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, file_delete_delay_ms=60_000)
     directories = broker.start()
     append(broker.create(T0), b"one")
     broker.create(U0)
@@ -380,8 +371,8 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(tmp_path: Path) -> N
     assert broker.partitions() == ["t-0", "u-0"]
 
 
-def test_deleting_what_is_not_there(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_deleting_what_is_not_there(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     directories.delete(T0)
     log = broker.create(U0)
@@ -390,29 +381,29 @@ def test_deleting_what_is_not_there(tmp_path: Path) -> None:
         directories.delete(T0)
 
 
-def test_a_deletion_that_the_disk_refuses(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_deletion_that_the_disk_refuses(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
-    broker.disk.broken.add(log.directory)
+    broker.disk.fail(path=log.directory)
     with pytest.raises(StorageError, match="could not be deleted"):
         directories.delete(T0)
     assert directories.offline() == [broker.paths[0]]
 
 
-def test_a_deleted_log_leaves_the_cleaners_checkpoint(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN, tmp_path / "a")
-    broker = Broker(tmp_path)
+def test_a_deleted_log_leaves_the_cleaners_checkpoint(directory: DiskPath) -> None:
+    on_disk(GOLDEN).copy_to(directory / "a")
+    broker = DirectoryHarness(directory)
     broker.start().delete(TopicPartition("s-compact", 0))
     broker.worker.run()
-    assert (tmp_path / "a" / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+    assert (directory / "a" / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 
 # Failures
 
 
-def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     a, b, a1 = broker.create(T0), broker.create(U0), broker.create(T1)
     directories.fail(a, StorageError("the disk is gone"))
@@ -426,75 +417,54 @@ def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(tmp
     assert broker.watcher.all_failed == 1
 
 
-class ShortDisk(FaultyDisk):
-    """A disk for whose files there are no descriptors for a while."""
-
-    short = False
-
-    def _check(self, path: str) -> None:
-        if self.short:
-            raise OutOfResources(f"cannot open {path}: Too many open files")
-
-
-def test_a_want_of_descriptors_takes_no_directory_offline(tmp_path: Path) -> None:
-    disk = ShortDisk()
-    broker = Broker(tmp_path, disk=disk)
+def test_a_want_of_descriptors_takes_no_directory_offline(directory: DiskPath) -> None:
+    disk = FaultyDisk(directory.disk)
+    broker = DirectoryHarness(directory, disk=disk)
     directories = broker.start()
     log = broker.create(T0)
     append(log, b"one")
     broker.worker.run()
-    disk.short = True
+    disk.fail(error=errno.EMFILE)
     with pytest.raises(StorageError):
         broker.create(T1)
     directories.fail(log, OutOfResources("cannot open a file: Too many open files"))
     directories.checkpoint_recovery_points()
     broker.worker.run()
     assert broker.watcher.failed == []
-    disk.short = False
-    disk.replaced.clear()
+    disk.repair()
+    disk.done.clear()
     broker.worker.wait(1000)
-    assert any("recovery-point" in path for path in disk.replaced), "what could not be done is done later"
+    assert any("recovery-point" in path for path in disk.paths("replace")), "what could not be done is done later"
     append(broker.create(T1), b"two")
     append(log, b"three")
 
 
-class FullDisk(FaultyDisk):
-    """One directory of it has no room for the content of files."""
-
-    full = ""
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        if self.full and path.startswith(self.full):
-            raise NoSpace(f"cannot write {path}: No space left on device")
-        super().replace(path, data, sync=sync)
-
-
-def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(tmp_path: Path) -> None:
-    disk = FullDisk()
-    broker = Broker(tmp_path, 2, disk=disk)
+def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(directory: DiskPath) -> None:
+    disk = FaultyDisk(directory.disk)
+    broker = DirectoryHarness(directory, 2, disk=disk)
     directories = broker.start()
-    disk.full = broker.paths[0]
+    disk.fail("replace", broker.paths[0], error=errno.ENOSPC)
     log = broker.create(T0)
     assert log.directory.startswith(broker.paths[1])
     append(log, b"one")
     assert (broker.partitions("a"), broker.partitions("b")) == ([], ["t-0"])
     assert (directories.online(), directories.full) == (broker.paths, 1)
-    disk.full = ""
+    disk.repair()
     append(broker.create(T1), b"two")
     assert broker.partitions("a") == ["t-1"]
     broker.stop()
-    again = Broker(tmp_path, 2)
+    again = DirectoryHarness(directory, 2)
     assert sorted(again.start().logs()) == [T0, T1]
 
 
-def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_failure_in_a_worker_takes_the_directory_offline(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
     append(log, b"one")
     flushed: list[bool] = []
     broker.worker.run()
-    broker.disk.broken.add(broker.paths[0])
+    broker.disk.fail(path=broker.paths[0])
     directories.flush(log, lambda: flushed.append(True))
     directories.checkpoint_recovery_points()
     broker.worker.run()
@@ -503,9 +473,9 @@ def test_a_failure_in_a_worker_takes_the_directory_offline(tmp_path: Path) -> No
 
 
 def test_work_that_fails_in_a_way_nobody_foresaw_takes_the_directory_offline_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    directory: DiskPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = Broker(tmp_path, 2)
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
     append(log, b"one")
@@ -519,8 +489,8 @@ def test_work_that_fails_in_a_way_nobody_foresaw_takes_the_directory_offline_too
     assert "list index out of range" in caplog.text
 
 
-def test_work_for_a_directory_that_failed_meanwhile_is_not_done(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_work_for_a_directory_that_failed_meanwhile_is_not_done(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
     directories.checkpoint_recovery_points()
@@ -529,14 +499,14 @@ def test_work_for_a_directory_that_failed_meanwhile_is_not_done(tmp_path: Path) 
     assert "recovery-point-offset-checkpoint" not in broker.names()
 
 
-def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=130, retention_bytes=100)
+def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=130, retention_bytes=100)
     directories = broker.start()
     logs = [broker.create(topic_partition) for topic_partition in (T0, U0, T1)]
     for log in logs:
         for _ in range(5):
             append(log, bytes(50))
-    broker.disk.broken.add(logs[0].directory)
+    broker.disk.fail(path=logs[0].directory)
     told: dict[TopicPartition, Expired | None] = {}
     for log in logs:
         directories.expire(log.topic_partition, NOW, log.log_end_offset, partial(told.__setitem__, log.topic_partition))
@@ -550,8 +520,8 @@ def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(tmp_path: Path) -
 # What timers and requests ask for
 
 
-def test_logs_are_flushed_when_their_time_has_come(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, flush_ms=1000)
+def test_logs_are_flushed_when_their_time_has_come(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, flush_ms=1000)
     directories = broker.start()
     log = broker.create(T0)
     append(log, b"one")
@@ -567,8 +537,8 @@ def test_logs_are_flushed_when_their_time_has_come(tmp_path: Path) -> None:
     assert log.recovery_point == 2
 
 
-def test_a_flush_of_what_is_durable_is_done_at_once(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+def test_a_flush_of_what_is_durable_is_done_at_once(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
     directories = broker.start()
     log = broker.create(T0)
     append(log, b"one")
@@ -579,8 +549,8 @@ def test_a_flush_of_what_is_durable_is_done_at_once(tmp_path: Path) -> None:
     assert done == [1, 2]
 
 
-def test_new_settings_reach_the_logs_of_their_topic(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
+def test_new_settings_reach_the_logs_of_their_topic(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
     directories = broker.start()
     t, u = broker.create(T0), broker.create(U0)
     old = broker.config
@@ -589,8 +559,8 @@ def test_new_settings_reach_the_logs_of_their_topic(tmp_path: Path) -> None:
     assert (t.config.retention_ms, u.config) == (5, old)
 
 
-def test_descriptions(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_descriptions(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log, other = broker.create(T0), broker.create(U0)
     append(log, b"one", b"two")
@@ -600,18 +570,18 @@ def test_descriptions(tmp_path: Path) -> None:
     assert 0 < a.usable_bytes <= a.total_bytes
     assert a.replicas == [(T0, log.size, 3, False)]
     assert b == (broker.paths[1], ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, [])
-    broker.disk.broken.add(broker.paths[0])
+    broker.disk.fail(path=broker.paths[0])
     assert directories.describe(zero_watermark)[0].error == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.watcher.all_failed == 1
 
 
-def test_workers_load_directories_side_by_side(tmp_path: Path) -> None:
-    first = Broker(tmp_path, 2)
+def test_workers_load_directories_side_by_side(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory, 2)
     first.start()
     for partition in range(6):
         first.create(TopicPartition("t", partition))
     first.stop()
-    again = Broker(tmp_path, 2)
+    again = DirectoryHarness(directory, 2)
     again.directories.open()
     again.directories.claim(IDENTITY)
     given: dict[str, int] = {}
@@ -627,12 +597,12 @@ def test_workers_load_directories_side_by_side(tmp_path: Path) -> None:
     assert sorted(again.progress) == [(path, 3, 3) for path in again.paths]
 
 
-def test_a_recovery_tells_its_progress(tmp_path: Path) -> None:
-    first = Broker(tmp_path)
+def test_a_recovery_tells_its_progress(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
     first.start()
     for partition in range(20):
         first.create(TopicPartition("t", partition))
     first.crash()
-    again = Broker(tmp_path)
+    again = DirectoryHarness(directory)
     again.start()
     assert again.progress == [(again.paths[0], done, 20) for done in range(2, 22, 2)]

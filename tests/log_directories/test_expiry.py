@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.log.support import batch, corrupt, values
-from tests.log_directories.support import NOW, T0, Broker, append
+from tests.log_directories.support import NOW, T0, DirectoryHarness, append
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import StorageError
 from txbroker.log.log import Log
 from txbroker.log.log_expiry import Expired, lag_ms
@@ -15,7 +14,7 @@ HOUR = 3_600_000
 COMPACT = frozenset({"compact"})
 
 
-def expire(broker: Broker, log: Log, now_ms: int, high_watermark: int | None = None) -> int:
+def expire(broker: DirectoryHarness, log: Log, now_ms: int, high_watermark: int | None = None) -> int:
     """Where the log starts afterwards."""
     told: list[Expired | None] = []
     end = log.log_end_offset if high_watermark is None else high_watermark
@@ -26,8 +25,8 @@ def expire(broker: Broker, log: Log, now_ms: int, high_watermark: int | None = N
     return log.log_start_offset
 
 
-def precise(path: Path, **options: object) -> tuple[Broker, Log]:
-    broker = Broker(path, **{"retention_ms": HOUR, "retention_precise": True, **options})
+def precise(path: DiskPath, **options: object) -> tuple[DirectoryHarness, Log]:
+    broker = DirectoryHarness(path, **{"retention_ms": HOUR, "retention_precise": True, **options})
     broker.start()
     return broker, broker.create(T0)
 
@@ -37,18 +36,19 @@ def hourly(log: Log, count: int = 5) -> None:
         append(log, b"%d" % number, timestamp=NOW + number * HOUR)
 
 
-def test_kafkas_rule_keeps_what_shares_a_segment_with_a_newer_record(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path, retention_precise=False)
+def test_kafkas_rule_keeps_what_shares_a_segment_with_a_newer_record(directory: DiskPath) -> None:
+    broker, log = precise(directory, retention_precise=False)
     hourly(log)
     assert expire(broker, log, NOW + 5 * HOUR) == 0
     assert lag_ms(log, NOW + 5 * HOUR) == 4 * HOUR
-    log.reconfigure(Broker(tmp_path, retention_ms=HOUR, retention_precise=True).config)  # as an altered topic does: from the next pass on
+    # An altered topic configuration takes effect with the next pass.
+    log.reconfigure(DirectoryHarness(directory, retention_ms=HOUR, retention_precise=True).config)
     assert expire(broker, log, NOW + 5 * HOUR) == 4
     assert lag_ms(log, NOW + 5 * HOUR) == 0
 
 
-def test_one_millisecond_decides(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path)
+def test_one_millisecond_decides(directory: DiskPath) -> None:
+    broker, log = precise(directory)
     hourly(log)
     assert expire(broker, log, NOW + HOUR) == 0
     assert expire(broker, log, NOW + HOUR + 1) == 1
@@ -56,9 +56,9 @@ def test_one_millisecond_decides(tmp_path: Path) -> None:
     assert expire(broker, log, NOW + 2 * HOUR + 1) == 2
 
 
-def test_a_start_within_a_compressed_batch_can_be_read(tmp_path: Path) -> None:
+def test_a_start_within_a_compressed_batch_can_be_read(directory: DiskPath) -> None:
     for codec in Codec:
-        broker, log = precise(tmp_path / codec.name)
+        broker, log = precise(directory / codec.name)
         log.append(batch(b"a", b"b", b"c", b"d", step_ms=HOUR, codec=codec), leader_epoch=0, now_ms=NOW)
         assert expire(broker, log, NOW + 2 * HOUR + 1) == 2
         assert values(log) == [b"c", b"d"]
@@ -66,16 +66,16 @@ def test_a_start_within_a_compressed_batch_can_be_read(tmp_path: Path) -> None:
         assert lag_ms(log, NOW + 3 * HOUR + 5) == 5
 
 
-def test_what_is_not_below_the_high_watermark_stays(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path)
+def test_what_is_not_below_the_high_watermark_stays(directory: DiskPath) -> None:
+    broker, log = precise(directory)
     hourly(log)
     assert expire(broker, log, NOW + 99 * HOUR, 3) == 3
     assert expire(broker, log, NOW + 99 * HOUR, 3) == 3
     assert expire(broker, log, NOW + 99 * HOUR, 5) == 5
 
 
-def test_records_without_timestamps_are_as_old_as_those_before_them(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path, index_interval_bytes=0)
+def test_records_without_timestamps_are_as_old_as_those_before_them(directory: DiskPath) -> None:
+    broker, log = precise(directory, index_interval_bytes=0)
     for timestamp in (-1, -1, NOW, -1, -1, NOW + HOUR, -1):
         append(log, b"x", timestamp=timestamp)
     assert expire(broker, log, NOW + 1) == 0
@@ -84,18 +84,18 @@ def test_records_without_timestamps_are_as_old_as_those_before_them(tmp_path: Pa
     assert expire(broker, log, NOW + 2 * HOUR + 1) == 7
 
 
-def test_a_segment_without_any_timestamp_goes_by_the_time_of_its_file(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path)
+def test_a_segment_without_any_timestamp_goes_by_the_time_of_its_file(directory: DiskPath) -> None:
+    broker, log = precise(directory)
     append(log, b"x", b"y", timestamp=-1)
-    written_ms = int(Path(log.segments[0].file.path).stat().st_mtime * 1000)
+    written_ms = directory.disk.modified_ms(log.segments[0].path(".log"))
     log.roll(NOW)
     append(log, b"z", timestamp=written_ms + 99 * HOUR)
     assert expire(broker, log, written_ms + HOUR - 1000) == 0
     assert expire(broker, log, written_ms + HOUR + 1000) == 2
 
 
-def test_a_stream_that_lies_behind_its_largest_timestamp(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path, index_interval_bytes=0)
+def test_a_stream_that_lies_behind_its_largest_timestamp(directory: DiskPath) -> None:
+    broker, log = precise(directory, index_interval_bytes=0)
     append(log, b"first", timestamp=NOW + HOUR)
     for number in range(500):
         append(log, bytes(100), timestamp=NOW + number)
@@ -104,17 +104,17 @@ def test_a_stream_that_lies_behind_its_largest_timestamp(tmp_path: Path) -> None
     assert expire(broker, log, NOW + 2 * HOUR + 1) == 501
 
 
-def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path, index_interval_bytes=0)
+def test_an_index_that_lies_is_not_believed(directory: DiskPath) -> None:
+    broker, log = precise(directory, index_interval_bytes=0)
     hourly(log, 20)
     broker.stop()
-    index = Path(log.segments[0].path(".index"))
+    index = DiskPath(directory.disk, log.segments[0].path(".index"))
     for position in (7, 60, 10**6):
         data = bytearray(index.read_bytes())
         for at in range(4, len(data), 8):
             data[at : at + 4] = position.to_bytes(4, "big")
         index.write_bytes(data)
-        again = Broker(tmp_path, retention_ms=HOUR, retention_precise=True)
+        again = DirectoryHarness(directory, retention_ms=HOUR, retention_precise=True)
         again.start()
         found = again.directories.get(T0)
         assert found is not None
@@ -123,31 +123,31 @@ def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
         index.write_bytes(data)
 
 
-def test_what_is_damaged_is_not_passed(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path, index_interval_bytes=1 << 20)
+def test_what_is_damaged_is_not_passed(directory: DiskPath) -> None:
+    broker, log = precise(directory, index_interval_bytes=1 << 20)
     for number in range(4):
         data = batch(b"a", b"b", timestamp=NOW + number * HOUR, step_ms=10, codec=Codec.GZIP)
         log.append(data, leader_epoch=0, now_ms=NOW)
     place = log.segments[0].find(4)
     assert place is not None
-    file = Path(log.segments[0].path(".log"))
+    file = DiskPath(directory.disk, log.segments[0].path(".log"))
     corrupt(file, place.position + 61, b"no gzip")
     assert expire(broker, log, NOW + 2 * HOUR) == 2
     assert expire(broker, log, NOW + 3 * HOUR + 5) == 4
     assert expire(broker, log, NOW + 3 * HOUR + 11) == 6  # by its header all of it has expired
     corrupt(file, place.position + 8, b"\0\0\0\1")
-    broker, log = precise(tmp_path / "b", index_interval_bytes=1 << 20)
+    broker, log = precise(directory / "b", index_interval_bytes=1 << 20)
     hourly(log)
     place = log.segments[0].find(2)
     assert place is not None
-    corrupt(Path(log.segments[0].path(".log")), place.position + 8, b"\0\0\0\1")
+    corrupt(DiskPath(directory.disk, log.segments[0].path(".log")), place.position + 8, b"\0\0\0\1")
     assert expire(broker, log, NOW + 4 * HOUR) == 2  # where it can be read no longer
     assert expire(broker, log, NOW + 5 * HOUR + 1) == 5  # Kafka's rule, for the segment
 
 
-def test_a_compacted_topic_loses_what_lies_below_its_start_and_nothing_else(tmp_path: Path) -> None:
+def test_a_compacted_topic_loses_what_lies_below_its_start_and_nothing_else(directory: DiskPath) -> None:
     """KAFKA-7400: such as a topic whose records were deleted before it was compacted."""
-    broker, log = precise(tmp_path, cleanup_policy=COMPACT)
+    broker, log = precise(directory, cleanup_policy=COMPACT)
     for _ in range(3):
         hourly(log, 2)
         log.roll(NOW)
@@ -158,12 +158,12 @@ def test_a_compacted_topic_loses_what_lies_below_its_start_and_nothing_else(tmp_
     assert [segment.base_offset for segment in log.segments] == [2, 4, 6]
 
 
-def test_the_lag_of_what_never_expires_or_is_empty(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path, retention_ms=-1)
+def test_the_lag_of_what_never_expires_or_is_empty(directory: DiskPath) -> None:
+    broker, log = precise(directory, retention_ms=-1)
     hourly(log)
     assert expire(broker, log, NOW + 99 * HOUR) == 0
     assert lag_ms(log, NOW + 99 * HOUR) is None
-    broker, log = precise(tmp_path / "b")
+    broker, log = precise(directory / "b")
     assert lag_ms(log, NOW) == 0
     hourly(log)
     assert lag_ms(log, NOW) is None  # until a pass has looked
@@ -171,8 +171,8 @@ def test_the_lag_of_what_never_expires_or_is_empty(tmp_path: Path) -> None:
     assert lag_ms(log, NOW) == 0
 
 
-def test_a_log_that_changes_while_a_worker_looks_is_left_to_the_next_pass(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path)
+def test_a_log_that_changes_while_a_worker_looks_is_left_to_the_next_pass(directory: DiskPath) -> None:
+    broker, log = precise(directory)
     hourly(log)
     told: list[Expired | None] = []
     broker.directories.expire(T0, NOW + 3 * HOUR, 5, told.append)
@@ -190,8 +190,8 @@ def test_a_log_that_changes_while_a_worker_looks_is_left_to_the_next_pass(tmp_pa
     assert told[2:] == [None]
 
 
-def test_whoever_waits_is_told_of_a_disk_that_failed_meanwhile(tmp_path: Path) -> None:
-    broker, log = precise(tmp_path)
+def test_whoever_waits_is_told_of_a_disk_that_failed_meanwhile(directory: DiskPath) -> None:
+    broker, log = precise(directory)
     hourly(log)
     told: list[Expired | None] = []
     broker.directories.expire(T0, NOW + 3 * HOUR, 5, told.append)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from tempfile import mkdtemp
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.log.support import rows
-from tests.log_directories.support import IDENTITY, NOW, T0, Broker
+from tests.log_directories.support import IDENTITY, NOW, T0, DirectoryHarness
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import one_by_one
 from txbroker.log.log import Log
@@ -29,14 +27,11 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(mkdtemp(prefix="expiry-model-"))
+        self.root = DiskPath(MemoryDisk())
         self.model: list[tuple[int, int]] = []
         self.start = 0
         self.written_start = 0  # what log-start-offset-checkpoint says
         self.now = NOW
-
-    def teardown(self) -> None:
-        shutil.rmtree(self.root)
 
     @initialize(
         segment_bytes=st.integers(400, 1500),
@@ -54,7 +49,7 @@ class ExpiryMachine(RuleBasedStateMachine):
         self.log = self.broker.create(T0)
 
     def open(self) -> None:
-        self.broker = Broker(self.root, **self.options)
+        self.broker = DirectoryHarness(self.root, **self.options)
         self.broker.directories.open()
         self.broker.directories.claim(IDENTITY)
         self.broker.directories.load(self.now, one_by_one, lambda *_: None)

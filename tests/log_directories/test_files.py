@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.log_directories.support import T0, T1, Worker
+from tests.log_directories.support import T0, T1
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.worker import Worker
 from txbroker.errors import StartError
 from txbroker.log import clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
@@ -76,9 +78,9 @@ def test_any_bytes_are_a_checkpoint_or_malformed(content: bytes) -> None:
         assert all(offset >= 0 for offset in parse_offsets(content).values())
 
 
-def test_a_checkpoint_file_is_written_once_for_many_requests(tmp_path: Path) -> None:
-    worker, offsets, path = Worker(), {T0: 1}, tmp_path / "c"
-    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets, format_offsets, parse_offsets)
+def test_a_checkpoint_file_is_written_once_for_many_requests(directory: DiskPath) -> None:
+    worker, offsets, path = Worker(), {T0: 1}, directory / "c"
+    file = CheckpointFile(directory.disk, worker, str(path), lambda: offsets, format_offsets, parse_offsets)
     file.request()
     offsets[T0] = 2
     file.request()
@@ -91,9 +93,9 @@ def test_a_checkpoint_file_is_written_once_for_many_requests(tmp_path: Path) -> 
     assert not path.exists()
 
 
-def test_a_write_that_comes_late_does_not_undo_the_last_one(tmp_path: Path) -> None:
-    worker, offsets, path = Worker(), {T0: 1}, tmp_path / "c"
-    file = CheckpointFile(OsDisk(), worker, str(path), lambda: offsets, format_offsets, parse_offsets)
+def test_a_write_that_comes_late_does_not_undo_the_last_one(directory: DiskPath) -> None:
+    worker, offsets, path = Worker(), {T0: 1}, directory / "c"
+    file = CheckpointFile(directory.disk, worker, str(path), lambda: offsets, format_offsets, parse_offsets)
     file.request()
     offsets[T0] = 2
     file.write()
@@ -102,10 +104,10 @@ def test_a_write_that_comes_late_does_not_undo_the_last_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"0\n1\n", b"\xff", b"0\n0\n" * 100])
-def test_a_malformed_file_is_ignored_with_a_warning(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "recovery-point-offset-checkpoint"
+def test_a_malformed_file_is_ignored_with_a_warning(directory: DiskPath, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = directory / "recovery-point-offset-checkpoint"
     path.write_bytes(content)
-    assert CheckpointFile(OsDisk(), at_once, str(path), dict, format_offsets, parse_offsets).read() == {}
+    assert CheckpointFile(directory.disk, at_once, str(path), dict, format_offsets, parse_offsets).read() == {}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert str(path) in caplog.text
 

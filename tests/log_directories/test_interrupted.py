@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.log_directories.support import IDENTITY, NOW, Broker, append, content
+from tests.log_directories.support import IDENTITY, NOW, DirectoryHarness, append, content
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import StartInterrupted
 from txbroker.log.clean_shutdown import FILE_NAME as CLEAN
 from txbroker.log.directories import one_by_one
@@ -29,9 +29,9 @@ class Interruption:
         return self.asked > self._at
 
 
-def filled(root: Path) -> dict[TopicPartition, bytes]:
+def filled(root: DiskPath) -> dict[TopicPartition, bytes]:
     """Logs of several segments each, one with a log start offset of its own, and what they hold. The broker is stopped cleanly."""
-    broker = Broker(root, segment_bytes=200)
+    broker = DirectoryHarness(root, segment_bytes=200)
     broker.start()
     for topic_partition in PARTITIONS:
         log = broker.create(topic_partition)
@@ -44,7 +44,7 @@ def filled(root: Path) -> dict[TopicPartition, bytes]:
     return found
 
 
-def crashed(root: Path) -> dict[TopicPartition, bytes]:
+def crashed(root: DiskPath) -> dict[TopicPartition, bytes]:
     """The same after a crash that no checkpoint of recovery points was written before: all of it is to be recovered."""
     found = filled(root)
     (root / "a" / CLEAN).unlink()
@@ -52,22 +52,22 @@ def crashed(root: Path) -> dict[TopicPartition, bytes]:
     return found
 
 
-def load(broker: Broker, interrupted: Callable[[], bool]) -> None:
+def load(broker: DirectoryHarness, interrupted: Callable[[], bool]) -> None:
     broker.directories.open()
     broker.directories.claim(IDENTITY)
     broker.directories.load(NOW, one_by_one, lambda *progress: None, interrupted)
 
 
-def given_up(root: Path, interruption: Interruption) -> Broker:
-    broker = Broker(root, segment_bytes=200)
+def given_up(root: DiskPath, interruption: Interruption) -> DirectoryHarness:
+    broker = DirectoryHarness(root, segment_bytes=200)
     with pytest.raises(StartInterrupted, match=r"logs are left for the next one"):
         load(broker, interruption)
     broker.stop()
     return broker
 
 
-def held(root: Path) -> dict[TopicPartition, bytes]:
-    broker = Broker(root, segment_bytes=200)
+def held(root: DiskPath) -> dict[TopicPartition, bytes]:
+    broker = DirectoryHarness(root, segment_bytes=200)
     logs = broker.start().logs()
     found = {topic_partition: content(log) for topic_partition, log in logs.items()}
     broker.stop()
@@ -79,56 +79,56 @@ QUESTIONS = len(PARTITIONS) * (1 + SEGMENTS)
 
 
 @pytest.mark.parametrize("at", range(QUESTIONS))
-def test_nothing_is_lost_wherever_a_recovery_is_given_up(tmp_path: Path, at: int) -> None:
-    before = crashed(tmp_path)
-    broker = given_up(tmp_path, Interruption(at))
+def test_nothing_is_lost_wherever_a_recovery_is_given_up(directory: DiskPath, at: int) -> None:
+    before = crashed(directory)
+    broker = given_up(directory, Interruption(at))
     assert CLEAN not in broker.names(), "logs are left that nobody has recovered"
-    assert held(tmp_path) == before
+    assert held(directory) == before
 
 
-def test_recovery_goes_on_where_it_was_given_up(tmp_path: Path) -> None:
-    before = crashed(tmp_path)
+def test_recovery_goes_on_where_it_was_given_up(directory: DiskPath) -> None:
+    before = crashed(directory)
     whole_log = 1 + SEGMENTS
-    broker = given_up(tmp_path, Interruption(whole_log))
+    broker = given_up(directory, Interruption(whole_log))
     (recovered,) = broker.checkpoint("recovery-point-offset-checkpoint")
     assert recovered.endswith(f" {SEGMENTS}")
     interruption = Interruption(10**6)
-    again = Broker(tmp_path, segment_bytes=200)
+    again = DirectoryHarness(directory, segment_bytes=200)
     load(again, interruption)
     assert interruption.asked < QUESTIONS, "the log that was recovered is not read from its start again"
     assert {topic_partition: content(log) for topic_partition, log in again.directories.logs().items()} == before
 
 
-def test_recovery_points_of_logs_that_were_left_stay(tmp_path: Path) -> None:
-    filled(tmp_path)
-    (tmp_path / "a" / CLEAN).unlink()
-    written = (tmp_path / "a" / "recovery-point-offset-checkpoint").read_text()
-    starts = (tmp_path / "a" / "log-start-offset-checkpoint").read_text()
-    given_up(tmp_path, Interruption(0))
-    assert sorted((tmp_path / "a" / "recovery-point-offset-checkpoint").read_text().split()) == sorted(written.split())
-    assert (tmp_path / "a" / "log-start-offset-checkpoint").read_text() == starts
+def test_recovery_points_of_logs_that_were_left_stay(directory: DiskPath) -> None:
+    filled(directory)
+    (directory / "a" / CLEAN).unlink()
+    written = (directory / "a" / "recovery-point-offset-checkpoint").read_text()
+    starts = (directory / "a" / "log-start-offset-checkpoint").read_text()
+    given_up(directory, Interruption(0))
+    assert sorted((directory / "a" / "recovery-point-offset-checkpoint").read_text().split()) == sorted(written.split())
+    assert (directory / "a" / "log-start-offset-checkpoint").read_text() == starts
 
 
 @pytest.mark.parametrize("at", range(len(PARTITIONS)))
-def test_a_directory_that_was_closed_cleanly_stays_so(tmp_path: Path, at: int) -> None:
+def test_a_directory_that_was_closed_cleanly_stays_so(directory: DiskPath, at: int) -> None:
     """Nothing was to be recovered, so that what was not opened is still as whole as what was."""
-    before = filled(tmp_path)
-    broker = given_up(tmp_path, Interruption(at))
+    before = filled(directory)
+    broker = given_up(directory, Interruption(at))
     assert CLEAN in broker.names()
-    again = Broker(tmp_path, segment_bytes=200)
+    again = DirectoryHarness(directory, segment_bytes=200)
     interruption = Interruption(10**6)
     load(again, interruption)
     assert interruption.asked == len(PARTITIONS), "no segment is recovered"
     assert {topic_partition: content(log) for topic_partition, log in again.directories.logs().items()} == before
 
 
-def test_a_log_that_is_damaged_after_all_takes_the_mark_away(tmp_path: Path) -> None:
+def test_a_log_that_is_damaged_after_all_takes_the_mark_away(directory: DiskPath) -> None:
     """A recovery that was begun in spite of the mark, and not finished."""
-    filled(tmp_path)
-    damaged = max((tmp_path / "a" / "t-0").glob("*.log"))
+    filled(directory)
+    damaged = max((directory / "a" / "t-0").glob("*.log"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     for at in range(1, len(PARTITIONS) + 1):
-        broker = Broker(tmp_path, segment_bytes=200)
+        broker = DirectoryHarness(directory, segment_bytes=200)
         with pytest.raises(StartInterrupted):
             load(broker, Interruption(at))
         reached_the_damage = any(not whole for whole in broker.directories._given_up.values())
@@ -139,8 +139,8 @@ def test_a_log_that_is_damaged_after_all_takes_the_mark_away(tmp_path: Path) -> 
     raise AssertionError("the damage was never reached")
 
 
-def test_what_comes_too_late_changes_nothing(tmp_path: Path) -> None:
-    before = crashed(tmp_path)
-    broker = Broker(tmp_path, segment_bytes=200)
+def test_what_comes_too_late_changes_nothing(directory: DiskPath) -> None:
+    before = crashed(directory)
+    broker = DirectoryHarness(directory, segment_bytes=200)
     load(broker, Interruption(10**6))
     assert {topic_partition: content(log) for topic_partition, log in broker.directories.logs().items()} == before

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log_directories.support import NOW, T0, T1, TOPIC_ID, U0, Broker, Crash, CrashingDisk, append, content, zero_watermark
+from tests.log_directories.support import NOW, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content, zero_watermark
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log import replica_moves
 from txbroker.log.log import Log
@@ -24,7 +24,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_moves, "LAST_BYTES_MAX", 150)
 
 
-def filled(broker: Broker, batches: int = 20) -> Log:
+def filled(broker: DirectoryHarness, batches: int = 20) -> Log:
     log = broker.create(T0)
     for number in range(batches):
         append(log, b"%d" % number, b"x" * 20)
@@ -32,7 +32,7 @@ def filled(broker: Broker, batches: int = 20) -> Log:
     return log
 
 
-def finish(broker: Broker) -> Log:
+def finish(broker: DirectoryHarness) -> Log:
     """Let the workers end the move; the log that is in use then."""
     broker.worker.run()
     moved = broker.directories.get(T0)
@@ -40,7 +40,7 @@ def finish(broker: Broker) -> Log:
     return moved
 
 
-def check_arrived(broker: Broker, expected: bytes) -> Log:
+def check_arrived(broker: DirectoryHarness, expected: bytes) -> Log:
     moved = finish(broker)
     assert moved.directory == f"{broker.paths[1]}/t-0"
     assert content(moved) == expected
@@ -54,8 +54,8 @@ def check_arrived(broker: Broker, expected: bytes) -> Log:
     return moved
 
 
-def test_a_log_moves_with_all_that_it_holds(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=500)
+def test_a_log_moves_with_all_that_it_holds(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
     expected = content(log)
@@ -68,13 +68,13 @@ def test_a_log_moves_with_all_that_it_holds(tmp_path: Path, small_steps: None) -
     broker.stop()
     assert broker.checkpoint("recovery-point-offset-checkpoint", "b") == ["t 0 41"]
     assert broker.checkpoint("recovery-point-offset-checkpoint", "a") == []
-    again = Broker(tmp_path, 2).start().get(T0)
+    again = DirectoryHarness(directory, 2).start().get(T0)
     assert again is not None
     assert again.log_end_offset == 41
 
 
-def test_an_empty_log_moves(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_an_empty_log_moves(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     broker.create(T0).truncate_fully_at(7, now_ms=NOW)
     directories.move(T0, broker.paths[1], NOW)
@@ -82,8 +82,8 @@ def test_an_empty_log_moves(tmp_path: Path) -> None:
     assert (moved.log_start_offset, moved.log_end_offset) == (7, 7)
 
 
-def test_what_is_appended_on_the_way_arrives_too(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=500)
+def test_what_is_appended_on_the_way_arrives_too(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
     directories.move(T0, broker.paths[1], NOW)
@@ -97,8 +97,8 @@ def test_what_is_appended_on_the_way_arrives_too(tmp_path: Path, small_steps: No
     check_arrived(broker, content(log))
 
 
-def test_a_log_that_begins_in_the_middle_of_a_batch(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_log_that_begins_in_the_middle_of_a_batch(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
     log.advance_start(5)
@@ -109,8 +109,8 @@ def test_a_log_that_begins_in_the_middle_of_a_batch(tmp_path: Path, small_steps:
     assert moved.segments[0].base_offset == 4
 
 
-def test_a_truncation_on_the_way_is_followed(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=500)
+def test_a_truncation_on_the_way_is_followed(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
     directories.move(T0, broker.paths[1], NOW)
@@ -121,9 +121,9 @@ def test_a_truncation_on_the_way_is_followed(tmp_path: Path, small_steps: None) 
     check_arrived(broker, content(log))
 
 
-def test_a_new_epoch_that_overwrote_what_was_copied(tmp_path: Path, small_steps: None) -> None:
+def test_a_new_epoch_that_overwrote_what_was_copied(directory: DiskPath, small_steps: None) -> None:
     """The end of the log is where it was, but other records are there: the epochs tell."""
-    broker = Broker(tmp_path, 2)
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker, 10)
     directories.move(T0, broker.paths[1], NOW)
@@ -140,8 +140,8 @@ def batch_of(*values: bytes) -> bytes:
     return build([Record(index, NOW, b"k", value) for index, value in enumerate(values)])
 
 
-def test_retention_on_the_way_is_followed(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=500, retention_bytes=600)
+def test_retention_on_the_way_is_followed(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500, retention_bytes=600)
     directories = broker.start()
     log = filled(broker)
     directories.move(T0, broker.paths[1], NOW)
@@ -152,8 +152,8 @@ def test_retention_on_the_way_is_followed(tmp_path: Path, small_steps: None) -> 
     assert moved.log_start_offset == log.log_start_offset > 0
 
 
-def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker, 3)
     log.skip_to(100, NOW)
@@ -163,13 +163,13 @@ def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(tmp_pa
     assert moved.log_end_offset == 100
     append(moved, b"next")
     broker.stop()
-    again = Broker(tmp_path, 2).start().get(T0)
+    again = DirectoryHarness(directory, 2).start().get(T0)
     assert again is not None
     assert again.log_end_offset == 101
 
 
-def test_a_move_is_shown(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_move_is_shown(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
     directories.move(T0, broker.paths[1], NOW)
@@ -185,8 +185,8 @@ def test_a_move_is_shown(tmp_path: Path, small_steps: None) -> None:
 # What is asked for
 
 
-def test_what_cannot_be_moved(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 3)
+def test_what_cannot_be_moved(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 3)
     directories = broker.start()
 
     def refused(topic_partition: object, directory: str) -> ErrorCode:
@@ -201,8 +201,8 @@ def test_what_cannot_be_moved(tmp_path: Path) -> None:
     assert refused(T0, broker.paths[0]) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_moving_to_where_it_is_or_goes_already_changes_nothing(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_moving_to_where_it_is_or_goes_already_changes_nothing(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     filled(broker)
     directories.move(T0, broker.paths[0], NOW)
@@ -213,8 +213,8 @@ def test_moving_to_where_it_is_or_goes_already_changes_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_move_is_called_off_by_moving_back(tmp_path: Path, small_steps: None, steps: int) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_move_is_called_off_by_moving_back(directory: DiskPath, small_steps: None, steps: int) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
     directories.move(T0, broker.paths[1], NOW)
@@ -226,8 +226,8 @@ def test_a_move_is_called_off_by_moving_back(tmp_path: Path, small_steps: None, 
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_log_that_is_deleted_on_the_way_leaves_nothing(tmp_path: Path, small_steps: None, steps: int) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_log_that_is_deleted_on_the_way_leaves_nothing(directory: DiskPath, small_steps: None, steps: int) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     filled(broker)
     directories.move(T0, broker.paths[1], NOW)
@@ -240,8 +240,8 @@ def test_a_log_that_is_deleted_on_the_way_leaves_nothing(tmp_path: Path, small_s
     assert directories.logs() == {}
 
 
-def test_as_many_move_at_once_as_there_are_directories(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, 2)
+def test_as_many_move_at_once_as_there_are_directories(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     logs = [T0, U0, T1]
     for topic_partition in logs:
@@ -263,14 +263,14 @@ def test_as_many_move_at_once_as_there_are_directories(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", range(1, 8))
 @pytest.mark.parametrize("broken", [0, 1])
-def test_a_disk_that_fails_on_the_way(tmp_path: Path, small_steps: None, broken: int, steps: int) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=500)
+def test_a_disk_that_fails_on_the_way(directory: DiskPath, small_steps: None, broken: int, steps: int) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
     expected = content(log)
     directories.move(T0, broker.paths[1], NOW)
     broker.worker.run(steps)
-    broker.disk.broken.add(broker.paths[broken])
+    broker.disk.fail(path=broker.paths[broken])
     if broken == 0:
         directories.fail(log, StorageError("broken"))
     broker.worker.run()
@@ -279,13 +279,13 @@ def test_a_disk_that_fails_on_the_way(tmp_path: Path, small_steps: None, broken:
         assert directories.get(T0) is log
         assert content(log) == expected
     broker.crash()
-    broker.disk.broken.clear()
-    again = Broker(tmp_path, 2, segment_bytes=500)
+    broker.disk.repair()
+    again = DirectoryHarness(directory, 2, segment_bytes=500)
     again.start()
     assert content(finish(again)) == expected
 
 
-def crash_during_a_move(broker: Broker, steps: int, appended: int) -> bytes:
+def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> bytes:
     """What the log held when the broker crashed after some steps of a move, with appends between them."""
     broker.start()
     log = filled(broker, 8)
@@ -306,11 +306,11 @@ def crash_during_a_move(broker: Broker, steps: int, appended: int) -> bytes:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.integers(0, 30), appended=st.integers(0, 12))
-def test_a_crash_at_any_moment_loses_nothing(tmp_path: Path, small_steps: None, steps: int, appended: int) -> None:
-    root = tmp_path / "broker"
-    shutil.rmtree(root, ignore_errors=True)
-    expected = crash_during_a_move(Broker(root, 2, segment_bytes=500), steps, appended)
-    again = Broker(root, 2, segment_bytes=500)
+def test_a_crash_at_any_moment_loses_nothing(directory: DiskPath, small_steps: None, steps: int, appended: int) -> None:
+    root = directory / "broker"
+    root.remove_tree()
+    expected = crash_during_a_move(DirectoryHarness(root, 2, segment_bytes=500), steps, appended)
+    again = DirectoryHarness(root, 2, segment_bytes=500)
     again.start()
     found = again.directories.get(T0)
     assert found is not None
@@ -322,49 +322,49 @@ def test_a_crash_at_any_moment_loses_nothing(tmp_path: Path, small_steps: None, 
     again.crash()
 
 
-def test_a_crash_before_any_change_on_the_disk_loses_nothing(tmp_path: Path, small_steps: None) -> None:
+def test_a_crash_before_any_change_on_the_disk_loses_nothing(directory: DiskPath, small_steps: None) -> None:
     changes = 0
     while True:
-        root, disk = tmp_path / str(changes), CrashingDisk()
-        broker = Broker(root, 2, disk=disk, segment_bytes=500)
+        root, disk = directory / str(changes), FaultyDisk(directory.disk)
+        broker = DirectoryHarness(root, 2, disk=disk, segment_bytes=500)
         directories = broker.start()
         expected = content(filled(broker, 8))
-        disk.changes_left = changes
+        crash = disk.fail(CHANGES, after=changes, error=Killed)
         try:
             directories.move(T0, broker.paths[1], NOW)
             broker.worker.run()
             broker.worker.wait(60_000)
-        except Crash:
+        except Killed:
             changes += 1
         broker.crash()
-        again = Broker(root, 2, segment_bytes=500)
+        again = DirectoryHarness(root, 2, segment_bytes=500)
         again.start()
         found = finish(again)
         assert content(found) == expected
         again.worker.wait(60_000)
         assert len(again.partitions("a")) + len(again.partitions("b")) == 1
         again.crash()
-        if disk.changes_left >= 0:
+        if not crash.failed:
             break
     assert changes > 10
     assert found.directory == f"{broker.paths[1]}/t-0"
 
 
-def interrupted_swap(tmp_path: Path, marks: Callable[[Path, Path], None]) -> Broker:
+def interrupted_swap(directory: DiskPath, marks: Callable[[DiskPath, DiskPath], None]) -> DirectoryHarness:
     """Both directories hold t-0, as when a crash came between the two renames."""
-    first = Broker(tmp_path, 2)
+    first = DirectoryHarness(directory, 2)
     first.start()
     append(first.create(T0), b"old")
     first.stop()
-    old, new = tmp_path / "a" / "t-0", tmp_path / "b" / "t-0"
-    shutil.copytree(old, new)
+    old, new = directory / "a" / "t-0", directory / "b" / "t-0"
+    old.copy_to(new)
     marks(old, new)
-    return Broker(tmp_path, 2)
+    return DirectoryHarness(directory, 2)
 
 
 @pytest.mark.parametrize("marked", [0, 1])
-def test_a_swap_that_a_crash_interrupted_is_finished(tmp_path: Path, marked: int) -> None:
-    broker = interrupted_swap(tmp_path, lambda *paths: (paths[marked] / CURRENT_COPY).touch())
+def test_a_swap_that_a_crash_interrupted_is_finished(directory: DiskPath, marked: int) -> None:
+    broker = interrupted_swap(directory, lambda *paths: (paths[marked] / CURRENT_COPY).write_bytes(b""))
     log = broker.start().get(T0)
     assert log is not None
     assert log.directory == f"{broker.paths[marked]}/t-0"
@@ -372,30 +372,30 @@ def test_a_swap_that_a_crash_interrupted_is_finished(tmp_path: Path, marked: int
     assert broker.partitions("ba"[marked]) == []
 
 
-def test_a_copy_whose_log_is_in_a_broken_directory_waits_for_it(tmp_path: Path, small_steps: None) -> None:
-    expected = crash_during_a_move(Broker(tmp_path, 2), 2, 0)
-    without = Broker(tmp_path, 2)
-    without.disk.broken.add(without.paths[0])
+def test_a_copy_whose_log_is_in_a_broken_directory_waits_for_it(directory: DiskPath, small_steps: None) -> None:
+    expected = crash_during_a_move(DirectoryHarness(directory, 2), 2, 0)
+    without = DirectoryHarness(directory, 2)
+    without.disk.fail(path=without.paths[0])
     assert without.start().logs() == {}
     without.worker.run()
     assert len(without.partitions("b")) == 1
     without.crash()
-    again = Broker(tmp_path, 2)
+    again = DirectoryHarness(directory, 2)
     again.start()
     assert content(finish(again)) == expected
 
 
-def test_a_copy_of_nothing_is_removed(tmp_path: Path, small_steps: None) -> None:
-    crash_during_a_move(Broker(tmp_path, 2), 2, 0)
-    shutil.rmtree(tmp_path / "a" / "t-0")
-    broker = Broker(tmp_path, 2)
+def test_a_copy_of_nothing_is_removed(directory: DiskPath, small_steps: None) -> None:
+    crash_during_a_move(DirectoryHarness(directory, 2), 2, 0)
+    (directory / "a" / "t-0").remove_tree()
+    broker = DirectoryHarness(directory, 2)
     assert broker.start().logs() == {}
     broker.worker.run()
     assert broker.partitions("b") == []
 
 
-def test_a_stop_in_the_middle_goes_on_at_the_next_start(tmp_path: Path, small_steps: None) -> None:
-    broker = Broker(tmp_path, 2)
+def test_a_stop_in_the_middle_goes_on_at_the_next_start(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2)
     broker.start()
     log = filled(broker)
     expected = content(log)
@@ -404,17 +404,17 @@ def test_a_stop_in_the_middle_goes_on_at_the_next_start(tmp_path: Path, small_st
     broker.stop()
     broker.worker.run()
     assert broker.watcher.moved == {}
-    again = Broker(tmp_path, 2)
+    again = DirectoryHarness(directory, 2)
     again.start()
     assert content(finish(again)) == expected
     assert again.watcher.moved
 
 
-def test_a_log_that_cannot_be_copied_stays_where_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broker = Broker(tmp_path, 2, segment_bytes=500)
+def test_a_log_that_cannot_be_copied_stays_where_it_is(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
-    path = Path(log.directory, "00000000000000000000.log")
+    path = DiskPath(directory.disk, log.directory) / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data)
@@ -426,17 +426,17 @@ def test_a_log_that_cannot_be_copied_stays_where_it_is(tmp_path: Path, caplog: p
     assert broker.partitions("b") == []
 
 
-def test_what_the_target_knew_of_cleaning_an_older_log_is_forgotten(tmp_path: Path) -> None:
+def test_what_the_target_knew_of_cleaning_an_older_log_is_forgotten(directory: DiskPath) -> None:
     """A kill after a deletion leaves such a line; records that were never cleaned must not count as clean for it."""
-    broker = Broker(tmp_path, 2)
+    broker = DirectoryHarness(directory, 2)
     broker.start()
     broker.stop()
-    (tmp_path / "b" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 15\n")
-    broker = Broker(tmp_path, 2)
+    (directory / "b" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 15\n")
+    broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     assert filled(broker).directory == f"{broker.paths[0]}/t-0"
     directories.move(T0, broker.paths[1], NOW)
     finish(broker)
     assert directories.cleaner_checkpoint(T0) is None
     broker.worker.wait(60_000)
-    assert "t 0" not in (tmp_path / "b" / "cleaner-offset-checkpoint").read_text()
+    assert "t 0" not in (directory / "b" / "cleaner-offset-checkpoint").read_text()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from twisted.internet.task import Clock
 
-from tests.log_directories.support import NOW, Broker, append
+from tests.log_directories.support import NOW, DirectoryHarness, append
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import StorageError
 from txbroker.maintenance.retention import SEARCHES_MAX, SLICE_S, Retention
 from txbroker.names import TopicPartition
@@ -28,7 +28,7 @@ class SlowClock(Clock):
 class Partitions:
     """What a pass wants of `Replicas`: high watermarks, and partitions that hear of a moved start."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: DirectoryHarness) -> None:
         self._broker = broker
         self.moved: list[TopicPartition] = []
 
@@ -40,8 +40,8 @@ class Partitions:
         return SimpleNamespace(start_moved=lambda: self.moved.append(TopicPartition(topic, partition)))
 
 
-def prepared(path: Path, clock: Clock, directories: int = 1) -> tuple[Broker, Partitions, Retention]:
-    broker = Broker(path, directories, retention_ms=HOUR, retention_precise=True)
+def prepared(path: DiskPath, clock: Clock, directories: int = 1) -> tuple[DirectoryHarness, Partitions, Retention]:
+    broker = DirectoryHarness(path, directories, retention_ms=HOUR, retention_precise=True)
     broker.start()
     for number in range(COUNT):
         log = broker.create(TopicPartition("t", number))
@@ -52,14 +52,14 @@ def prepared(path: Path, clock: Clock, directories: int = 1) -> tuple[Broker, Pa
     return broker, partitions, Retention(clock, broker.directories, cast(Any, partitions), lambda: NOW)
 
 
-def test_a_pass_goes_in_slices_and_looks_into_a_few_logs_at_once(tmp_path: Path) -> None:
+def test_a_pass_goes_in_slices_and_looks_into_a_few_logs_at_once(directory: DiskPath) -> None:
     clock = SlowClock()
-    broker, partitions, retention = prepared(tmp_path, clock)
+    broker, partitions, retention = prepared(directory, clock)
     retention.begin()
     turns = 0
     while retention.pass_s is None:
         assert broker.worker.run(3) or clock.getDelayedCalls(), "it is stuck"
-        assert len(broker.worker._waiting) <= SEARCHES_MAX
+        assert len(broker.worker.waiting) <= SEARCHES_MAX
         clock.advance(0)
         turns += 1
     assert turns > COUNT / SEARCHES_MAX
@@ -69,9 +69,9 @@ def test_a_pass_goes_in_slices_and_looks_into_a_few_logs_at_once(tmp_path: Path)
     assert retention.lag_ms(TopicPartition("t", 0)) == 0
 
 
-def test_one_pass_at_a_time(tmp_path: Path) -> None:
+def test_one_pass_at_a_time(directory: DiskPath) -> None:
     clock = Clock()
-    broker, partitions, retention = prepared(tmp_path, clock)
+    broker, partitions, retention = prepared(directory, clock)
     retention.begin()
     retention.begin()
     while retention.pass_s is None:
@@ -84,9 +84,9 @@ def test_one_pass_at_a_time(tmp_path: Path) -> None:
     assert len(partitions.moved) == COUNT
 
 
-def test_a_directory_that_fails_on_the_way_does_not_end_passes(tmp_path: Path) -> None:
+def test_a_directory_that_fails_on_the_way_does_not_end_passes(directory: DiskPath) -> None:
     clock = Clock()
-    broker, partitions, retention = prepared(tmp_path, clock, directories=2)
+    broker, partitions, retention = prepared(directory, clock, directories=2)
     retention.begin()
     log = next(log for log in broker.directories.logs().values() if log.directory.startswith(broker.paths[0]))
     broker.directories.fail(log, StorageError("gone"))
@@ -96,9 +96,9 @@ def test_a_directory_that_fails_on_the_way_does_not_end_passes(tmp_path: Path) -
     assert len(partitions.moved) == COUNT // 2
 
 
-def test_a_pass_that_is_stopped_asks_for_nothing_more(tmp_path: Path) -> None:
+def test_a_pass_that_is_stopped_asks_for_nothing_more(directory: DiskPath) -> None:
     clock = SlowClock()
-    broker, _, retention = prepared(tmp_path, clock)
+    broker, _, retention = prepared(directory, clock)
     retention.begin()
     retention.stop()
     broker.worker.run()

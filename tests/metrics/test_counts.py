@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from twisted.internet.defer import Deferred
 from tests.cluster.test_partition import Moves
 from tests.cluster.test_replicas import House
 from tests.log.support import NOW, batch, open_log
-from tests.support.fakes.unsynced_disk import UnsyncedDisk
+from tests.support.fakes.disk_path import DiskPath
 from tests.transport.test_connection import Heartbeats, Peer, generation
 from txbroker.api.registry import Registry, route_key
 from txbroker.api.request_counts import SAMPLED_ONE_IN, SAMPLES_KEPT, Errors, ErrorTally, RequestTimes
@@ -124,8 +123,8 @@ def test_why_connections_are_closed() -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def house(directory: DiskPath) -> House:
+    return House(directory)
 
 
 def test_what_went_through_a_topic(house: House) -> None:
@@ -157,9 +156,9 @@ def test_the_sum_of_all_topics_never_goes_back(house: House) -> None:
     assert (by_topic["a"].messages_in, together.messages_in) == (1, 3)
 
 
-def test_only_what_a_leader_took_counts(tmp_path: Path) -> None:
+def test_only_what_a_leader_took_counts(directory: DiskPath) -> None:
     moves = Moves()
-    log = open_log(tmp_path, disk=UnsyncedDisk())
+    log = open_log(directory)
     partition = Partition(1, log, moves, moves.flush)
     partition.lead(Leadership(1, 0, (1,), (1, 2), 0))
     partition.append(batch(b"a", b"b"), NOW)
