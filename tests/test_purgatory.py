@@ -291,7 +291,7 @@ def test_a_bug_in_an_expiry_hurts_no_other(caplog: pytest.LogCaptureFixture) -> 
         room.clock.advance(0.1)
     assert room.told == ["a expired"]
     assert len(caplog.records) == 1
-    assert caplog.records[0].getMessage().endswith("failed when its time was over")
+    assert caplog.records[0].getMessage().endswith(" expired")
     assert room.empty()
 
 

@@ -1,4 +1,4 @@
-"""`python -m txbroker` is the command `txbroker`."""
+"""`python -m txbroker` runs the command `txbroker`."""
 
 from txbroker.cli.main import main
 

@@ -1,10 +1,10 @@
-"""The three kinds of error a broker knows, and Kafka's table of error codes.
+"""The exceptions of the broker, and Kafka's error codes.
 
-- `ProtocolError`: the peer sent nonsense. It closes that one connection.
-- `BrokerError`: a request, or a part of one, failed. It is answered with its code at the smallest scope.
-- `StartError`: the broker cannot start (or a command cannot run); one sentence for the person at the terminal.
+- `ProtocolError`: the peer violated the protocol. It closes that connection.
+- `BrokerError`: a request, or a part of one, failed. The response has its code, at the smallest scope.
+- `StartError`: the broker cannot start, or a command cannot run; one sentence for the user.
 
-Anything else that is raised is a bug of ours. Codes are those of Kafka's `org.apache.kafka.common.protocol.Errors`.
+Any other exception is an internal error. Codes are those of Kafka's `org.apache.kafka.common.protocol.Errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, by the names that its documentation gives them."""
+    """Kafka's error codes, with the names in Kafka's documentation."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -153,7 +153,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code; the number where it is none of the table's."""
+    """Kafka's name of an error code; the number if the code is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -161,15 +161,15 @@ def error_name(code: int) -> str:
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol; its connection is closed with this sentence in the log."""
+    """The peer violated the protocol; its connection is closed and this sentence is logged."""
 
 
-# Messages quote what clients sent, which may be as long as the longest string, and are strings of an answer themselves.
+# Messages may quote long strings of a request, and must fit into a string of the response.
 _MESSAGE_CHARACTERS_MAX = 500
 
 
 class BrokerError(Exception):
-    """A request failed. `code` goes on the wire; `message`, cut where it is very long, too, where the response has room for it."""
+    """A request failed. The response has `code`, and `message`, truncated, if its schema has a field for it."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None and len(message) > _MESSAGE_CHARACTERS_MAX:
@@ -180,7 +180,7 @@ class BrokerError(Exception):
 
 
 class CorruptRecords(BrokerError):
-    """Record data whose length, CRC or counts do not hold (CORRUPT_MESSAGE)."""
+    """Record data with a wrong length, CRC or count (CORRUPT_MESSAGE)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -194,20 +194,20 @@ class StorageError(BrokerError):
 
 
 class OutOfResources(StorageError):
-    """The system has no file descriptor or memory left for a file: it may have again, so that the log directory stays online."""
+    """No file descriptor or memory is left. The condition is temporary, so the log directory stays online."""
 
 
 class NoSpace(OutOfResources):
-    """The file system is full (ENOSPC, EDQUOT): what could not be written is as it was, and is written once there is room again."""
+    """The file system is full (ENOSPC, EDQUOT). The file is unchanged; writes work again when there is space."""
 
 
 class StartError(Exception):
-    """The broker cannot start. The text is one clear sentence that says what to do next."""
+    """The broker cannot start. The message is one sentence that says what to do next."""
 
 
 class StartInterrupted(Exception):
-    """The start was given up because the broker is to stop. The text says how far it came."""
+    """The start was interrupted by a stop. The message says what had been done."""
 
 
 class ConfigError(StartError):
-    """A configuration value cannot be used; names file, line and key where they are known."""
+    """An invalid configuration. The message names file, line and key if they are known."""

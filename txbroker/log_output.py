@@ -1,4 +1,4 @@
-"""The process's own log: which lines are written, and how: as text in Kafka's layout, or one JSON object a line.
+"""The process's log: its levels, and its format: text in Kafka's layout, or one JSON object per line.
 
     [2026-01-31 12:00:00,123] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)
     {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kafka.server.KafkaServer", "message": "[KafkaServer id=1] started"}
@@ -18,26 +18,26 @@ TEXT, JSON = FORMATS = ("text", "json")
 TEXT_LAYOUT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-# Kafka's names of levels, where they are other ones.
+# Kafka's names of levels, where they differ.
 _SYNONYMS = {"trace": "debug", "warn": "warning", "fatal": "critical"}
 DEFAULT_LEVEL = "info"
 ROOT = ""
 
 
 def parse_levels(texts: Sequence[str]) -> dict[str, str]:
-    """`LEVEL` and `LOGGER=LEVEL` arguments: the level of each logger, that of all others under ROOT. ValueError says what is wanted."""
+    """Parse `LEVEL` and `LOGGER=LEVEL` arguments: the level of each logger; ROOT has the level of the others. ValueError."""
     levels = {ROOT: DEFAULT_LEVEL}
     for text in texts:
         name, equals, level = text.rpartition("=")
         level = _SYNONYMS.get(level.strip().lower(), level.strip().lower())
         if level not in LEVELS or (equals and not name.strip()):
-            raise ValueError(f"wants LEVEL or LOGGER=LEVEL, with a level of {', '.join(LEVELS)}, not {text!r}")
+            raise ValueError(f"must be LEVEL or LOGGER=LEVEL, where LEVEL is one of {', '.join(LEVELS)}; got {text!r}")
         levels[name.strip()] = level
     return levels
 
 
 def write_log(stream: TextIO, log_format: str, levels: Mapping[str, str]) -> None:
-    """From now on, standard logging goes to `stream`."""
+    """Write standard logging to `stream` from now on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if log_format == JSON else logging.Formatter(TEXT_LAYOUT))
     logging.getLogger().addHandler(handler)
@@ -51,7 +51,7 @@ def set_levels(levels: Mapping[str, str]) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (UTC), level, logger, message, exception; topic and partition, and whatever else was given as `extra`."""
+    """One object per line: time (UTC), level, logger, message, exception, topic, partition, and the fields given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -67,5 +67,5 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-# What every record has: the rest was given as `extra`.
+# The attributes of every record; others were given as `extra`.
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "log_event"})

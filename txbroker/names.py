@@ -1,4 +1,4 @@
-"""Names and identifiers: topics, partitions, topic ids, internal topics, the checks that they must pass, and nouns in their number."""
+"""Names and ids of topics and partitions, their checks, and singular or plural nouns for messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 NULL_TOPIC_ID = bytes(16)
-# Kafka keeps these two for itself: Uuid.ONE_UUID names its KRaft metadata topic.
+# Reserved by Kafka: Uuid.ONE_UUID is the id of its KRaft metadata topic.
 RESERVED_TOPIC_IDS = frozenset({NULL_TOPIC_ID, bytes(15) + b"\x01"})
 
-TOPIC_NAME_LENGTH_MAX = 249  # org.apache.kafka.common.internals.Topic: a directory name of 255 with room for "-partition"
+TOPIC_NAME_LENGTH_MAX = 249  # org.apache.kafka.common.internals.Topic: a directory name of 255 with "-partition" appended
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
 
@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION unless Kafka would take `name` for a topic (class `Topic`)."""
+    """Raise INVALID_TOPIC_EXCEPTION unless `name` is a valid topic name in Kafka (class `Topic`)."""
     if not name:
         problem = "it is empty"
     elif name in (".", ".."):
@@ -53,7 +53,7 @@ def check_topic_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """Two topics whose keys are equal would share metric names; Kafka refuses to create the second."""
+    """Topics with equal keys would share metric names; Kafka refuses to create the second."""
     return name.replace(".", "_")
 
 
@@ -63,7 +63,7 @@ def partition_directory(topic_partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition whose log a directory of this name holds, or None when it is no partition directory."""
+    """The partition of a log directory with this name; None if it is not the name of a partition directory."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None:
         return None
@@ -76,7 +76,7 @@ def id_to_text(raw: bytes) -> str:
 
 
 def id_from_text(text: str) -> bytes:
-    """The 16 raw bytes of an id that Kafka printed; ValueError when the text is no id."""
+    """The 16 raw bytes of an id in Kafka's text form; ValueError if the text is malformed."""
     raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a 22-character base64url id")
@@ -84,7 +84,7 @@ def id_from_text(text: str) -> bytes:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java, as a signed 32-bit number: Kafka picks a group's coordinator partition with it."""
+    """Java's `String.hashCode`, a signed 32-bit number, from which Kafka computes a group's coordinator partition."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(units), 2):
@@ -93,9 +93,9 @@ def java_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` (or `__transaction_state`) that owns a group (or transactional id).
+    """The partition of `__consumer_offsets` (or `__transaction_state`) for a group (or transactional id).
 
-    Kafka takes the hash's absolute value here (its producers mask the sign bit instead), and 0 for the one that has none in 32 bits.
+    Kafka uses the hash's absolute value here (its producers mask the sign bit), and 0 for -2**31, which has none in 32 bits.
     """
     value = abs(java_hash(key))
     return 0 if value == 0x80000000 else value % partition_count

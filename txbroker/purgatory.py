@@ -1,7 +1,7 @@
-"""Parked operations: requests that wait until something moves, or until their time is over.
+"""Requests that wait for an event or a timeout: Kafka's DelayedOperationPurgatory, for one thread.
 
-What Kafka calls a DelayedOperationPurgatory, for one thread. A parked operation is watched under some keys; whoever moves what a
-key stands for calls `check(key)`, and each operation under it is tried again, the longest parked first.
+A parked operation is watched under some keys, e.g. partitions. When the state behind a key changes, `check(key)` tries every
+operation under that key again, the longest parked first.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ logger = logging.getLogger("txbroker.purgatory")
 
 
 class Operation(Protocol):
-    """Something that waits. It ends exactly once: by `try_complete` answering True, by `on_expired`, or by being cancelled."""
+    """An operation that waits. It ends exactly once: `try_complete` returns True, or `on_expired` is called, or it is cancelled."""
 
     def try_complete(self) -> bool:
-        """Complete (answer, and return True) if it is time; else change nothing and return False."""
+        """Complete and return True if the condition holds; otherwise change nothing and return False."""
 
     def on_expired(self) -> None:
-        """The time is over: answer with what there is."""
+        """The timeout has passed: answer with what is available."""
 
 
 class Parked:
-    """The place of one parked operation, for `Purgatory.cancel`."""
+    """A handle for `Purgatory.cancel`."""
 
     __slots__ = ("keys", "operation")
 
@@ -36,22 +36,22 @@ class Parked:
         self.keys = keys
 
 
-# A timer may fire a hair early, by the rounding of floating-point seconds; Kafka's own tick is 1 ms.
+# A timer may fire slightly early because floating-point seconds are rounded. Kafka's tick is 1 ms.
 _TICK_S = 0.0005
-# Places of operations that ended stay in the heap of deadlines until they are as many as the others, and this many more.
+# Ended operations stay in the heap of deadlines until there are more of them than of the others, plus this many.
 _ENDED_SLACK = 64
 
 
 class Purgatory:
-    """Operations of one kind that wait. `checked` is the key under which one is being tried: it need not look at its others.
+    """Waiting operations of one kind. `checked` is the key under which an operation is being tried; it need not check its other keys.
 
-    Many operations come and go for each that really expires, so ending one must be cheap: it leaves the watch lists at once (they
-    are dictionaries, which keep the order of parking) and its deadline lazily. One timer runs, for the earliest deadline.
+    Few operations expire, so ending one must be cheap: it leaves the watch lists at once (dictionaries, which keep the order) and the
+    heap of deadlines lazily. One timer runs, for the earliest deadline.
     """
 
     def __init__(self, clock: Clock, name: str, *, parked_max: int = 100_000, watches_max: int = 1_000_000) -> None:
-        """`parked_max` operations, with `watches_max` keys between them, bound the memory. Kafka needs no such bound, having one
-        request in flight for each connection."""
+        """`parked_max` operations with `watches_max` keys in total limit the memory. Kafka serves one request per connection at a time
+        and has no such limit."""
         self._clock = clock
         self._name = name
         self._parked_max = parked_max
@@ -67,16 +67,16 @@ class Purgatory:
         self._checking = False
         self.checked: Hashable = None
         self.refused = 0
-        """How many could not wait because as many waited as may."""
+        """Number of operations that expired at once because a limit was reached."""
 
     def __len__(self) -> int:
-        """How many operations are parked."""
+        """The number of parked operations."""
         return self._parked
 
     def park(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int, *, tried: bool = False) -> Parked | None:
-        """Try the operation, unless it was `tried` just now, and park it if it cannot complete yet; None when it has ended already.
+        """Try the operation, unless the caller has just `tried` it, and park it if it cannot complete yet; None if it has ended.
 
-        When as many wait as may, or the timeout is not positive, it expires at once instead.
+        If a limit is reached, or the timeout is not positive, it expires at once.
         """
         if not tried and self._try(operation):
             return None
@@ -101,10 +101,10 @@ class Purgatory:
         return parked
 
     def check(self, key: Hashable) -> int:
-        """Try every operation that is watched under `key`; the number that completed.
+        """Try every operation under `key`; returns the number that completed.
 
-        An operation that completes may move keys itself. Such a check is put off until the operations of this one have been tried
-        (it returns 0, and the outer check counts for it), so that a thousand of them do not nest a thousand deep.
+        A completed operation may call `check` for other keys. Such a call returns 0, and its key is checked after the current one, so
+        that calls do not nest.
         """
         if key not in self._watched:
             return 0
@@ -121,14 +121,14 @@ class Purgatory:
         return completed
 
     def cancel(self, parked: Parked) -> bool:
-        """Forget an operation without telling it (its client is gone); False when it had ended before."""
+        """Remove an operation without calling it, as its client is gone; False if it has ended already."""
         if parked.operation is None:
             return False
         self._end(parked)
         return True
 
     def close(self) -> None:
-        """Expire everything that still waits, the longest parked first, and park nothing any more."""
+        """Expire all operations, the longest parked first; later ones expire at once."""
         self._parked_max = 0
         for _, _, parked in sorted(self._deadlines, key=lambda entry: entry[1]):
             operation = parked.operation
@@ -153,11 +153,11 @@ class Purgatory:
         return completed
 
     def _try(self, operation: Operation) -> bool:
-        """Whether the operation has completed. One that raises has a bug, which must not hurt whoever moved the key."""
+        """Whether the operation has completed. An exception is logged and expires it: it must not reach the caller of `check`."""
         try:
             return operation.try_complete()
         except Exception:
-            logger.exception("%s: %r failed; it is answered as if its time were over", self._name, operation)
+            logger.exception("%s: internal error in %r; it expires now", self._name, operation)
             self._expire(operation)
             return True
 
@@ -165,10 +165,10 @@ class Purgatory:
         try:
             operation.on_expired()
         except Exception:
-            logger.exception("%s: %r failed when its time was over", self._name, operation)
+            logger.exception("%s: internal error while %r expired", self._name, operation)
 
     def _end(self, parked: Parked) -> None:
-        """Take an operation out of the watch lists."""
+        """Remove an operation from the watch lists."""
         parked.operation = None
         self._parked -= 1
         self._watches -= len(parked.keys)
@@ -197,6 +197,6 @@ class Purgatory:
             if operation is not None:
                 self._end(parked)
                 self._expire(operation)
-        # An operation that expired may have parked another one, which started the timer anew.
+        # An expired operation may have parked another one, which has started the timer.
         if self._deadlines and (self._timer is None or self._deadlines[0][0] < self._timer_at):
             self._start_timer(self._deadlines[0][0])

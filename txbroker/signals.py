@@ -1,7 +1,6 @@
 """Signals that end the process: the first one stops the service, a second Ctrl-C ends the process at once.
 
-Twisted's own handlers stop the reactor once more at each further signal, which is an error of theirs; a supervisor that repeats SIGTERM is
-no reason for one.
+Twisted's own handlers stop the reactor again at each further signal, which logs an error when a supervisor repeats SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from types import FrameType
 log = logging.getLogger("txbroker")
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED = 130  # the shell's exit status of a command that Ctrl-C ended
+INTERRUPTED = 130  # a shell's exit status for a command that was ended by Ctrl-C
 
 
 class StopSignals:
-    """Calls `stop`, which must be safe in a signal handler, at the first signal that ends the process."""
+    """Calls `stop` at the first signal that ends the process; `stop` must be safe in a signal handler."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
         self._stopping = False
 
     def take(self) -> None:
-        """Become the handler of all that are not ignored, as nohup and shells' background jobs have them."""
+        """Install the handler for each signal that is not ignored: nohup and shells ignore some of them."""
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._arrived)
@@ -38,5 +37,5 @@ class StopSignals:
             log.info("%s: stopping%s", name, " (Ctrl-C again ends the process at once)" if number == signal.SIGINT else "")
             self._stop()
         elif number == signal.SIGINT:
-            log.warning("SIGINT again: ending at once; logs are recovered at the next start")
+            log.warning("SIGINT again: exiting at once; logs will be recovered at the next start")
             os._exit(INTERRUPTED)

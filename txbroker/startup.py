@@ -1,6 +1,6 @@
-"""What a broker is started with: property files, the environment and overrides, read in this order, of which the last one wins.
+"""Reads the configuration for a start: property files, environment and overrides, in this order; the last value of a key wins.
 
-`txbroker run`, `twistd txbroker` and `txbroker config` read it here, so that they agree.
+`txbroker run`, `twistd txbroker` and `txbroker config` all use it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The configuration, and what no key says: the id of a new cluster, topics to be made. `warnings` are for the log."""
+    """The configuration; the id for a new cluster; topics to create; and `warnings` for the log."""
 
     config: BrokerConfig
     cluster_id: str | None = None
@@ -31,9 +31,9 @@ class Startup:
 
 
 def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment: bool = False) -> Startup:
-    """What these files, the `KAFKA_...` variables if `environment` says so, and these KEY=VALUE overrides say together.
+    """Read files, `KAFKA_...` variables (if `environment`) and KEY=VALUE overrides. `${env:NAME}` in values is always expanded.
 
-    ConfigError, one sentence with the place, when it cannot be used. `${env:NAME}` in values is expanded in any case.
+    ConfigError with one sentence that names the place.
     """
     properties: dict[str, Property] = {}
     for path in files:
@@ -55,5 +55,5 @@ def _content(path: str) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; correct --config") from error
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes and is no server.properties; correct --config")
+        raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes, too many for a server.properties file; correct --config")
     return data

@@ -1,7 +1,7 @@
-"""What the supervisor of the process is told: systemd's notification protocol (sd_notify), for units of Type=notify.
+"""Notifies systemd of the process's state (sd_notify), for units with Type=notify.
 
-Without NOTIFY_SOCKET in the environment, nothing is sent. Messages are datagrams; one that cannot be sent is lost, as with libsystemd's
-callers that ignore the result: the broker does not fail because its supervisor does not listen.
+Nothing is sent without NOTIFY_SOCKET in the environment. Messages are datagrams. A message that cannot be sent is dropped: the broker
+does not depend on its supervisor.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 log = logging.getLogger("txbroker")
 
-# A start or stop that takes longer than the unit's timeout goes on while the process is alive: so long from each message on.
+# A start or stop may take longer than the unit's timeout: each message extends it by this time.
 EXTENSION_S = 60
 EXTEND_EVERY_S = 15
 
 
 class Supervisor:
-    """systemd, or nobody. `status` may be called from any thread, all else from the reactor's."""
+    """The connection to systemd, if any. `status` may be called in any thread, the other methods in the reactor's."""
 
     def __init__(self, reactor: Any, environment: Mapping[str, str], pid: int) -> None:
         self._reactor = reactor
@@ -31,13 +31,13 @@ class Supervisor:
         self._is_ready = False
 
     def starting(self) -> None:
-        """The process begins; a long start does not time out from here on."""
+        """The process has started; from now on the start timeout is extended."""
         if self._address is None:
             return
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         except OSError as error:
-            log.warning("the supervisor cannot be told anything: %s", error)
+            log.warning("sd_notify is not available: %s", error)
             return
         self._tick()
 
@@ -52,13 +52,13 @@ class Supervisor:
         self._again()
 
     def stopping(self) -> None:
-        """The process is about to end; that does not time out either."""
+        """The process is stopping; the stop timeout is extended."""
         self._is_ready = False
         self._send("STOPPING=1\nSTATUS=stopping")
         self._again()
 
     def stopped(self) -> None:
-        """Nothing more is to be said."""
+        """Send nothing more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -67,7 +67,7 @@ class Supervisor:
             self._socket = None
 
     def _again(self) -> None:
-        """What is sent again and again is another message now."""
+        """Restart the periodic messages, as their content has changed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -90,18 +90,18 @@ class Supervisor:
         try:
             self._socket.sendto(message.encode(), self._address)
         except OSError as error:
-            log.debug("the supervisor was not told %r: %s", message, error)
+            log.debug("cannot send %r to the supervisor: %s", message, error)
 
 
 def _address(text: str) -> str | None:
-    """A path, or `@` and a name in the abstract namespace; None for nothing, and for what is neither."""
+    """A path, or `@` and a name in the abstract namespace; None for anything else."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text if text.startswith("/") else None
 
 
 def _watchdog_s(environment: Mapping[str, str], pid: int) -> float | None:
-    """Half of the time within which systemd wants to hear from the process; None when it does not."""
+    """Half of the watchdog timeout; None if systemd expects no watchdog messages from this process."""
     text = environment.get("WATCHDOG_USEC", "")
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid) or not text.isdecimal() or int(text) == 0:
         return None

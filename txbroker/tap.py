@@ -1,6 +1,6 @@
-"""The one place that knows the real reactor, threads, disk, clock and chance: makes the broker a Twisted service.
+"""Makes the broker a Twisted service, with the real reactor, threads, disk, clocks and random numbers.
 
-`twistd -n txbroker --config server.properties --override key=value` and `txbroker run` with the same options are the same service.
+`twistd -n txbroker --config server.properties --override key=value` and `txbroker run` with the same options run the same service.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ started_log = logging.getLogger("kafka.server.KafkaServer")
 running_log = logging.getLogger("kafka.server.BrokerLifecycleManager")
 
 
-TREE_THREADS = 1  # all operations that wait are one job
-DISK_THREADS = 16  # syncs, deletes, moves: they wait for the disk and not for each other
+TREE_THREADS = 1  # all waiting operations are one job
+DISK_THREADS = 16  # for syncs, deletes and moves, which wait for the disk and not for each other
 
 
 class Options(usage.Options):
@@ -54,8 +54,8 @@ class Options(usage.Options):
     synopsis = "[--config FILE]... [--override KEY=VALUE]..."
     optFlags: ClassVar = [["env", None, "read KAFKA_... environment variables, as the container images of Kafka do"]]
     optParameters: ClassVar = [
-        ["ready-file", None, None, "write host:port of each listener into this file once clients are served"],
-        ["log-format", None, log_output.TEXT, "text, or json: one object a line"],
+        ["ready-file", None, None, "when clients are served, write host:port of each listener into this file"],
+        ["log-format", None, log_output.TEXT, "text, or json: one object per line"],
     ]
 
     def __init__(self) -> None:
@@ -65,17 +65,17 @@ class Options(usage.Options):
         self["log-level"] = []
 
     def opt_config(self, path: str) -> None:
-        """A server.properties file with Kafka's keys; may be given several times, the last one wins."""
+        """A server.properties file with Kafka's keys; may be given several times, the last value of a key wins."""
         self["config"].append(path)
 
     opt_c = opt_config
 
     def opt_override(self, text: str) -> None:
-        """KEY=VALUE, taken in place of what files and environment say; may be given several times."""
+        """KEY=VALUE, which overrides files and environment; may be given several times."""
         self["override"].append(text)
 
     def opt_log_level(self, text: str) -> None:
-        """LEVEL or LOGGER=LEVEL: what to log (info unless given); may be given several times."""
+        """LEVEL or LOGGER=LEVEL: the log level (default: info), in general or of one logger; may be given several times."""
         self["log-level"].append(text)
 
     def opt_version(self) -> None:
@@ -93,9 +93,9 @@ class Options(usage.Options):
 
 
 def monotonic_reactor() -> Any:
-    """Twisted's reactor, with a monotonic clock: from now on `seconds`, and with it `callLater`, ignores changes of the wall clock.
+    """Twisted's reactor with a monotonic clock, so that changes of the wall clock affect neither `seconds` nor `callLater`.
 
-    Twisted's own default is `time.time`. Whatever is scheduled already keeps its remaining delay.
+    Twisted's default is `time.time`. Calls that are scheduled already keep their delays; the reactor must not be running.
     """
     from twisted.internet import reactor
 
@@ -110,9 +110,10 @@ def monotonic_reactor() -> Any:
 
 
 class BrokerService(Service):
-    """A broker from start to stop, whatever ends it. `exit_status` is what the process should end with.
+    """A broker from start to stop. `exit_status` is the status for the process to exit with.
 
-    `ready_file` and `on_ready` tell that clients are served. `refuse` is told, in one sentence, why the broker did not start.
+    When clients are served, `ready_file` is written and `on_ready` is called. If the broker cannot start, `refuse` is called with one
+    sentence that says why.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class BrokerService(Service):
         if self._ready_file is not None:
             self._write_ready_file(self._ready_file)
         self._is_ready = True
-        # What a start has made stays: the garbage collector need not look through thousands of partitions again and again.
+        # The objects of the start live on: freeze them, so that the garbage collector does not scan thousands of partitions each time.
         gc.freeze()
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
         log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))
@@ -195,7 +196,7 @@ class BrokerService(Service):
             raise StartError(f"{path} cannot be written: {error.strerror}; correct --ready-file") from error
 
     def _remove_ready_file(self) -> None:
-        """Nobody is to take an earlier broker's for this one's."""
+        """Remove the file of an earlier run, so that no one mistakes it for this one's."""
         if self._ready_file is not None:
             try:
                 os.unlink(self._ready_file)
@@ -211,8 +212,8 @@ class BrokerService(Service):
         if failure.check(StartError):
             self._refuse(failure.getErrorMessage())
         else:
-            log.critical("the broker did not start: %s", failure.getTraceback())
-            self._refuse(f"the broker did not start, by a fault of its own ({failure.getErrorMessage()}): the log says where")
+            log.critical("internal error during the start: %s", failure.getTraceback())
+            self._refuse(f"internal error during the start: {failure.getErrorMessage()}; the log has the traceback, please report it")
         self.exit_status = 1
         self._end()
 
@@ -222,7 +223,7 @@ class BrokerService(Service):
         self._end()
 
     def _end(self) -> None:
-        """Stop the reactor, once; the reactor stops this service first."""
+        """Stop the reactor, once; it stops this service first."""
         if not self._ending:
             self._ending = True
             self._reactor.stop()
@@ -233,7 +234,7 @@ class BrokerService(Service):
         self._supervisor.stopping()
         if self._broker is None:
             return succeed(None)
-        # A start that is still under way goes on to where it can be undone: not far where logs are being loaded.
+        # A start in progress runs until it can be undone; loading of logs is interrupted.
         self._broker.interrupt()
         done: Deferred[None] = Deferred()
         self._starting.addBoth(lambda _: self._broker.stop().addBoth(self._stopped).chainDeferred(done))
@@ -249,7 +250,7 @@ class BrokerService(Service):
 
 
 class TwistdService(BrokerService):
-    """The broker as twistd runs it, where the log is twistd's to write unless it is JSON: that goes to the same place without twistd."""
+    """The broker under twistd. twistd writes the log, unless it is JSON, which is written to the same place directly."""
 
     def __init__(self, options: Options) -> None:
         try:
@@ -267,35 +268,35 @@ class TwistdService(BrokerService):
     def setServiceParent(self, parent: Any) -> None:
         super().setServiceParent(parent)  # type: ignore[no-untyped-call]
         if self._as_json:
-            # An application that has an observer of its own gets no other one from twistd.
+            # twistd adds no observer of its own if the application has one.
             parent.setComponent(ILogObserver, STDLibLogObserver("twisted"))
 
 
 def _twistd_stream(options: Any) -> Any:
-    """Where twistd would write its log with these options of its own."""
+    """The stream to which twistd would write its log with these options."""
     if options is None or (options["nodaemon"] and options["logfile"] in (None, "-")):
         return sys.stdout
     if options["syslog"]:
-        raise SystemExit("txbroker: --log-format json does not go to syslog; leave out one of the two")
+        raise SystemExit("txbroker: --log-format json cannot be written to syslog; remove one of the two options")
     return LogFile.fromFullPath(options["logfile"] or "twistd.log", rotateLength=None)
 
 
 def makeService(options: Options) -> BrokerService:
-    """The service that twistd runs. Opens nothing but its log before `startService`."""
+    """The service for twistd. It opens only its log before `startService`."""
     service = TwistdService(options)
     service._reactor.addSystemEventTrigger("after", "shutdown", _keep_exit_status, service)
     return service
 
 
 def _refuse_under_twistd(why: str) -> None:
-    """twistd has its log take the place of standard error, and a daemon has no other."""
+    """twistd redirects standard error to its log, so write to the original one too; a daemon has none."""
     log.critical("%s", why)
     if sys.__stderr__ is not None:
         print(f"txbroker: {why}", file=sys.__stderr__, flush=True)
 
 
 def _keep_exit_status(service: BrokerService) -> None:
-    """twistd itself ends with 0 whatever its service says; it is let to remove its pid file first."""
+    """twistd always exits with 0: exit with the service's status instead, after twistd has removed its pid file."""
     if service.exit_status:
         atexit.register(_exit_with, service.exit_status)
 
@@ -307,14 +308,14 @@ def _exit_with(status: int) -> None:
 
 
 def log_twisted() -> None:
-    """Twisted's own warnings and unhandled errors, where `txbroker run` wants them: standard logging."""
+    """Send Twisted's warnings and unhandled errors to standard logging, for `txbroker run`."""
     logging.getLogger("twisted").setLevel(logging.WARNING)
     observer: Any = STDLibLogObserver("twisted")
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
 
 
 class _ToTwisted(logging.Handler):
-    """Standard logging, where `twistd` wants it: file, syslog or terminal."""
+    """Sends standard logging to twistd's log: file, syslog or terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = LogLevel.lookupByName("critical" if record.levelno >= logging.CRITICAL else _LEVELS.get(record.levelno, "info"))
@@ -330,7 +331,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
     from txbroker.cluster.tree.sqlite import open_sqlite_tree
     from txbroker.log.disk import OsDisk, SyncTimes
 
-    # What waits for the disk for long must not hold up answers: neither reads nor the metadata wait for syncs and deletes.
+    # Separate pools, so that reads and the metadata tree do not wait for syncs and deletes, which take long.
     in_disk_worker = CountedWorkers(_workers(reactor, "disk", DISK_THREADS), DISK_THREADS)
     in_tree_worker = CountedWorkers(_workers(reactor, "tree", TREE_THREADS), TREE_THREADS)
     readers = reactor.getThreadPool()
@@ -345,7 +346,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
             finished = in_disk_worker(work)
             if done is not None:
                 finished.addCallback(lambda _: done())
-            finished.addErrback(lambda failure: log.error("work on the disk failed: %s", failure.getTraceback()))
+            finished.addErrback(lambda failure: log.error("internal error in a disk worker: %s", failure.getTraceback()))
 
         if delay_ms > 0:
             reactor.callLater(delay_ms / 1000, run)
@@ -370,7 +371,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
 
 
 def _workers(reactor: Any, name: str, threads: int) -> InWorker:
-    """Threads of their own, which end with the reactor."""
+    """A thread pool that stops with the reactor."""
     pool = ThreadPool(0, threads, name)
     pool.start()
     reactor.addSystemEventTrigger("during", "shutdown", pool.stop)
@@ -378,14 +379,14 @@ def _workers(reactor: Any, name: str, threads: int) -> InWorker:
 
 
 def _raise_file_limit() -> None:
-    """Each log holds a file for every open segment, and each connection a socket: take all descriptors that may be had."""
+    """Raise the soft limit of open files to the hard limit: each log segment and each connection needs a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run_all(jobs: Mapping[str, Sequence[Callable[[], None]]], threads: int) -> None:
-    """All jobs, for each directory at most `threads` at once; the first error is raised when all are done."""
+    """Run all jobs, at most `threads` at once for each directory; raises the first error when all are done."""
     pools = [(ThreadPoolExecutor(threads, f"directory-{i}"), own) for i, own in enumerate(jobs.values()) if own]
     futures = [pool.submit(job) for pool, own in pools for job in own]
     for pool, _ in pools:

@@ -18,7 +18,7 @@ from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
-from txbroker.broker.event_wiring import Joints
+from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Isolation
@@ -48,7 +48,7 @@ class WouldBlock(AssertionError):
 
 
 class Coordinator:
-    """Nobody, for what the joints tell it."""
+    """Ignores the partitions of __consumer_offsets."""
 
     def load(self, index: int) -> Deferred[None]:
         return Deferred()
@@ -71,11 +71,11 @@ class Scene:
         self.purgatory = Purgatory(self.clock, "produce")
         self.actions = ActionQueue(self.clock.callLater)
         self.fetches = Purgatory(self.clock, "fetch")
-        joints = Joints(self.actions, self.purgatory, self.fetches, directory_lost=lambda: None, fatal=lambda why: None)
+        wiring = EventWiring(self.actions, self.purgatory, self.fetches, directory_lost=lambda: None, fatal=lambda why: None)
         image = ClusterImage()
-        self.replicas = Replicas(BROKER, directories, image, joints)
-        joints.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1))  # type: ignore[arg-type]
-        directories.wire(joints)
+        self.replicas = Replicas(BROKER, directories, image, wiring)
+        wiring.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1))  # type: ignore[arg-type]
+        directories.wire(wiring)
         for topic in configs:
             self._lead(topic)
         self.worker.run()

@@ -107,8 +107,8 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["dump-log", "--files", "a.log,,b.log"], "--files names an empty path"),
         (["dump-log", "--files", "a.log", "--offsets-decoder", "--transaction-log-decoder"], "not allowed with argument"),
         (["run", "--override", "log.dirs"], "txbroker run: argument --override: wants KEY=VALUE, not 'log.dirs'"),
-        (["run", "--log-level", "loud"], "--log-level: wants LEVEL or LOGGER=LEVEL, with a level of debug, info,"),
-        (["run", "--log-level", "=info"], "--log-level: wants LEVEL or LOGGER=LEVEL, with a level of debug, info,"),
+        (["run", "--log-level", "loud"], "--log-level: must be LEVEL or LOGGER=LEVEL, where LEVEL is one of debug, info,"),
+        (["run", "--log-level", "=info"], "--log-level: must be LEVEL or LOGGER=LEVEL, where LEVEL is one of debug, info,"),
         (["run", "--log-format", "xml"], "--log-format: invalid choice: 'xml'"),
     ],
 )

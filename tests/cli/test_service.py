@@ -106,7 +106,7 @@ def test_a_second_ctrl_c_ends_it_at_once(start: Callable[..., Running]) -> None:
     service.process.send_signal(signal.SIGINT)
     service.wait_for("SIGINT: stopping (Ctrl-C again ends the process at once)")
     service.process.send_signal(signal.SIGTERM)
-    service.wait_for("this broker is not the controller any longer")
+    service.wait_for("this broker is no longer the controller")
     assert service.process.poll() is None, "it takes its time, and SIGTERM does not hurry it"
     assert service.end(signal.SIGINT) == 130
     assert not (service.data / CLEAN).exists()
@@ -150,7 +150,7 @@ def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], n
 def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) -> None:
     service = start(patched("d.LogDirectories.open = lambda self: 1 / 0"))
     assert service.process.wait(20) == 1
-    sentence = "txbroker: the broker did not start, by a fault of its own (division by zero): the log says where\n"
+    sentence = "txbroker: internal error during the start: division by zero; the log has the traceback, please report it\n"
     assert sentence in service.written
     assert "ZeroDivisionError" in service.written
 

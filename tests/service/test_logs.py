@@ -68,7 +68,7 @@ def test_levels(texts: list[str], levels: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("text", ["", "loud", "=info", "a=", "a=loud", " =debug"])
 def test_levels_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="wants LEVEL or LOGGER=LEVEL"):
+    with pytest.raises(ValueError, match="must be LEVEL or LOGGER=LEVEL"):
         parse_levels([text])
 
 

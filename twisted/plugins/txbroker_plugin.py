@@ -1,4 +1,4 @@
-"""Makes `twistd txbroker` known."""
+"""Registers `twistd txbroker`."""
 
 from twisted.application.service import ServiceMaker
 

@@ -1,1 +1,1 @@
-"""The broker as a whole: its parts constructed, then wired, in one visible place (`service.py`)."""
+"""The broker as a whole: `components.py` constructs and connects its parts, `service.py` starts and stops them."""

@@ -1,4 +1,4 @@
-"""Everything between the log directories and the sockets, constructed, then wired: which part knows which can be read here."""
+"""Constructs and connects all components between the log directories and the sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker import first_topics, settings
-from txbroker.broker.event_wiring import Joints
+from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.handlers import Parts, build_registry
 from txbroker.broker.identity import BrokerIdentity
 from txbroker.broker.listening import Listening
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("txbroker.broker")
 
 
-class Rooms:
-    """The parts of one broker. Only `service.py` holds it, to start and stop them."""
+class Components:
+    """The components of one broker. Only `service.py` uses it, to start and stop them."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Rooms:
         self._image = ClusterImage()
         produce, fetch, topics = self._purgatories = [Purgatory(world.reactor, name) for name in ("produce", "fetch", "topics")]
         self._actions = actions
-        joints = Joints(actions, produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
-        self.replicas = Replicas(identity.broker_id, directories, self._image, joints)
+        wiring = EventWiring(actions, produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
+        self.replicas = Replicas(identity.broker_id, directories, self._image, wiring)
         self._coordinator = GroupCoordinator(
             world.reactor,
             world.now_ms,
@@ -121,17 +121,17 @@ class Rooms:
             ),
             None if world.instruments is None else world.monotonic_s,
         )
-        joints.wire(self.replicas, self._coordinator, self._sessions)
-        directories.wire(joints)
+        wiring.wire(self.replicas, self._coordinator, self._sessions)
+        directories.wire(wiring)
 
     def start(self) -> None:
-        """Begin what goes on by itself."""
+        """Start timers and periodic work."""
         self._coordinator.start()
         self._periodic.start()
         self.cleaner.start()
 
     def stop(self) -> None:
-        """End it, with the last high watermarks on their way to the disk."""
+        """Stop all components, and begin to write the last high watermarks."""
         self.cleaner.stop()
         self.own.stop()
         self._periodic.stop()
@@ -142,12 +142,12 @@ class Rooms:
             purgatory.close()
 
     def make_topics(self, topics: Sequence[FirstTopic]) -> None:
-        """Create those of these topics that do not exist; what cannot be made is an error in the log."""
+        """Create those of these topics that do not exist; failures are logged."""
         if topics:
-            _logged(first_topics.make(self._admin, topics), "the first topics were not made")
+            _logged(first_topics.make(self._admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
 
     def watched(self, listening: Listening, directories: LogDirectories, controller: Controller) -> Watched:
-        """What metrics read."""
+        """The components that metrics read."""
         from txbroker.metrics.watched import Watched
 
         return Watched(
@@ -194,7 +194,7 @@ class Rooms:
         )
 
     def _offsets_topic(self) -> NewTopic:
-        """`__consumer_offsets` as it is made: with no more replicas than there are brokers."""
+        """The settings for `__consumer_offsets`, with at most as many replicas as there are brokers."""
         config = self._config
         return NewTopic(
             name=OFFSETS_TOPIC,
@@ -214,12 +214,12 @@ class Rooms:
     def _image_changed(self, changes: ImageChanges) -> None:
         self._waiting.changed(changes.changed | changes.deleted)
         if changes.deleted:
-            _logged(self._coordinator.topics_deleted(changes.deleted), "the offsets of deleted topics were not removed")
+            _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the committed offsets of deleted topics")
 
     def _directory_lost(self) -> None:
-        """Let the controller know, so that replicas here count as offline."""
-        told = broker_ids.report_log_dir_failure(self._tree, self._identity.broker_id)
-        _logged(told, "the controller was not told of the lost directory")
+        """Notify the controller, so that replicas in this directory count as offline."""
+        reported = broker_ids.report_log_dir_failure(self._tree, self._identity.broker_id)
+        _logged(reported, "cannot report the offline directory to the controller")
 
 
 def _logged(done: Deferred[object] | Deferred[None] | Deferred[str], what: str) -> None:

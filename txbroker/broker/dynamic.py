@@ -1,4 +1,4 @@
-"""Configurations that change while the broker runs: what the metadata tree says, passed on to who must know (KIP-226)."""
+"""Dynamic configurations (KIP-226): applies changes in the metadata tree to the running broker."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class DynamicConfigs:
     def wire(
         self, reconfigure: Callable[[str], None], topics: Callable[[], Iterable[str]], broker_changed: Callable[[], None]
     ) -> None:
-        """From now on there are logs: `reconfigure` gives those of a topic its settings anew, `topics` names all that have logs.
+        """Connect it to the logs: `reconfigure` applies a topic's settings to its logs, `topics` names all topics that have logs.
 
-        `broker_changed` takes over what else may change; whoever asks the configuration at each use need not be told.
+        `broker_changed` applies other changes. Components that read the configuration at each use need no call.
         """
         self._reconfigure = reconfigure
         self._topics = topics
         self._broker_changed = broker_changed
 
     def __call__(self, entity: Entity, properties: Mapping[str, str]) -> None:
-        """A configuration in the tree is another one now."""
+        """A configuration in the tree has changed."""
         if entity.type == node_paths.TOPIC_TYPE:
             self._reconfigure(entity.name)
             return

@@ -1,4 +1,4 @@
-"""The joints between rooms that do not know each other: who is told when a partition, a directory or the image changes."""
+"""Connects components that do not know each other: events of partitions and log directories reach the components that need them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from txbroker.purgatory import Purgatory
 log = logging.getLogger("txbroker.broker")
 
 
-class Joints:
-    """Told by `Replicas` and `LogDirectories`; tells the purgatories, the coordinator and the top floor. Wired after construction."""
+class EventWiring:
+    """The observer of `Replicas` and `LogDirectories`; it notifies the purgatories, the group coordinator and the controller."""
 
     _replicas: Replicas
     _coordinator: GroupCoordinator
@@ -36,7 +36,7 @@ class Joints:
         directory_lost: Callable[[], None],
         fatal: Callable[[str], None],
     ) -> None:
-        """`directory_lost`: the controller must hear of it; `fatal`: the broker cannot go on."""
+        """`directory_lost` notifies the controller of an offline directory; `fatal` stops the broker."""
         self._actions = actions
         self._produce = produce
         self._fetch = fetch
@@ -44,7 +44,7 @@ class Joints:
         self._fatal = fatal
 
     def wire(self, replicas: Replicas, coordinator: GroupCoordinator, sessions: FetchSessions) -> None:
-        """Whom to tell; before anything happens."""
+        """Set the components that are constructed later; call it before the first event."""
         self._sessions = sessions
         self._replicas = replicas
         self._coordinator = coordinator
@@ -52,7 +52,7 @@ class Joints:
     # ReplicasObserver
 
     def moved(self, partition: Partition) -> None:
-        """Only note it: the caller is in the middle of an append. Requests that wait are completed at the end of the turn."""
+        """Only note it, as the caller is in the middle of an append: waiting requests are completed at the end of the turn."""
         key = partition.topic_partition
         self._sessions.moved(key)
         self._actions.add(key, self._complete)
@@ -65,35 +65,35 @@ class Joints:
         self._fetch.check(key)
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
-        """Its directory goes offline, which comes back as `directory_failed`."""
+        """Take its directory offline, which is then reported as `directory_failed`."""
         self._replicas.storage_failed(partition, error)
 
     def leading(self, partition: Partition) -> None:
-        """A partition of `__consumer_offsets` makes this broker a coordinator."""
+        """This broker leads the partition; for `__consumer_offsets` it becomes the coordinator of its groups."""
         topic, index = partition.topic_partition
         if topic == OFFSETS_TOPIC:
             _log_failure(self._coordinator.load(index), f"groups of {partition.topic_partition}")
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """Not the coordinator of its groups any longer."""
+        """This broker no longer leads the partition, and is no longer the coordinator of its groups."""
         if topic_partition.topic == OFFSETS_TOPIC:
             self._coordinator.unload(topic_partition.partition)
 
     # LogDirectories' observer
 
     def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
-        """The rest serves on."""
+        """A directory is offline; partitions in other directories stay online."""
         self._replicas.directory_failed(directory, partitions)
         self._directory_lost()
 
     def all_directories_failed(self) -> None:
-        """Nothing is left to serve."""
-        self._fatal("all log directories have failed: the broker stops")
+        """No partition can be served: stop the broker."""
+        self._fatal("all log directories have failed; the broker stops")
 
     def log_moved(self, topic_partition: TopicPartition, moved: Log) -> None:
-        """The partition goes on with the log in its new directory."""
+        """The partition's log is in its new directory."""
         self._replicas.log_moved(topic_partition, moved)
 
 
 def _log_failure(done: Deferred[None], what: str) -> None:
-    done.addErrback(lambda failure: log.error("%s were not loaded: %s", what, failure.getTraceback()))
+    done.addErrback(lambda failure: log.error("cannot load %s: %s", what, failure.getTraceback()))

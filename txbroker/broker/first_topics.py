@@ -1,4 +1,4 @@
-"""The topics that are to be there from the start: `KAFKA_CREATE_TOPICS` of the container images."""
+"""Creates the topics of `KAFKA_CREATE_TOPICS`, a variable of container images, when the broker has started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("txbroker.broker")
 
 
 def make(admin: TopicAdmin, topics: Sequence[FirstTopic]) -> Deferred[None]:
-    """Create each that does not exist, one after the other; one that cannot be made is an error in the log, and the others are made."""
+    """Create those that do not exist, in order. A failure is logged, and the others are created."""
     return Deferred.fromCoroutine(_make(admin, topics))
 
 
@@ -27,6 +27,6 @@ async def _make(admin: TopicAdmin, topics: Sequence[FirstTopic]) -> None:
             await admin.create(wanted, validate_only=False)
         except BrokerError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.error("topic %s of KAFKA_CREATE_TOPICS was not made: %s (%s)", topic.name, error, error.code.name)
+                log.error("cannot create topic %s of KAFKA_CREATE_TOPICS: %s (%s)", topic.name, error, error.code.name)
         else:
-            log.info("topic %s of KAFKA_CREATE_TOPICS was made, with %d partitions", topic.name, topic.partitions)
+            log.info("created topic %s of KAFKA_CREATE_TOPICS with %d partitions", topic.name, topic.partitions)

@@ -1,4 +1,4 @@
-"""The dispatch table of this broker: every handler, constructed with the few parts that it needs."""
+"""The dispatch table of this broker: every request handler, constructed with the components that it needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from txbroker.purgatory import Purgatory
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What handlers are made of; each gets only its own."""
+    """The components that handlers need."""
 
     broker_id: int
     cluster_id: str
@@ -74,7 +74,7 @@ class Parts:
 
 
 def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
-    """All handlers of a broker. What is registered here is what ApiVersions advertises. `clock` times some of the requests."""
+    """All request handlers; ApiVersions advertises what is registered here. `clock`: monotonic seconds, to measure request times."""
     p = parts
     registry = Registry(clock=clock)
     resources = ConfigResources(p.broker_id, p.image)

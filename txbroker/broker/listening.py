@@ -1,4 +1,4 @@
-"""The broker's listeners: bound early, so that ports are known, and opened to clients last."""
+"""The broker's listeners: bound early, so that ports are known; they accept connections last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txbroker.transport.listener import Listener
 
 
 class Listening:
-    """All listeners of one broker, and what clients are told of them."""
+    """All listeners of one broker, and their advertised addresses."""
 
     def __init__(self, config: BrokerConfig, world: World, actions: ActionQueue, listeners: Listeners) -> None:
         self._config = config
@@ -30,10 +30,10 @@ class Listening:
         self._listeners = listeners
         self.hub = Hub(world.reactor, settings.limits(config), world.in_worker, actions)
         self._ports: dict[str, Listener] = {}
-        self.bound: dict[str, tuple[str, int]] = {}  # by listener name: host and the port that it really got
+        self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
     def bind(self, build: Callable[[], Connection]) -> None:
-        """Take the ports; StartError. Connections wait in the backlog until `accept`."""
+        """Bind the ports; StartError. Connections wait in the backlog until `accept`."""
         backlog = self._config.int("socket.listen.backlog.size")
         for wanted in self._listeners.bound:
             listener = Listener(self.hub, wanted.name, "" if wanted.wildcard else wanted.host, wanted.port, build, backlog=backlog)
@@ -46,18 +46,18 @@ class Listening:
             self.bound[wanted.name] = (wanted.host or "0.0.0.0", listener.getHost().port)  # type: ignore[no-untyped-call]
 
     def accept(self) -> None:
-        """Serve clients."""
+        """Start to accept connections."""
         self.hub.start()
         for listener in self._ports.values():
             listener.startReading()  # type: ignore[no-untyped-call]
 
     def reconfigure(self) -> None:
-        """Take over the limits of connections that are configured now."""
+        """Apply the current limits of connections."""
         now = settings.limits(self._config)
         self.hub.quotas.change(now.connections_max, now.connections_per_ip_max, now.connections_per_ip_overrides)
 
     async def close(self) -> None:
-        """Close the ports, let connections take their last answers, and close them."""
+        """Close the ports, send the last responses, and close the connections."""
         for listener in self._ports.values():
             done = listener.stopListening()  # type: ignore[no-untyped-call]
             if isinstance(done, Deferred):
@@ -65,7 +65,7 @@ class Listening:
         await self.hub.stop()
 
     def endpoints(self) -> tuple[RegisteredEndpoint, ...]:
-        """What the broker registers: advertised addresses, bound ones where there are none, and this host's name for wildcards."""
+        """The endpoints to register: advertised addresses, else bound ones; a wildcard is replaced by this host's name."""
         endpoints = []
         for wanted in self._listeners.bound:
             host, port = wanted.host, self.bound[wanted.name][1]
@@ -78,7 +78,7 @@ class Listening:
         return tuple(endpoints)
 
     def reached(self) -> list[str]:
-        """The listeners whose clients are told the address that they reached: wildcards without an advertised address."""
+        """Listeners with a wildcard and no advertised address: each client receives the address that it has connected to."""
         return [wanted.name for wanted in self._listeners.bound if wanted.wildcard and wanted.name not in self._listeners.advertised]
 
 

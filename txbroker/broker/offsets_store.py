@@ -1,4 +1,4 @@
-"""`__consumer_offsets` as the group coordinator's store: the same partitions that everybody else appends to and reads."""
+"""The group coordinator's store: the partitions of `__consumer_offsets` that this broker leads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ InWorker: TypeAlias = Callable[[Callable[[], bytes | memoryview]], "Deferred[byt
 
 
 class PartitionOffsetsStore:
-    """Satisfies `groups.store.OffsetsStore`."""
+    """Implements `groups.offsets_store.OffsetsStore`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PartitionOffsetsStore:
         self._in_worker = in_worker
 
     def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
-        """One batch, acks=all."""
+        """Append one batch with acks=all."""
         batch = build([Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)], codec=self._codec)
         try:
             partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
@@ -57,7 +57,7 @@ class PartitionOffsetsStore:
         return done
 
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
-        """A piece of the log, read in a worker."""
+        """Read at most offsets.load.buffer.size bytes, in a worker."""
         try:
             partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
             log = partition.log
@@ -82,7 +82,7 @@ class _Replicated:
         self._done = done
 
     def try_complete(self) -> bool:
-        """Replicated, or led by somebody else."""
+        """All in-sync replicas have the record, or another broker is the leader."""
         if not self._partition.is_leader:
             self._done.errback(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return True
@@ -92,5 +92,5 @@ class _Replicated:
         return False
 
     def on_expired(self) -> None:
-        """offsets.commit.timeout.ms is over."""
+        """offsets.commit.timeout.ms has passed."""
         self._done.errback(BrokerError(ErrorCode.REQUEST_TIMED_OUT))

@@ -1,9 +1,9 @@
-"""The broker's life: started in order, stopped in the reverse order.
+"""Starts a broker in order, and stops it in the reverse order.
 
-Start: directories are locked, the metadata tree opened, configurations read; logs are loaded (in workers); sockets are bound; the
-broker registers itself, a controller is elected and tells it what it leads; then connections are accepted.
-Stop: no more connections, the last answers are sent, the controller resigns, the tree is closed, and logs are synced and closed with
-Kafka's mark of a clean shutdown: the tree's file lies in a log directory, whose lock is the last thing that goes.
+Start: lock the log directories, open the metadata tree, read configurations, load the logs (in workers), bind the sockets, register
+the broker, elect a controller, which assigns partitions to it, and accept connections.
+Stop: refuse connections, send the last responses, resign as controller, close the tree, sync and close the logs with Kafka's marker
+of a clean shutdown. The tree's file is in a log directory, so the directories' locks are released last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
-from txbroker.broker.components import Rooms
+from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.identity import identify, open_tree
 from txbroker.broker.listening import Listening
@@ -46,7 +46,7 @@ log = logging.getLogger("txbroker.broker")
 
 
 class Broker:
-    """One broker. `start` and `stop` return Deferreds; `bound` are the addresses of its listeners once it has started."""
+    """One broker. `bound`: the addresses of its listeners, once it has started."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Broker:
         cluster_id: str | None = None,
         first_topics: Sequence[FirstTopic] = (),
     ) -> None:
-        """`directories` are absolute paths. `fatal` is told, once, why the broker cannot go on; it is to stop the process.
+        """`directories` are absolute paths. `fatal` is called once with the reason if the broker cannot continue; it stops the process.
 
-        `progress(directory, done, total)` is told, from workers, how many logs are loaded. `cluster_id` is for a cluster that has
-        none yet. `first_topics` are made once clients are served, those that are missing.
+        `progress(directory, done, total)` is called in workers with the number of loaded logs. `cluster_id` is for a new cluster.
+        `first_topics` are created, if they are missing, when clients are served.
         """
         self._config = config
         self._world = world
@@ -72,25 +72,25 @@ class Broker:
         self._first_topics = first_topics
         self._interrupted = False
         self._listeners = parse_listeners(config)
-        self._undo: list[tuple[str, Callable[[], Any]]] = []  # what stop does, in reverse
+        self._undo: list[tuple[str, Callable[[], Any]]] = []  # the steps of `stop`, last one first
         self._topic_overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}
         self.directories = directories
         self.bound: Mapping[str, tuple[str, int]] = {}
-        self.metrics_url: str | None = None  # where they are served
+        self.metrics_url: str | None = None  # if metrics are served
         self.broker_id = -1
         self._status = Status()
 
     def start(self) -> Deferred[None]:
-        """Fires when clients are served. Fails with StartError; what had been opened is closed then."""
+        """Fires when clients are served. Fails with StartError after closing everything that was opened."""
         return Deferred.fromCoroutine(self._start_or_undo())
 
     def interrupt(self) -> None:
-        """Let a start that is under way fail soon, with StartInterrupted: before `stop`, which is for what has started."""
+        """Interrupt a start in progress: it fails soon with StartInterrupted. Call `stop` after that."""
         self._interrupted = True
         self._status.phase = Phase.STOPPING
 
     def stop(self) -> Deferred[None]:
-        """Fires when all is closed."""
+        """Fires when everything is closed."""
         return Deferred.fromCoroutine(self._stop())
 
     async def _start_or_undo(self) -> None:
@@ -98,7 +98,7 @@ class Broker:
             await self._start()
         except MalformedNode as error:
             await self._stop()
-            raise StartError(f"The metadata is damaged: {error}. Put back a copy of its file from before the damage.") from error
+            raise StartError(f"the metadata is damaged: {error}; restore its file from a backup") from error
         except BaseException:
             await self._stop()
             raise
@@ -113,7 +113,7 @@ class Broker:
                 if isinstance(result, Deferred):
                     await result
             except Exception:
-                log.exception("stopping %s failed", what)
+                log.exception("internal error while stopping %s", what)
 
     def _on_stop(self, what: str, undo: Callable[[], Any]) -> None:
         self._undo.append((what, undo))
@@ -135,29 +135,29 @@ class Broker:
 
         actions = ActionQueue(world.reactor.callLater)
         listening = Listening(config, world, actions, self._listeners)
-        rooms = Rooms(world, actions, config, identity, tree, directories, configs, listening.reached(), self._fatal)
+        components = Components(world, actions, config, identity, tree, directories, configs, listening.reached(), self._fatal)
         dynamic.wire(
-            directories.reconfigure, lambda: {partition.topic_partition.topic for partition in rooms.replicas}, listening.reconfigure
+            directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.hub.file_gone = directories.check_file
-        listening.bind(lambda: Connection(rooms.registry))
+        listening.bind(lambda: Connection(components.registry))
         self.bound = listening.bound
-        self._on_stop("rooms", rooms.stop)
-        rooms.start()
+        self._on_stop("components", components.stop)
+        components.start()
         self._on_stop("moves between directories", directories.stop)
         directories.start()
-        controller = await self._register_and_elect(tree, listening, Peers(identity.broker_id, rooms.own))
-        # Once more, so that a stop begins with the clients; closing twice does nothing.
+        controller = await self._register_and_elect(tree, listening, Peers(identity.broker_id, components.own))
+        # Again, so that stopping begins with the clients; the second close does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.accept()
         if metrics is not None:
-            metrics.watch(rooms.watched(listening, directories, controller))
+            metrics.watch(components.watched(listening, directories, controller))
         self._status.phase = Phase.RUNNING
-        rooms.make_topics(self._first_topics)
+        components.make_topics(self._first_topics)
 
     def _open_metrics(self) -> MetricsEndpoint | None:
-        """The metrics port, if one is configured; what serves it is imported only then."""
+        """Open the metrics port, if configured; its modules are imported only then."""
         instruments = self._world.instruments
         if instruments is None:
             return None
@@ -182,7 +182,7 @@ class Broker:
         )
         self._status.loading = directories.loading
         self._status.offline = lambda: None if directories.online() else "all log directories are offline"
-        # Whatever happens next, what was opened is closed whole, and unlocked.
+        # From here on every failure closes and unlocks the directories.
         self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.run_all)))
         return directories
 

@@ -1,4 +1,4 @@
-"""The configuration in the terms of each room: what a log, the coordinator and the transport are told of server.properties."""
+"""Translates server.properties into the settings of logs, the group coordinator and the transport."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from txbroker.wire.records import WALK_IS_COMPILED
 CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compression.codec is a number
 
-QUEUED_BYTES_MAX = 512 << 20  # where queued.max.request.bytes is not set
+QUEUED_BYTES_MAX = 512 << 20  # if queued.max.request.bytes is not set
 
 _CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy", "record_validation_full"}
 _SAME = [field.name for field in dataclasses.fields(LogConfig) if field.init and field.name not in _CONVERTED]
 
 
 def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConfig:
-    """What a topic's logs must know of its settings.
+    """The settings of a topic's logs.
 
-    The broker's own topics are compacted by offset whatever the broker's default says: with them, what was written last holds.
+    Internal topics are always compacted by offset, whatever the default strategy is: their last record for a key is the valid one.
     """
     return LogConfig(
         compaction_strategy=Strategy.OFFSET if is_internal else _strategy(settings),
@@ -40,7 +40,7 @@ def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConf
 
 
 def _strategy(settings: TopicSettings) -> Strategy:
-    # Without a header's name no record has a version, and the offset decides: so it does, with less memory.
+    # Without a header's name no record has a version and the offset decides. The offset strategy has the same result with less memory.
     if settings.compaction_strategy == "header" and not settings.compaction_strategy_header:
         return Strategy.OFFSET
     return Strategy(settings.compaction_strategy or "offset")
@@ -75,15 +75,15 @@ def limits(config: BrokerConfig) -> Limits:
 
 
 def _queued_bytes(config: BrokerConfig) -> int:
-    # Kafka's default is no limit, so that a few dozen clients which send large requests slowly, or stop within them, take all memory
-    # there is. A limit costs honest clients nothing: a thousand that send at once are served no slower within 512 MiB, or 64.
+    # Kafka has no limit by default: a few dozen clients that send large requests slowly, or stop in the middle, can use all memory.
+    # The limit does not slow down others: a thousand clients that send at once are as fast with 512 MiB, or 64 MiB.
     if "queued.max.request.bytes" not in config.static.values:
         return max(QUEUED_BYTES_MAX, config.int("socket.request.max.bytes"))
     return config.int("queued.max.request.bytes") if config.int("queued.max.request.bytes") > 0 else -1
 
 
 def _receive_buffer(config: BrokerConfig) -> int:
-    # The system's own choice takes a large produce for less than half the CPU that Kafka's default costs: only what somebody set counts.
-    # With the send buffer it is the other way round: what waits in a small one is still in the processor's cache when the peer takes it.
+    # The operating system's default receives a large produce request with less than half the CPU time of Kafka's default (100 KiB), so
+    # the key is used only if it is set. For the send buffer Kafka's default is better: its data is still in the CPU cache when it is read.
     name = "socket.receive.buffer.bytes"
     return config.int(name) if name in config.static.values else -1

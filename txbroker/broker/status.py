@@ -1,4 +1,4 @@
-"""Where a broker stands between its start and its end, for whoever asks whether clients are served."""
+"""The broker's lifecycle phase, for health and readiness checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """With the numbers of Kafka's BrokerState."""
+    """The phases; numbers as in Kafka's BrokerState."""
 
     STARTING = 1
     LOADING = 2
@@ -19,22 +19,22 @@ _WHY_NOT_READY = {Phase.STARTING: "starting", Phase.LOADING: "loading logs", Pha
 
 
 class Status:
-    """The `phase`, which only the broker's service changes."""
+    """The `phase`, changed only by `service.py`, and why the broker is not ready."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
         self.loading: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        """How many logs are loaded, of how many."""
+        """Number of loaded logs, and of all logs."""
         self.offline: Callable[[], str | None] = lambda: None
-        """Why no data can be served."""
+        """Why no partition can be served, if so."""
 
     def why_not_ready(self) -> str | None:
-        """Why clients are not served now."""
+        """Why clients are not served now; None if they are."""
         if self.phase is Phase.RUNNING:
             return self.why_not_healthy()
         done, total = self.loading() if self.phase is Phase.LOADING else (0, 0)
         return f"loading logs {done} of {total}" if total else _WHY_NOT_READY[self.phase]
 
     def why_not_healthy(self) -> str | None:
-        """Why it does not help to wait."""
+        """Why waiting will not help; None if the broker is healthy."""
         return self.offline()

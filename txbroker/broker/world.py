@@ -1,4 +1,4 @@
-"""All that a broker takes from outside. Made in `tap.py` of the real things, in tests of whatever they need."""
+"""Everything that a broker takes from its environment. `tap.py` makes the real one; tests make their own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from txbroker.maintenance.cleaning_pass import Workers
 
 
 class CountedWorkers:
-    """Passes jobs on to a pool of so many `threads`, and counts them: `begun` since the start, `unfinished` now.
+    """Passes jobs to a pool of `threads` threads and counts them: `begun` since the start, `unfinished` now.
 
-    For the reactor's thread only.
+    For use in the reactor's thread.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Deferred[Any]], threads: int) -> None:
@@ -40,7 +40,7 @@ class CountedWorkers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruments:
-    """What metrics measure outside of the rooms."""
+    """What only metrics measure."""
 
     thread_cpu_s: Callable[[], float]  # CPU time of the calling thread
     pools: Mapping[str, CountedWorkers]
@@ -66,8 +66,8 @@ class World:
     random: Random
     random_bytes: Callable[[int], bytes]
     host_name: Callable[[], str]
-    instruments: Instruments | None = None  # None: nothing is measured
-    cleaners: Workers | None = None  # None: nothing is cleaned
+    instruments: Instruments | None = None  # None: no metrics
+    cleaners: Workers | None = None  # None: no log cleaner
 
     def unique_id(self) -> str:
         """32 hexadecimal digits, new at each call."""
