@@ -19,6 +19,7 @@ PROJECT_PAGES: Mapping[str, str] = {
     "project/architecture.md": "ARCHITECTURE.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/changelog.md": "CHANGELOG.md",
+    "project/tests.md": "tests/README.md",
     "project/results.md": "bench/RESULTS.md",
     "project/scale.md": "bench/SCALE.md",
     "project/overload.md": "bench/OVERLOAD.md",
