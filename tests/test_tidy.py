@@ -215,6 +215,27 @@ def test_the_table_of_ranks_is_the_one_in_the_architecture() -> None:
     assert named == {room: rank for room, rank in RANKS.items() if room != "__main__"}
 
 
+def functions(tree: ast.Module) -> set[str]:
+    """The functions and methods of a module, by their names with the class."""
+    found = set()
+    for node in tree.body:
+        members = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        found.update(prefix + member.name for member in members if isinstance(member, ast.FunctionDef))
+    return found
+
+
+def test_the_paths_in_the_architecture_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    paths = [text.split(f"\n## {heading}\n")[1].split("\n## ")[0] for heading in ("A produce request", "A fetch request")]
+    for path in paths:
+        steps = re.findall(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", path, flags=re.M)
+        assert len(steps) == len(re.findall(r"^\| \d+ \|", path, flags=re.M)) > 10
+        assert [(file, name) for file, name in steps if name not in functions(parsed(PACKAGE / file))] == []
+    named = set(re.findall(r"`([\w/.]+\.py)`", text))
+    assert [name for name in sorted(named) if not (PACKAGE / name).exists() and not (ROOT / name).exists()] == []
+
+
 def test_lower_rooms_know_no_twisted() -> None:
     lower = [path for path in MODULES if room_of(name_of(path)) in WITHOUT_TWISTED and name_of(path) != TWISTED_CLIENT]
     found = [(name_of(path), i) for path in lower for i, _ in imports(parsed(path)) if i.split(".")[0] in ("twisted", "zope", "asyncio")]

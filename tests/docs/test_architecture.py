@@ -1,8 +1,7 @@
-"""ARCHITECTURE.md names files and functions that exist, and its two paths are what a broker does."""
+"""The two paths in ARCHITECTURE.md are what a broker does. `tests/test_tidy.py` checks that their functions exist."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import signal
@@ -21,7 +20,6 @@ from tests.support.records import Sample
 from tests.support.running import ENVIRONMENT, Running
 from tests.support.waiting import until
 
-PACKAGE = CHECKOUT / "txbroker"
 TEXT = read(CHECKOUT / "ARCHITECTURE.md")
 LINES_MAX = 200
 TIME = 1_700_000_000_000
@@ -52,16 +50,6 @@ def steps(heading: str) -> list[Step]:
     return re.findall(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", section(heading), re.M)
 
 
-def functions(path: Path) -> set[str]:
-    """The functions and methods of a module, by their names with the class."""
-    found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        members = node.body if isinstance(node, ast.ClassDef) else [node]
-        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        found.update(prefix + member.name for member in members if isinstance(member, ast.FunctionDef))
-    return found
-
-
 class Traced(Running):
     """A broker whose steps are known."""
 
@@ -87,13 +75,6 @@ def traced(tmp_path: Path) -> Iterator[Traced]:
         broker.process.wait()
 
 
-@pytest.mark.parametrize("heading", [PRODUCE, FETCH])
-def test_each_step_of_a_path_exists(heading: str) -> None:
-    found = steps(heading)
-    assert len(found) == len(re.findall(r"^\| \d+ \|", section(heading), re.M)) > 10
-    assert [(file, name) for file, name in found if name not in functions(PACKAGE / file)] == []
-
-
 @pytest.mark.process
 def test_a_broker_takes_the_steps_in_their_order(traced: Traced) -> None:
     """A fetch waits, a produce completes it; then a produce that waits for its sync, and a fetch that is too large to be joined."""
@@ -116,10 +97,10 @@ def test_a_broker_takes_the_steps_in_their_order(traced: Traced) -> None:
         assert fetch(producer, "synced", 0).size > 200_000
     taken = traced.taken()
     assert [step for step in dict.fromkeys([*steps(PRODUCE), *steps(FETCH)]) if step not in taken] == []
-    woken = steps(FETCH).index(("broker/event_wiring.py", "Joints._complete"))
+    woken = steps(FETCH).index(("broker/event_wiring.py", "EventWiring._complete"))
     assert in_order(taken[before:parked], steps(FETCH)[:woken])
     assert in_order(taken[parked:answered], steps(PRODUCE))
-    completed = taken.index(("broker/event_wiring.py", "Joints._complete"), parked)
+    completed = taken.index(("broker/event_wiring.py", "EventWiring._complete"), parked)
     assert in_order(taken[completed:answered], steps(FETCH)[woken:])
 
 
@@ -127,12 +108,6 @@ def in_order(taken: list[Step], expected: list[Step]) -> bool:
     """Whether the expected steps that were taken were first taken in their order."""
     first = [taken.index(step) for step in dict.fromkeys(expected) if step in taken]
     return len(first) > 5 and first == sorted(first)
-
-
-def test_files_that_are_named_exist() -> None:
-    named = set(re.findall(r"`([\w/.]+\.py)`", TEXT))
-    assert len(named) > 25
-    assert [name for name in sorted(named) if not (PACKAGE / name).exists() and not (CHECKOUT / name).exists()] == []
 
 
 def test_it_stays_short() -> None:
