@@ -9,11 +9,11 @@ import argparse
 import logging
 import secrets
 import sys
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 from tests.damage.sweep import DAMAGES, make_template, sweep
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 
 
 def main() -> int:
@@ -23,21 +23,20 @@ def main() -> int:
     parser.add_argument("--seed", default=secrets.token_hex(4))
     arguments = parser.parse_args()
     logging.disable()  # of all that is found and mended
-    with tempfile.TemporaryDirectory(prefix="txbroker-damage-") as directory:
-        root = Path(directory) / "template"
-        root.mkdir()
-        written = make_template(root)
-        for number in range(arguments.rounds):
-            for damage in DAMAGES:
-                for clean in (True, False):
-                    seed = f"{arguments.seed} {number}"
-                    try:
-                        outcomes = sweep(root, written, Path(directory), damage, clean=clean, seed=seed)
-                    except AssertionError as problem:
-                        print(f"\nFAILED: {damage.__name__}, {'clean' if clean else 'killed'}, --seed {arguments.seed}: {problem}")
-                        return 1
-                    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(outcomes.values()).items()))
-                    print(f"{number + 1}: {damage.__name__}, {'clean' if clean else 'killed'}: {counts}", flush=True)
+    directory = DiskPath(MemoryDisk(), "/damage")
+    root = (directory / "template").made()
+    written = make_template(root)
+    for number in range(arguments.rounds):
+        for damage in DAMAGES:
+            for clean in (True, False):
+                seed = f"{arguments.seed} {number}"
+                try:
+                    outcomes = sweep(root, written, directory, damage, clean=clean, seed=seed)
+                except AssertionError as problem:
+                    print(f"\nFAILED: {damage.__name__}, {'clean' if clean else 'killed'}, --seed {arguments.seed}: {problem}")
+                    return 1
+                counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(outcomes.values()).items()))
+                print(f"{number + 1}: {damage.__name__}, {'clean' if clean else 'killed'}: {counts}", flush=True)
     print(f"nothing was served that was not written (--seed {arguments.seed})")
     return 0
 

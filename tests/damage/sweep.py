@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from tests.log.support import append as append_batch
 from tests.log.support import end_transaction, rows
 from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness
+from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import CorruptRecords, StartError, StorageError
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
@@ -20,43 +19,41 @@ START = 3  # where each log begins
 CONFIG = {"segment_bytes": 1500, "index_interval_bytes": 100, "retention_ms": -1}
 
 Rows = dict[TopicPartition, list[tuple[int, int, bytes | None, bytes | None]]]
-Damage = Callable[[Path, random.Random], None]
+Damage = Callable[[DiskPath, random.Random], None]
 
 
-def cut(path: Path, chance: random.Random) -> None:
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.truncate(chance.randrange(size) if size else 0)
+def cut(path: DiskPath, chance: random.Random) -> None:
+    size = path.size()
+    path.truncate(chance.randrange(size) if size else 0)
 
 
-def emptied(path: Path, chance: random.Random) -> None:
+def emptied(path: DiskPath, chance: random.Random) -> None:
     path.write_bytes(b"")
 
 
-def zeroed(path: Path, chance: random.Random) -> None:
+def zeroed(path: DiskPath, chance: random.Random) -> None:
     """All of it, or from somewhere on: what a file system leaves whose journal came further than the data."""
     data = path.read_bytes()
     start = chance.choice([0, chance.randrange(len(data) + 1)])
     path.write_bytes(data[:start] + bytes(len(data) - start))
 
 
-def flipped(path: Path, chance: random.Random) -> None:
+def flipped(path: DiskPath, chance: random.Random) -> None:
     data = bytearray(path.read_bytes())
     if data:
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
     path.write_bytes(data)
 
 
-def extended(path: Path, chance: random.Random) -> None:
-    with path.open("ab") as file:
-        file.write(chance.choice([bytes(4096), chance.randbytes(100)]))
+def extended(path: DiskPath, chance: random.Random) -> None:
+    path.disk.append(str(path), chance.choice([bytes(4096), chance.randbytes(100)]))
 
 
-def removed(path: Path, chance: random.Random) -> None:
+def removed(path: DiskPath, chance: random.Random) -> None:
     path.unlink()
 
 
-def unreadable(path: Path, chance: random.Random) -> None:
+def unreadable(path: DiskPath, chance: random.Random) -> None:
     """A directory in its place: nobody can read or write that, root neither."""
     path.unlink()
     path.mkdir()
@@ -75,7 +72,7 @@ def fill(log: Log, count: int) -> None:
     end_transaction(log, 6, committed=False)
 
 
-def make_template(root: Path) -> Rows:
+def make_template(root: DiskPath) -> Rows:
     """Two directories with two logs each, all kinds of files in them, cleanly closed; what they hold."""
     broker = DirectoryHarness(root, 2, **CONFIG)
     broker.start()
@@ -91,7 +88,7 @@ def make_template(root: Path) -> Rows:
     return written
 
 
-def files(root: Path) -> list[str]:
+def files(root: DiskPath) -> list[str]:
     """The files of the first directory and of one log in it: of a closed and of the active segment, and the others."""
     log = sorted(path.name for path in (root / "a" / "t-0").iterdir() if path.is_file())
     bases = sorted({name[:20] for name in log if name.endswith(".log")})
@@ -118,7 +115,7 @@ def seen(log: Log) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
             offset += 1
 
 
-def check(root: Path, written: Rows, name: str) -> str:
+def check(root: DiskPath, written: Rows, name: str) -> str:
     """What became of it, in a word."""
     broker = DirectoryHarness(root, 2, **CONFIG)
     try:
@@ -162,13 +159,12 @@ def check(root: Path, written: Rows, name: str) -> str:
     return outcome
 
 
-def sweep(root: Path, written: Rows, scratch: Path, damage: Damage, *, clean: bool, seed: str) -> dict[str, str]:
+def sweep(root: DiskPath, written: Rows, scratch: DiskPath, damage: Damage, *, clean: bool, seed: str) -> dict[str, str]:
     """What becomes of each file, damaged in this way before a start after a clean stop, or a kill."""
     chance = random.Random(seed)
     outcomes: dict[str, str] = {}
     for number, name in enumerate(files(root)):
-        copy = scratch / f"{number}"
-        shutil.copytree(root, copy)
+        copy = root.copy_to(scratch / f"{number}")
         if not clean:
             for directory in "ab":
                 (copy / directory / ".kafka_cleanshutdown").unlink()
@@ -176,5 +172,5 @@ def sweep(root: Path, written: Rows, scratch: Path, damage: Damage, *, clean: bo
         if path.exists():
             damage(path, chance)
             outcomes[name] = check(copy, written, name)
-        shutil.rmtree(copy)
+        copy.remove_tree()
     return outcomes

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
 import pytest
 
 from tests.damage.sweep import DAMAGES, Damage, Rows, make_template, sweep, unreadable
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
-    root = tmp_path_factory.mktemp("template")
+def template() -> tuple[DiskPath, Rows]:
+    root = DiskPath(MemoryDisk(), "/template").made()
     return root, make_template(root)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_damage_before_a_start(template: tuple[Path, Rows], tmp_path: Path, damage: Damage, clean: bool) -> None:
+def test_damage_before_a_start(template: tuple[DiskPath, Rows], directory: DiskPath, damage: Damage, clean: bool) -> None:
     root, written = template
     seed = secrets.token_hex(4)
     print(f"seed {seed}")
-    outcomes = sweep(root, written, tmp_path, damage, clean=clean, seed=seed)
+    outcomes = sweep(root, written, directory, damage, clean=clean, seed=seed)
     print(outcomes)
     assert len(outcomes) > 14
     assert ("offline" in outcomes.values()) == (damage is unreadable)
