@@ -21,7 +21,7 @@ from txbroker.log.cleaner.cleaning_job import (
     SegmentSpan,
 )
 from txbroker.log.cleaner.compaction_pass import run_job
-from txbroker.log.disk import OsDisk
+from txbroker.log.disk import Disk
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.segment import Segment
 from txbroker.log.txn_index import ENTRY
@@ -155,7 +155,7 @@ class Result:
         return last
 
 
-def run(job: CleaningJob, *, disk: OsDisk | None = None, stopped: Callable[[], bool] = lambda: False,
+def run(job: CleaningJob, *, disk: Disk | None = None, stopped: Callable[[], bool] = lambda: False,
         sleep: Callable[[float], None] | None = None, monotonic: Callable[[], float] = lambda: 0.0, **options: Any) -> Result:
     events: list[Event] = []
 

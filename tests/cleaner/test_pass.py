@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import struct
 from dataclasses import replace
@@ -12,10 +14,9 @@ import pytest
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
 from tests.cleaner.reference import Reference, parse, told
+from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
-from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.cleaner.cleaning_job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
-from txbroker.log.disk import File
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
@@ -202,20 +203,16 @@ def test_a_stop_ends_the_pass_between_two_pieces(tmp_path: Path) -> None:
             path.unlink()
 
 
-@pytest.mark.parametrize(("error", "kind"), [(StorageError, FailureKind.STORAGE), (OutOfResources, FailureKind.RESOURCES)])
+@pytest.mark.parametrize(("error", "kind"), [(errno.EIO, FailureKind.STORAGE), (errno.EMFILE, FailureKind.RESOURCES)])
 def test_a_disk_that_fails_is_told_from_one_that_has_no_room_for_files(
-    tmp_path: Path, error: type[StorageError], kind: FailureKind
+    tmp_path: Path, error: int, kind: FailureKind
 ) -> None:
-    class Failing(UnsyncedDisk):
-        def open(self, path: str) -> File:
-            if path.endswith(".cleaned"):
-                raise error("cannot open")
-            return super().open(path)
-
     log = small_log()
     log.write(tmp_path)
-    end = run(log.job(tmp_path), disk=Failing()).end
-    assert isinstance(end, Failed) and (end.kind, end.reason) == (kind, "cannot open")
+    disk, path = FaultyDisk(UnsyncedDisk()), f"{tmp_path}/{0:020d}.log.cleaned"
+    disk.fail("create", path, error=error)
+    end = run(log.job(tmp_path), disk=disk).end
+    assert isinstance(end, Failed) and (end.kind, end.reason) == (kind, f"cannot create {path}: {os.strerror(error)}")
     assert cleaned_files(tmp_path) == []
 
 

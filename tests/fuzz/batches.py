@@ -5,19 +5,16 @@ Whatever the bytes are, reading gives records or a BrokerError (CorruptRecords i
 
 from __future__ import annotations
 
-import shutil
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from tests.fuzz.frames import Pick, mutated, one_of
 from tests.fuzz.frames import batches as samples
+from tests.support.fakes.memory_disk import MemoryDisk
 from tests.wire.record_samples import batches
 from txbroker.errors import BrokerError
-from txbroker.log.disk import File, OsDisk, OsFile
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Origin
@@ -167,28 +164,15 @@ def _check(found: Iterable[Record]) -> None:
     assert taken <= BYTES_MAX
 
 
-class _File(OsFile):
-    def sync(self) -> None:
-        pass
-
-
-class _Disk(OsDisk):
-    def open(self, path: str) -> File:
-        return _File(path)
-
-    def sync(self, path: str) -> None:
-        pass
-
-
 class Logs:
     """Real logs that take whatever comes: refused appends change nothing, and what was taken can be read and recovered."""
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="txbroker-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self._disk = MemoryDisk()
         self._logs = [self._open(number, clean=True) for number in range(len(_CONFIGS))]
 
     def _open(self, number: int, *, clean: bool) -> Log:
-        return Log.open(str(self._directory / f"log-{number}"), TopicPartition("log", number), disk=_Disk(), config=_CONFIGS[number],
+        return Log.open(f"/log-{number}", TopicPartition("log", number), disk=self._disk, config=_CONFIGS[number],
                         now_ms=NOW_MS, clean=clean)
 
     def append(self, data: bytes) -> None:
@@ -227,6 +211,3 @@ class Logs:
             again = self._open(number, clean=False)
             assert again.log_end_offset == log.log_end_offset
             self._logs[number] = again
-
-    def close(self) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)

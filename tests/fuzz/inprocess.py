@@ -1,37 +1,29 @@
 """A whole broker in this process, without sockets, threads and real time: what the real handlers do with frames can be watched.
 
-The log is real, in a temporary directory; the clock is turned by hand.
+The log is on a disk in memory; tests let time pass.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from collections import deque
-from collections.abc import Callable
-from heapq import heappop, heappush
-from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tests.fuzz import frames
 from tests.fuzz.frames import Served
+from tests.support.fakes.memory_disk import MemoryDisk
+from tests.support.fakes.reactor import FakeReactor
+from tests.support.fakes.world import fake_world
 from txbroker.api.request_context import Session
 from txbroker.broker.service import Broker
-from txbroker.broker.world import World
-from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.connection import Connection
-from txbroker.log.directories import one_by_one
-from txbroker.log.disk import Buffer, File, OsDisk, OsFile
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -40,71 +32,11 @@ from txbroker.wire.schema import Request
 
 OVERRIDES = ("listeners=PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions=3", "group.initial.rebalance.delay.ms=0",
              "log.segment.bytes=65536", "fetch.max.bytes=1048576")
-NOW_MS = 1_700_000_000_000
+DATA = "/data"
 
 
 class Bug(AssertionError):
     """The broker did something that no peer may make it do."""
-
-
-class _File(OsFile):
-    def sync(self) -> None:
-        pass
-
-
-class _Disk(OsDisk):
-    """The real disk, without waiting for it."""
-
-    def open(self, path: str) -> File:
-        return _File(path)
-
-    def sync(self, path: str) -> None:
-        pass
-
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        super().replace(path, data, sync=False)
-
-
-class _Reactor:
-    """A clock on a heap (Twisted's own sorts all calls at each), which knows which port listens and leaves its socket alone."""
-
-    port: Any = None
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._calls: list[tuple[float, int, DelayedCall]] = []
-        self._serial = count()
-
-    def seconds(self) -> float:
-        return self._now
-
-    def callLater(self, delay: float, function: Callable[..., Any], *arguments: Any, **named: Any) -> DelayedCall:
-        call = DelayedCall(self._now + delay, function, arguments, named, lambda _: None, self._put, self.seconds)
-        self._put(call)
-        return call
-
-    def _put(self, call: DelayedCall) -> None:
-        heappush(self._calls, (call.getTime(), next(self._serial), call))
-
-    def advance(self, by_s: float) -> None:
-        """Let time go by, and with it every call that is due."""
-        end = self._now + by_s
-        while self._calls and self._calls[0][0] <= end:
-            at, _, call = heappop(self._calls)
-            if call.active() and call.getTime() <= at:
-                self._now = at
-                call.called = 1
-                call.func(*call.args, **call.kw)
-        self._now = end
-
-    def addReader(self, reader: Any) -> None:
-        self.port = reader
-
-    def removeReader(self, reader: Any) -> None:
-        pass
-
-    def removeWriter(self, writer: Any) -> None:
-        pass
 
 
 class _Transport:
@@ -137,49 +69,18 @@ class InProcessBroker:
     """Start it with `InProcessBroker()`, end it with `close`. `send` takes frames as they come from a socket."""
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="txbroker-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-        self.reactor = _Reactor()
+        self.reactor = FakeReactor()
         self._watch = _Watch()
         logger = logging.getLogger("txbroker")
         logger.addHandler(self._watch)
         logger.propagate = False
-        config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={self._directory / 'data'}"], {}))
-        self._broker = Broker(config, self._world(), [str(self._directory / "data")], self._fatal)
+        config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={DATA}"], {}))
+        self._broker = Broker(config, fake_world(self.reactor, MemoryDisk(), Random(1)), [DATA], self._fatal)
         self._await(self._broker.start())
         connection = self._connect()[0]
         self.served = Served(connection._registry, {key: handler.request for key, (handler, _) in connection._registry._handlers.items()})
         self._numbers = 0
         self._make_topics()
-
-    def _world(self) -> World:
-        random = Random(1)
-        reactor = self.reactor
-
-        def in_worker(job: Callable[[], Any]) -> Deferred[Any]:
-            done: Deferred[Any] = Deferred()
-
-            def run() -> None:
-                try:
-                    done.callback(job())
-                except Exception:
-                    done.errback(Failure())
-
-            reactor.callLater(0, run)
-            return done
-
-        def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-            def run() -> None:
-                work()
-                if done is not None:
-                    done()
-
-            reactor.callLater(delay_ms / 1000, run)
-
-        trees = MemoryTrees(lambda call: reactor.callLater(0, call))
-        return World(reactor=reactor, disk=_Disk(), in_worker=in_worker, later=later, run_all=one_by_one,
-                     open_tree=lambda _: trees.session(), monotonic_s=reactor.seconds,
-                     now_ms=lambda: NOW_MS + int(reactor.seconds() * 1000), random=random, random_bytes=random.randbytes,
-                     host_name=lambda: "localhost")
 
     def _fatal(self, why: str) -> None:
         raise Bug(f"the broker wants to stop: {why}")
@@ -276,9 +177,8 @@ class InProcessBroker:
             raise Bug("\n".join(formatter.format(line) for line in bugs or about))
 
     def close(self) -> None:
-        """Stop the broker and remove its files."""
+        """Stop the broker."""
         try:
             self._await(self._broker.stop())
         finally:
             logging.getLogger("txbroker").removeHandler(self._watch)
-            shutil.rmtree(self._directory, ignore_errors=True)

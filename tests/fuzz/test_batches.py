@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,8 @@ choices = st.binary(max_size=400)
 
 
 @pytest.fixture(scope="module")
-def logs() -> Iterator[Logs]:
-    made = Logs()
-    yield made
-    made.close()
+def logs() -> Logs:
+    return Logs()
 
 
 @settings(max_examples=600, deadline=None)

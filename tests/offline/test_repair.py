@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.log.support import corrupt, open_log, rows
 from tests.offline.support import faults, kafka, look, mutate, ours, segments
+from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.logtools.log_paths import NoLogDirectory, survey
 from txbroker.logtools.repair import Refused, carry_out, lock_all
@@ -152,30 +153,6 @@ def test_an_unfinished_swap_is_left_to_a_broker(data: Path) -> None:
 
 def test_an_interrupted_repair_is_begun_again(data: Path) -> None:
     """Stopped at each of its writes in turn, and run again: the end is the same, and nothing is lost."""
-
-    class Stopped(Exception):
-        pass
-
-    class StoppingDisk(UnsyncedDisk):
-        left = 0
-
-        def _step(self) -> None:
-            self.left -= 1
-            if self.left < 0:
-                raise Stopped
-
-        def rename(self, old: str, new: str) -> None:
-            self._step()
-            super().rename(old, new)
-
-        def open(self, path: str):  # type: ignore[no-untyped-def]
-            self._step()
-            return super().open(path)
-
-        def write(self, path: str, data: object) -> None:
-            self._step()
-            super().write(path, data)  # type: ignore[arg-type]
-
     first, last = segments(data)[0], segments(data)[-1]
     position, size = places(first)[2]
     corrupt(first, position + 70, b"\xff\xff")
@@ -187,14 +164,14 @@ def test_an_interrupted_repair_is_begun_again(data: Path) -> None:
             path.unlink()
         for path, saved in originals.items():
             path.write_bytes(saved)
-        disk = StoppingDisk()
-        disk.left = steps
+        disk = FaultyDisk(UnsyncedDisk())
+        disk.fail(CHANGES, after=steps, error=Killed)
         found = survey(disk, [str(data)])
         plan = make_plan(found, verify(disk, found, lambda size, records: None))
         finished = True
         try:
             carry_out(disk, plan, lambda sentence: None)
-        except Stopped:
+        except Killed:
             finished = False
         repair(data)
         assert faults(data) == []
@@ -226,7 +203,7 @@ def test_whatever_happens_to_a_directory_it_is_clean_after_a_repair(
     assert left == []
     assert repair(data)[0].steps == []
     if (data / "orders-3").exists():
-        whole = {row[0]: row for row in content(ours(tmp_path_factory.mktemp("whole")))}
-        found = content(data)
-        assert [row for row in found if whole.get(row[0]) != row] == [], "what is left is what was written"
+        # The CRC of a batch does not cover its base offset: its records may be found at another one.
+        written = {row[1:] for row in content(ours(tmp_path_factory.mktemp("whole")))}
+        assert [row for row in content(data) if row[1:] not in written] == [], "what is left is what was written"
     assert look(data).findings.left_out == 0
