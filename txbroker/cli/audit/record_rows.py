@@ -13,9 +13,10 @@ from txbroker.cli.audit.latest_versions import DELETED, VERSIONED, Hashes, Ints,
 from txbroker.cli.failures import CommandFailed
 from txbroker.errors import BrokerError
 from txbroker.log.aborted_transactions import AbortedBatches
-from txbroker.log.cleaner.columns import Batches, Records, Section, read_batches, read_records, sections
+from txbroker.log.cleaner.batch_columns import Batches, Section, read_batches, sections
 from txbroker.log.cleaner.compaction_strategy import HeaderVersions, record_times
 from txbroker.log.cleaner.key_hash import KeyHash
+from txbroker.log.cleaner.record_columns import Records, read_records
 from txbroker.log.cleaner.unaligned_reads import PADDING, Flags, words_of
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.markers import read_marker

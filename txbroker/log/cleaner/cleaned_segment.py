@@ -1,4 +1,4 @@
-"""The segment that a group becomes: its log file and indexes under their `.cleaned` names."""
+"""Writes the segment that a group of segments becomes: its log file and indexes, with the suffix `.cleaned`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NO_TIMESTAMP = -1
 
 
 class CleanedSegment:
-    """Entries go in in order; `finish` completes and syncs the files, `remove` takes them away again.
+    """Add entries in order, then `finish`. `remove` deletes the files.
 
-    `max_timestamp`, `max_timestamp_offset`: the largest timestamp and the last offset of its batch; -1 and the base offset without any.
+    `max_timestamp`, `max_timestamp_offset`: the largest timestamp and the last offset of its batch; -1 and the base offset without entries.
     """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int) -> None:
@@ -36,7 +36,7 @@ class CleanedSegment:
         self._paths = {suffix: file_path(directory, base_offset, suffix) + CLEANED for suffix in SEGMENT_SUFFIXES}
         self._interval = index_interval_bytes
         self._parts: list[Buffer] = []
-        self._waiting = 0
+        self._buffered = 0
         self._written = 0
         self._next_entry = index_interval_bytes + 1  # the position from which on a batch gets an index entry
         self._entries: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -44,70 +44,70 @@ class CleanedSegment:
         self._file = disk.open(self._paths[LOG])
 
     def add(self, parts: Sequence[Buffer], sizes: Ints, last_offsets: Ints, max_timestamps: Ints) -> None:
-        """Some entries: their bytes in parts that need not begin and end with them; size, last offset and largest timestamp of each."""
+        """Add entries: size, last offset and largest timestamp of each, and their bytes in parts of any size. StorageError."""
         ends = np.cumsum(sizes)
         if not len(ends):
             return
         if self.size + int(ends[-1]) > _POSITION_MAX:
-            raise CorruptRecords(f"{self._paths[LOG]} becomes larger than a segment can be")
+            raise CorruptRecords(f"{self._paths[LOG]} would exceed the size limit of a segment")
         self._index(self.size + ends - sizes, sizes, last_offsets, max_timestamps)
         self.size += int(ends[-1])
         self._parts += parts
-        self._waiting += int(ends[-1])
-        if self._waiting >= WRITE_BYTES:
+        self._buffered += int(ends[-1])
+        if self._buffered >= WRITE_BYTES:
             self._write()
 
     def _write(self) -> None:
         if self._parts:
             self._file.append(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
-        self._parts, self._waiting, self._written = [], 0, self._written + self._waiting
+        self._parts, self._buffered, self._written = [], 0, self._written + self._buffered
 
     def take_written(self) -> int:
-        """How many bytes were written since this was asked last."""
+        """How many bytes were written since the last call."""
         written, self._written = self._written, 0
         return written
 
     def _index(self, positions: Ints, sizes: Ints, last_offsets: Ints, max_timestamps: Ints) -> None:
-        """Sparse entries as a log that is appended to has them: before a batch once more bytes than the interval came since the last."""
+        """Add sparse index entries as appends do: for a batch when more than `index_interval_bytes` were added since the last entry."""
         largest = np.maximum.accumulate(np.maximum(max_timestamps, self.max_timestamp))
-        # The first batch with the largest timestamp so far: where it rose.
+        # Where the largest timestamp rose: the first batch that has it.
         rose = largest > np.concatenate(([self.max_timestamp], largest[:-1]))
         where = np.maximum.accumulate(np.where(rose, np.arange(len(largest)), -1))
         offsets = np.where(where >= 0, last_offsets[where], self.max_timestamp_offset)
-        following = np.searchsorted(positions, positions + self._interval, side="right").tolist()
+        next_entry = np.searchsorted(positions, positions + self._interval, side="right").tolist()
         chosen: list[int] = []
         at = int(np.searchsorted(positions, self._next_entry, side="left"))
         while at < len(positions):
             chosen.append(at)
-            at = following[at]
+            at = next_entry[at]
         if chosen:
             self._entries.append((last_offsets[chosen], positions[chosen], largest[chosen], offsets[chosen]))
             self._next_entry = int(positions[chosen[-1]]) + self._interval + 1
         self.max_timestamp, self.max_timestamp_offset = int(largest[-1]), int(offsets[-1])
 
     def finish(self, aborted: Sequence[AbortedTransaction], modified_ms: int) -> None:
-        """Write what waits, and the indexes, and sync everything. `modified_ms`: the last old segment's, for records without timestamps."""
+        """Write the rest and the indexes, and sync all files. `modified_ms`: of the last old segment, for records without timestamps."""
         self._write()
         self._disk.set_modified_ms(self._paths[LOG], modified_ms)
         self._file.sync()
-        nothing = np.empty(0, dtype=np.int64)
-        last, position, timestamp, offset = map(np.concatenate, zip((nothing,) * 4, *self._entries, strict=True))
+        empty = np.empty(0, dtype=np.int64)
+        last, position, timestamp, offset = map(np.concatenate, zip((empty,) * 4, *self._entries, strict=True))
         offset_index = np.empty(len(last), dtype=_OFFSET_ENTRY)
         offset_index["offset"], offset_index["position"] = last - self.base_offset, position
         timestamp, offset = np.append(timestamp, self.max_timestamp), np.append(offset, self.max_timestamp_offset)
         rising = timestamp > np.concatenate(([_NO_TIMESTAMP], timestamp[:-1]))
         time_index = np.empty(int(rising.sum()), dtype=_TIME_ENTRY)
         time_index["timestamp"], time_index["offset"] = timestamp[rising], offset[rising] - self.base_offset
-        self._put(OFFSET_INDEX, offset_index.tobytes())
-        self._put(TIME_INDEX, time_index.tobytes())
+        self._write_file(OFFSET_INDEX, offset_index.tobytes())
+        self._write_file(TIME_INDEX, time_index.tobytes())
         if aborted:
-            self._put(TXN_INDEX, b"".join(TXN_ENTRY.pack(0, *entry) for entry in aborted))
+            self._write_file(TXN_INDEX, b"".join(TXN_ENTRY.pack(0, *entry) for entry in aborted))
 
-    def _put(self, suffix: str, content: bytes) -> None:
+    def _write_file(self, suffix: str, content: bytes) -> None:
         self._disk.write(self._paths[suffix], content)
         self._disk.sync(self._paths[suffix])
 
     def remove(self) -> None:
-        """Take the files away, or what an earlier pass left of such."""
+        """Delete the files, also those that an earlier pass has left."""
         for path in self._paths.values():
             self._disk.remove(path)

@@ -1,12 +1,11 @@
-"""What is remembered of a log's cleaning, segment by segment: how far each has been cleaned, and what passes have won, by the records' age.
+"""The cleaning history of a log: how far each segment has been cleaned, and how fast records become obsolete, by their age.
 
-The generational schedule (a later phase of the proposal that brought log compaction) rewrites only those clean segments that promise
-enough. What is left alone has been cleaned up to an older offset than the rest: its `clean_end`. Time is counted in offsets here, which
-is records appended, and so are ages.
+The generational schedule rewrites only those clean segments where enough records are expected to be obsolete. A segment that a pass has
+skipped is clean up to an older offset than the others: its `clean_end`. Time and ages are counted in offsets, that is, in appended records.
 
-`hidden` bounds from above how many records may be obsolete in segments that were left alone. Each of them has been replaced by a record
-of its key that was appended since; a pass finds as many keys in what is new as it can have made obsolete, and what it removes from
-rewritten segments is no longer hidden: hidden' <= hidden + keys of the new part - removed, and never more than the records left alone.
+`hidden` is an upper bound of the obsolete records in skipped segments. Each of them was replaced by a later record of its key. A pass
+that finds n keys in the new part can have made n more records obsolete, and the records that it removes are no longer hidden:
+hidden' <= hidden + keys of the new part - removed records. It is never more than the number of records in skipped segments.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from txbroker.log.cleaner.cleaning_job import GroupCleaned, SegmentSpan, SegmentYield
 
-# What a pass finds counts for so much of a rate, what was known before for the rest.
-NEWS = 0.3
-YIELD_MAX = 0.999  # all of a segment's records obsolete would be an infinite rate
+NEWS = 0.3  # the weight of a new pass in a rate; the earlier rate has the rest
+YIELD_MAX = 0.999  # a segment where all records are obsolete would have an infinite rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +33,15 @@ class CleanSegment:
 
 
 def age_class(age: int) -> int:
-    """Ages, in offsets, by half powers of two."""
+    """The class of an age in offsets: two classes for each power of two."""
     return int(2 * math.log2(age + 1)) if age > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A log's. `clean_end`: all below it has been cleaned at least once. `whole_end`: up to where, when nothing was left alone last.
+    """`clean_end`: everything below it has been cleaned at least once. `whole_end`: the end of the last pass that skipped no segment.
 
-    `rates`: by age class, the part of the records that becomes obsolete while one more is appended to the log.
+    `rates`: by age class, the part of the records that becomes obsolete for each record that is appended to the log.
     """
 
     clean_end: int
@@ -54,11 +52,11 @@ class History:
 
     @property
     def lowest_end(self) -> int:
-        """Up to where every segment has been cleaned: what the cleaner checkpoint says, to Kafka too."""
+        """Every segment is clean up to this offset: the cleaner checkpoint, which Kafka reads too."""
         return min((segment.clean_end for segment in self.segments), default=self.clean_end)
 
     def of_all(self, spans: Iterable[SegmentSpan]) -> list[CleanSegment]:
-        """What is known of segments as they are now. What was not seen before, or was interrupted in a swap, counts as little."""
+        """The history of the current segments. Unknown ones, such as after an interrupted swap, are clean up to `lowest_end` only."""
         lowest_end = self.lowest_end
         return [self._of(span, lowest_end) for span in spans]
 
@@ -72,7 +70,7 @@ class History:
         return CleanSegment(span.base_offset, span.next_offset, end, born or (span.base_offset + span.next_offset) // 2, max(records, 0))
 
     def rate(self, age: int) -> float | None:
-        """How fast records of an age become obsolete: by their class, or by the nearest one known, of younger ones if there are."""
+        """How fast records of an age become obsolete, by their class or the nearest known one, a younger one if possible; None: unknown."""
         wanted = age_class(age)
         if wanted in self.rates:
             return self.rates[wanted]
@@ -82,9 +80,9 @@ class History:
         return self.rates[min(self.rates)] if self.rates else None
 
     def expected_yield(self, born: int, since: int, until: int, records: int) -> float:
-        """What part of a segment has become obsolete by what was appended from `since` to `until`.
+        """The expected part of a segment's records that became obsolete while offsets from `since` to `until` were appended.
 
-        Before any pass has told: as if every one of the log's `records` were replaced as often.
+        Without a known rate, all `records` of the log are assumed to be replaced equally often.
         """
         appended = max(until - since, 0)
         rate = self.rate((since + until) // 2 - born)
@@ -92,7 +90,7 @@ class History:
 
 
 def begun(checkpoint: int, spans: Iterable[SegmentSpan]) -> History:
-    """Of a log that has been cleaned up to `checkpoint`, whoever did it."""
+    """The history of a log that has been cleaned up to `checkpoint`, by any broker."""
     segments = tuple(
         CleanSegment(span.base_offset, span.next_offset, checkpoint, (span.base_offset + span.next_offset) // 2,
                      span.next_offset - span.base_offset)
@@ -103,7 +101,7 @@ def begun(checkpoint: int, spans: Iterable[SegmentSpan]) -> History:
 
 
 def raised(history: History, checkpoint: int) -> History:
-    """A history whose log has been cleaned as a whole up to `checkpoint` meanwhile."""
+    """The history after another broker or schedule has cleaned the whole log up to `checkpoint`."""
     if checkpoint <= history.lowest_end:
         return history
     segments = tuple(replace(one, clean_end=max(one.clean_end, checkpoint)) for one in history.segments)
@@ -113,24 +111,24 @@ def raised(history: History, checkpoint: int) -> History:
 def after_pass(
     history: History, spans: Sequence[SegmentSpan], groups: Sequence[GroupCleaned], *, end_offset: int, keys: int, missed_keys: int
 ) -> History:
-    """The history after a pass. `spans`: the job's segments; `groups`: what became of them; the map of `keys` reached `end_offset`.
+    """The history after a pass. `spans`: the segments of the job; `groups`: what the pass wrote; `keys`: of its map up to `end_offset`.
 
-    Segments that lost keys in the map (`missed_keys`) stay as little clean as they were: a later pass finds those.
+    With `missed_keys` the rewritten segments keep their `clean_end`: a later pass must find the keys that had no place in the map.
     """
     before = {known.base_offset: known for known in history.of_all(spans)}
     yields = {one.base_offset: one for group in groups for one in group.yields}
     clean_end = max(history.clean_end, end_offset)
     made = [_made(group, before, yields, end_offset, missed_keys > 0) for group in groups]
-    alone = [before[span.base_offset] for span in spans if span.base_offset not in yields and span.next_offset <= clean_end]
+    skipped = [before[span.base_offset] for span in spans if span.base_offset not in yields and span.next_offset <= clean_end]
     removed = sum(yields[base].obsolete for base, one in before.items() if base in yields and one.next_offset <= history.clean_end)
     new = min(keys + missed_keys, max(end_offset - history.clean_end, 0))
-    left = sum(one.records for one in (*made, *alone) if one.clean_end < clean_end)
-    whole = not missed_keys and all(one.clean_end >= clean_end for one in alone) and end_offset >= clean_end
+    left = sum(one.records for one in (*made, *skipped) if one.clean_end < clean_end)
+    whole = not missed_keys and all(one.clean_end >= clean_end for one in skipped) and end_offset >= clean_end
     return History(
         clean_end=clean_end,
         whole_end=end_offset if whole else history.whole_end,
         hidden=min(max(history.hidden + new - (0 if missed_keys else removed), 0), left),
-        segments=tuple(sorted((*made, *alone), key=lambda one: one.base_offset)),
+        segments=tuple(sorted((*made, *skipped), key=lambda one: one.base_offset)),
         rates=_learned(history, before, yields, end_offset),
     )
 
@@ -147,19 +145,19 @@ def _made(
 
 
 def _learned(history: History, before: dict[int, CleanSegment], yields: dict[int, SegmentYield], end_offset: int) -> dict[int, float]:
-    """The rates, with what this pass has shown: of each age class together, as single segments say little."""
-    shown: dict[int, list[float]] = {}
+    """The rates, updated with this pass: by age class, because single segments vary too much."""
+    found: dict[int, list[float]] = {}
     for base, won in yields.items():
         segment = before[base]
         since = segment.clean_end if segment.next_offset <= history.clean_end else base
         if won.records_before and since < end_offset:
             part = min(won.obsolete / won.records_before, YIELD_MAX)
             rate = -math.log1p(-part) / (end_offset - since)
-            sums = shown.setdefault(age_class((since + end_offset) // 2 - segment.born), [0.0, 0.0])
+            sums = found.setdefault(age_class((since + end_offset) // 2 - segment.born), [0.0, 0.0])
             sums[0] += rate * won.records_before
             sums[1] += won.records_before
     rates = dict(history.rates)
-    for known, (total, weight) in shown.items():
+    for known, (total, weight) in found.items():
         news = total / weight
         rates[known] = news if known not in rates else (1 - NEWS) * rates[known] + NEWS * news
     return rates

@@ -1,7 +1,7 @@
-"""The file in which histories of cleaning are kept, one of a log directory, which Kafka ignores: it survives restarts, and damage is seen.
+"""The file with the cleaning histories of a log directory. Kafka ignores it. A CRC protects it.
 
-    txbroker cleaning 1 1c291ca3            what it is, the format's version, the CRC-32 of what follows
-    {"topic": …, "partition": …, …}         a log a line
+    txbroker cleaning 1 1c291ca3            the kind of file, the version of the format, the CRC-32 of what follows
+    {"topic": …, "partition": …, …}         one line for each log
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def format_histories(histories: Mapping[TopicPartition, History]) -> bytes:
 
 
 def parse_histories(content: bytes) -> dict[TopicPartition, History]:
-    """The other way; MalformedCheckpoint. An empty file has none."""
+    """The histories in a file's content; none for an empty file. MalformedCheckpoint."""
     if not content:
         return {}
     head, _, body = content.partition(b"\n")
     if head + b"\n" != _HEAD % zlib.crc32(body):
-        raise MalformedCheckpoint("it is damaged, or of another version: what is known of segments' cleaning is forgotten")
+        raise MalformedCheckpoint("it is damaged, or has another version: the cleaning histories are dropped")
     try:
         return dict(_parsed(json.loads(line)) for line in body.splitlines())
     except (ValueError, TypeError, KeyError) as error:
-        raise MalformedCheckpoint(f"it makes no sense: {error!r}") from None
+        raise MalformedCheckpoint(f"it has an invalid line: {error!r}") from None
 
 
 def _plain(topic_partition: TopicPartition, history: History) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _plain(topic_partition: TopicPartition, history: History) -> dict[str, Any]:
 def _parsed(row: Any) -> tuple[TopicPartition, History]:
     rates = {_number(known, _CLASS_MAX): float(rate) for known, rate in row["rates"]}
     if not all(0 <= rate < float("inf") for rate in rates.values()):
-        raise ValueError("a rate is none")
+        raise ValueError("a rate is out of range")
     segments = tuple(CleanSegment(*(_number(value) for value in one)) for one in row["segments"])
     history = History(_number(row["clean_end"]), _number(row["whole_end"]), _number(row["hidden"]), segments, rates)
     return TopicPartition(str(row["topic"]), _number(row["partition"])), history
@@ -63,5 +63,5 @@ def _parsed(row: Any) -> tuple[TopicPartition, History]:
 
 def _number(value: Any, high: int = OFFSET_MAX) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high:
-        raise ValueError(f"{value!r} is no number up to {high}")
+        raise ValueError(f"{value!r} is not a number from 0 to {high}")
     return value

@@ -1,8 +1,8 @@
-"""One cleaning of one partition, as plain values: what a worker is told, and what it reports.
+"""The job of one pass over one partition, and the events that a worker reports. Plain values.
 
-They cross a pipe between processes as one JSON object a line (`to_json`, `job_from_json`, `event_from_json`). The owner of the log makes
-the job; a worker reads the segments, writes `.cleaned` files beside them and changes nothing else; the owner swaps them in.
-Offsets are exclusive where they are called end; sizes are bytes; times are milliseconds of wall clock.
+They cross a pipe between processes as JSON, one object a line (`to_json`, `job_from_json`, `event_from_json`). The owner of the log makes
+the job. The worker reads segments and writes `.cleaned` files beside them; the owner swaps these in.
+An offset that is called end is exclusive. Sizes are bytes, times are milliseconds of wall clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class Strategy(Enum):
-    """Which record of a key stays (KIP-280): the last, the one with the largest timestamp, or the largest version in a header."""
+    """Which record of a key stays (KIP-280): the last one, the one with the largest timestamp, or with the largest version in a header."""
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
@@ -22,9 +22,9 @@ class Strategy(Enum):
 
 
 class SegmentSpan(NamedTuple):
-    """A closed segment: its offsets are [base_offset, next_offset), where the next one begins.
+    """A closed segment with the offsets [base_offset, next_offset); the next segment begins at `next_offset`.
 
-    `clean_end` is asked for only when a job names what to rewrite: how far the map of keys reached when the segment was rewritten last.
+    `clean_end`: the end of the map when the segment was last rewritten. It is used only in jobs with `rewrite`.
     """
 
     base_offset: int
@@ -35,7 +35,7 @@ class SegmentSpan(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """The last record of a producer that is still active; `data_offset` is -1 when that is a transaction marker."""
+    """The last record of an active producer; `data_offset` is -1 when it is a transaction marker."""
 
     producer_id: int
     producer_epoch: int
@@ -44,7 +44,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningSettings:
-    """The topic's settings and the worker's share of the broker's."""
+    """The topic's settings, and the worker's share of the broker's memory and bandwidth."""
 
     strategy: Strategy = Strategy.OFFSET
     header: str = ""
@@ -61,12 +61,12 @@ class CleaningSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
-    """Clean [first_dirty_offset, first_uncleanable_offset) of a log, and what is before it accordingly.
+    """Clean the offsets [first_dirty_offset, first_uncleanable_offset) of a log, and remove what they make obsolete before them.
 
-    `segments`: the closed ones from the log's first up to the last that begins below `first_uncleanable_offset`. `rewrite`: base offsets
-    of the clean segments to rewrite (the generational schedule); None: all. A segment is clean when its `clean_end` is at or above its
-    `next_offset`; others are always rewritten, and `first_dirty_offset` is not above the `clean_end` of any that is. Tombstones and
-    markers stay while what they end may be left in a segment that is not rewritten. `dry`: report records that would go, write nothing.
+    `segments`: all closed segments that begin below `first_uncleanable_offset`. `rewrite`: base offsets of the clean segments to rewrite
+    (the generational schedule); None: all. A segment is clean when its `clean_end` is at or above its `next_offset`; others are always
+    rewritten. `first_dirty_offset` is at or below the `clean_end` of each segment that is rewritten. Tombstones and markers stay while
+    the records that they delete or end may be in a segment that is not rewritten. `dry`: report removable records and write nothing.
     """
 
     directory: str
@@ -87,9 +87,9 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """The map of keys covers [first_dirty_offset, end_offset).
+    """The map of keys is complete. It covers [first_dirty_offset, end_offset).
 
-    It ends where it is full, or before the first record whose key found no place: `missed_keys` of those wait for the next pass.
+    It ends where it is full, or before the first record whose key found no place in it: the next pass cleans those `missed_keys`.
     """
 
     end_offset: int
@@ -102,7 +102,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Bytes that are read of those that will be."""
+    """Bytes read, and bytes that the pass reads in all."""
 
     bytes_done: int
     bytes_total: int
@@ -110,7 +110,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentYield:
-    """What one old segment lost. `obsolete`: records with a later one of their key; `deleted`: tombstones and markers past their time."""
+    """What was removed from one old segment. `obsolete`: replaced records; `deleted`: tombstones and markers past their delete horizon."""
 
     base_offset: int
     records_before: int
@@ -125,10 +125,9 @@ class SegmentYield:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCleaned:
-    """`old_base_offsets` become one segment at `new_base_offset`, whose `.cleaned` files are complete and synced.
+    """The segments `old_base_offsets` become one at `new_base_offset`. Its `.cleaned` files are complete and synced.
 
-    `size` 0: nothing is left of them, and the files are those of an empty segment. There is a `.txnindex.cleaned` only where aborted
-    transactions are left.
+    `size` 0: no record is left, and the files are those of an empty segment. There is a `.txnindex.cleaned` only with aborted transactions.
     """
 
     old_base_offsets: tuple[int, ...]
@@ -141,7 +140,7 @@ class GroupCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removable:
-    """Of a dry run: a record that would go. `reason`: obsolete, deleted, aborted, invalid; `kept_offset`: the record that stays, or -1."""
+    """A record that a dry run would remove. `reason`: obsolete, deleted, aborted or invalid; `kept_offset`: which record stays, or -1."""
 
     offset: int
     timestamp: int
@@ -153,7 +152,7 @@ class Removable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """All groups are reported; the log is clean up to `end_offset`."""
+    """The end of a successful job: all groups are reported, and the log is clean up to `end_offset`."""
 
     end_offset: int
     bytes_read: int
@@ -162,18 +161,18 @@ class Done:
 
 
 class FailureKind(Enum):
-    """What is to be done about a failure."""
+    """Kinds of failures, by how the broker handles them."""
 
-    CORRUPT = "corrupt"  # the partition is put aside
+    CORRUPT = "corrupt"  # the partition becomes uncleanable
     STORAGE = "storage"  # the disk failed
-    RESOURCES = "resources"  # no memory or descriptors now: again later
-    STALE = "stale"  # a file is gone: deleted, truncated or moved meanwhile
+    RESOURCES = "resources"  # not enough memory, descriptors or disk space: retry later
+    STALE = "stale"  # a file was deleted, truncated or moved during the job
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The job ended early; its unreported `.cleaned` files are removed."""
+    """The end of a job that failed. Its `.cleaned` files that were not reported are removed."""
 
     kind: FailureKind
     reason: str
@@ -191,12 +190,12 @@ def _plain(value: Any) -> Any:
         return value.hex()
     if is_dataclass(value):
         return _fields(value)
-    raise TypeError(f"{type(value).__name__} is no part of a cleaning")
+    raise TypeError(f"{type(value).__name__} is not a part of a job or an event")
 
 
 def to_json(message: CleaningJob | Event) -> str:
-    """One line, without the line's end."""
-    # Not `asdict`, which copies deeply: of a hundred thousand producers, in the reactor's thread.
+    """One line without its end."""
+    # `asdict` makes deep copies, which takes too long in the reactor's thread with a hundred thousand producers.
     return json.dumps({"message": type(message).__name__, **_fields(message)}, default=_plain)
 
 
@@ -205,7 +204,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def job_from_json(line: str) -> CleaningJob:
-    """The other way; from our own process, and so trusted."""
+    """The job in a line. It comes from the broker's own process and is trusted."""
     content = json.loads(line)
     del content["message"]
     settings = content.pop("settings")
@@ -218,7 +217,7 @@ def job_from_json(line: str) -> CleaningJob:
 
 
 def event_from_json(line: str) -> Event:
-    """The other way."""
+    """The event in a line; ValueError, KeyError or TypeError when it is not one."""
     content = json.loads(line)
     kind = _EVENTS[content.pop("message")]
     if kind is GroupCleaned:

@@ -1,6 +1,6 @@
-"""One pass of the log cleaner over one partition: map the keys of the dirty part, then write every segment without what is obsolete.
+"""One pass of the log cleaner over one partition: maps the keys of the dirty part, then writes every segment without obsolete records.
 
-It reads segments and writes `.cleaned` files beside them; whoever owns the log puts them in their place, group by group.
+It reads segments and writes `.cleaned` files beside them. The owner of the log swaps these in, group by group.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from txbroker.errors import BrokerError, OutOfResources, StorageError
 from txbroker.log.cleaner.cleaned_segment import CleanedSegment
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, SegmentSpan
 from txbroker.log.cleaner.file_chunks import SegmentReader, StaleSegment
-from txbroker.log.cleaner.filtering import Filter, gaps_of
-from txbroker.log.cleaner.grouping import groups, rewritten_spans
+from txbroker.log.cleaner.filter_rules import FilterRules, SegmentTarget
+from txbroker.log.cleaner.grouping import gaps_of, groups, rewritten_spans
 from txbroker.log.cleaner.key_mapping import KeyMap, MapMaker
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.cleaner.removed_counts import Tally
+from txbroker.log.cleaner.segment_filter import SegmentFilter
 from txbroker.log.cleaner.throttle import Stopped, Throttle
 from txbroker.log.cleaner.transaction_filter import Transactions, read_aborted
 from txbroker.log.disk import Disk
@@ -36,19 +37,19 @@ def run_job(
     sleep: Callable[[float], None],
     make_map: MapMaker = OffsetMap,
 ) -> None:
-    """Run a job to its end, which `report` is told: Done or Failed. `stopped` is asked between pieces of work, some milliseconds apart."""
+    """Run a job. The last event that is reported is Done or Failed. `stopped` is called often, between steps of some milliseconds."""
     throttle = Throttle(job, report, stopped, monotonic, sleep)
     try:
         _Pass(job, disk, report, throttle, make_map).run()
     except Stopped:
-        report(Failed(kind=FailureKind.STOPPED, reason="the pass was stopped"))
+        report(Failed(kind=FailureKind.STOPPED, reason="stopped"))
     except StaleSegment as error:
         report(Failed(kind=FailureKind.STALE, reason=str(error)))
     except (OutOfResources, MemoryError) as error:
-        report(Failed(kind=FailureKind.RESOURCES, reason=str(error) or "there is not enough memory"))
+        report(Failed(kind=FailureKind.RESOURCES, reason=str(error) or "not enough memory"))
     except StorageError as error:
         report(Failed(kind=FailureKind.STORAGE, reason=str(error)))
-    except BrokerError as error:  # CorruptRecords, or records that are larger than any may be
+    except BrokerError as error:  # CorruptRecords, or a batch that is too large
         report(Failed(kind=FailureKind.CORRUPT, reason=str(error)))
 
 
@@ -71,20 +72,24 @@ class _Pass:
         spans = rewritten_spans(job, keys.end_offset)
         throttle.total = throttle.read + sum(span.size for span in spans)
         transactions = Transactions(aborted, gaps_of(job, spans))
-        cleaning = Filter(job, keys, transactions, self._report)
+        segment_filter = SegmentFilter(FilterRules(job, keys, transactions, self._report))
         for group in groups(job, spans, self._disk):
-            self._clean_group(group, cleaning, transactions, aborted)
+            self._clean_group(group, segment_filter, transactions, aborted)
         self._report(Done(end_offset=keys.end_offset, bytes_read=throttle.read, bytes_written=throttle.written, seconds=throttle.seconds))
 
     def _clean_group(
-        self, group: Sequence[SegmentSpan], cleaning: Filter, transactions: Transactions, aborted: Sequence[AbortedTransaction]
+        self,
+        group: Sequence[SegmentSpan],
+        segment_filter: SegmentFilter,
+        transactions: Transactions,
+        aborted: Sequence[AbortedTransaction],
     ) -> None:
         job = self._job
         out = None if job.dry else CleanedSegment(self._disk, job.directory, group[0].base_offset, job.settings.index_interval_bytes)
         try:
-            tallies = [self._clean_segment(span, cleaning, out) for span in group]
+            tallies = [self._clean_segment(span, segment_filter, out) for span in group]
             kept = transactions.take_kept()
-            # Nothing that is not decided yet is touched, its transactions neither.
+            # Batches from `first_uncleanable_offset` on are not filtered: their transactions stay in the index.
             last_offsets = {entry.last_offset for entry in kept}
             kept += [
                 entry
@@ -111,22 +116,22 @@ class _Pass:
                 )
             )
 
-    def _clean_segment(self, span: SegmentSpan, cleaning: Filter, out: CleanedSegment | None) -> Tally:
+    def _clean_segment(self, span: SegmentSpan, segment_filter: SegmentFilter, out: CleanedSegment | None) -> Tally:
         tally = Tally(span.base_offset)
-        reader = SegmentReader(self._job, span, self._disk, self._took_and_wrote(out))
-        cleaning.clean(reader, span, out, tally, self._deletes_end(span))
+        reader = SegmentReader(self._job, span, self._disk, self._counting(out))
+        segment_filter.clean(span, SegmentTarget(reader, out, tally, self._tombstones_end(span)))
         return tally
 
-    def _took_and_wrote(self, out: CleanedSegment | None) -> Callable[[int], None]:
-        def took(count: int) -> None:
+    def _counting(self, out: CleanedSegment | None) -> Callable[[int], None]:
+        def count_read(count: int) -> None:
             self._throttle.count_read(count)
             if out is not None:
                 self._throttle.count_written(out.take_written())
 
-        return took
+        return count_read
 
-    def _deletes_end(self, span: SegmentSpan) -> int:
-        """Below which offset a segment's tombstones may go: nothing older of their keys is left in segments that stay as they are."""
+    def _tombstones_end(self, span: SegmentSpan) -> int:
+        """Below this offset tombstones may be removed: no older records of their keys are in segments that are not rewritten."""
         job = self._job
         if job.rewrite is None:
             return FOREVER

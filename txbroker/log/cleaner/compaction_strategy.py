@@ -1,22 +1,23 @@
-"""Which of two records of a key is newer, by a topic's `compaction.strategy` (KIP-280)."""
+"""The versions by which a topic's `compaction.strategy` compares records of a key (KIP-280)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from txbroker.errors import CorruptRecords
+from txbroker.log.cleaner.batch_columns import Batches, Section
 from txbroker.log.cleaner.cleaning_job import CleaningSettings, Strategy
-from txbroker.log.cleaner.columns import Batches, Records, Section, headers_at
 from txbroker.log.cleaner.offset_map import NO_VERSION
+from txbroker.log.cleaner.record_columns import Records, headers_at
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints
 from txbroker.wire.batch import LOG_APPEND_TIME
 from txbroker.wire.varint import read_varint
 
-VERSION_BYTES = 8  # a signed big-endian number; a value of any other length is none
+VERSION_BYTES = 8  # a signed big-endian number; a header value of another size is not a version
 
 
 def record_times(section: Section, batches: Batches, records: Records) -> Ints:
-    """Each record's timestamp."""
+    """The timestamp of each record, ms."""
     of = records.batch + section.low
     times: Ints = batches.base_timestamp[of] + records.time_delta
     append_time = batches.attributes[of] & LOG_APPEND_TIME != 0
@@ -25,14 +26,14 @@ def record_times(section: Section, batches: Batches, records: Records) -> Ints:
 
 
 class HeaderVersions:
-    """Reads versions in headers of a name. `invalid`: how many records had the header, but with a value that is no version."""
+    """Reads versions from the headers with one name. `invalid`: how many records had the header with a value that is not of 8 bytes."""
 
     def __init__(self, header: str) -> None:
         self._name = header.encode()
         self.invalid = 0
 
     def of(self, section: Section, batches: Batches, records: Records) -> tuple[Ints, Flags]:
-        """Each record's version, and whether it has one."""
+        """The version of each record, and whether it has one. CorruptRecords."""
         versions = np.full(len(records), NO_VERSION, dtype=np.int64)
         has = np.zeros(len(records), dtype=np.bool_)
         positions = headers_at(section, records)
@@ -46,20 +47,20 @@ class HeaderVersions:
         return versions, has
 
     def _in_headers(self, buffer: bytes, at: int, end: int) -> int | None:
-        """The last header of the name counts."""
+        """The version in the last header with the name; None without one."""
         found: tuple[int, int] | None = None
         count, at = read_varint(buffer, at)
         if not 0 <= 2 * count <= end - at:
-            raise CorruptRecords(f"a record claims {count} headers")
+            raise CorruptRecords(f"a record has a header count of {count}")
         for _ in range(count):
             size, at = read_varint(buffer, at)
             name_at, at = at, at + size
             if size < 0 or at >= end:
-                raise CorruptRecords("a record header does not fit its record")
+                raise CorruptRecords("a record header ends beyond its record")
             length, value_at = read_varint(buffer, at)
             at = value_at + max(length, 0)
             if at > end:
-                raise CorruptRecords("a record header does not fit its record")
+                raise CorruptRecords("a record header ends beyond its record")
             if buffer[name_at : name_at + size] == self._name:
                 found = value_at, length
         if found is None:
@@ -69,8 +70,9 @@ class HeaderVersions:
             return None
         return int.from_bytes(buffer[found[0] : found[0] + VERSION_BYTES], "big", signed=True)
 
+
 class Versions(HeaderVersions):
-    """Reads what a topic's strategy compares."""
+    """Reads the versions that a topic's strategy compares: timestamps, or headers."""
 
     def __init__(self, settings: CleaningSettings) -> None:
         super().__init__(settings.header)
@@ -78,17 +80,17 @@ class Versions(HeaderVersions):
 
     @property
     def compared(self) -> bool:
-        """Whether anything but the offset counts."""
+        """Whether versions are compared, and not offsets alone."""
         return self._strategy is not Strategy.OFFSET
 
     def of(self, section: Section, batches: Batches, records: Records) -> tuple[Ints, Flags]:
-        """Each record's version, and whether it has one: those without lose against all that do."""
+        """The version of each record, and whether it has one; a record with a version wins over one without."""
         if self._strategy is Strategy.TIMESTAMP:
             return record_times(section, batches, records), np.zeros(len(records), dtype=np.bool_)
         return super().of(section, batches, records)
 
     def of_messages(self, timestamps: list[int]) -> tuple[Ints, Flags]:
-        """The same of old messages, which have no headers."""
+        """The same for old messages, which have no headers."""
         has = np.zeros(len(timestamps), dtype=np.bool_)
         if self._strategy is Strategy.TIMESTAMP:
             return np.array(timestamps, dtype=np.int64), has

@@ -1,20 +1,20 @@
-"""Which clean segments a pass is to rewrite, and whether it is worth a pass at all (`log.cleaner.schedule=generational`). Pure functions.
+"""Which clean segments the next pass rewrites, and whether a pass is due (`log.cleaner.schedule=generational`). Pure functions.
 
-A segment whose records become obsolete at a steady rate is best left until its obsolete bytes, times the time for which they have lain
-there, are worth the bytes of I/O: that way the same I/O leaves the least behind, summed over time. So a pass has a value,
+If the records of a segment become obsolete at a steady rate, it is best rewritten when its obsolete bytes, times how long they have been
+obsolete, outweigh the bytes of I/O: then the same I/O leaves the fewest obsolete bytes, summed over time. So a pass has the value
 
-    sum over what it rewrites of  part obsolete x appended since it was cleaned / records of the log x bytes   -   price x bytes of I/O
+    sum over the rewritten segments of  obsolete part x records appended since it was cleaned / records of the log x bytes
+    - price x bytes of I/O
 
-where I/O is reading for the map (all from the lowest `clean_end` of what is rewritten on), reading again and writing. The segments
-that make it largest are rewritten, and the pass is due once it is not negative. The price follows from min.cleanable.dirty.ratio r in
-such a way that a log whose records are all replaced as often is cleaned when Kafka would: with p = r / (1 - r), a pass of Kafka's
-over c clean bytes has p^2 x c for (2 + 3p) x c bytes of I/O.
+The I/O is reading for the map (all from the lowest `clean_end` of the rewritten segments on), reading again, and writing. A pass rewrites
+the segments with the largest value, and is due when the value is not negative. The price follows from min.cleanable.dirty.ratio r: a log
+whose records are all replaced equally often is cleaned when Kafka would clean it. With p = r / (1 - r), a pass of Kafka's cleaner over c
+clean bytes has the value p^2 x c for (2 + 3p) x c bytes of I/O.
 
-What passes have shown may be true no longer: when a quarter of the log (or r of it, if that is more) is new, a pass is due in any case,
-if only over that.
+Rates from earlier passes may be outdated. So a pass is also due when a quarter of the log is new, or r of it if that is more.
 
-The bound: of the records of all closed segments, at most the larger of `STALE_MAX` and r may be obsolete. When the next pass might leave
-more, or four times as much has been appended as the log keeps since nothing was left alone last, everything is rewritten.
+At most `STALE_MAX` (or r, if that is more) of the records of all closed segments may be obsolete. When the next pass could leave more, or
+when four times the records of the log were appended since the last pass that skipped no segment, the pass rewrites everything.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ STALE_MAX = 0.5
 WHOLE_EVERY = 4
 RATIO_MAX = 0.99
 NEW_MAX = 0.25
-# Neighbours that fill no more than this of a segment together become one.
+# Neighbours that together fill at most this part of a segment are joined.
 SMALL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pass. `rewrite`: base offsets of the clean segments to rewrite, None for all; the map is built from `first_dirty_offset` on."""
+    """A pass. `rewrite`: base offsets of the clean segments to rewrite; None: all. The map is built from `first_dirty_offset` on."""
 
     first_dirty_offset: int
     rewrite: tuple[int, ...] | None
@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A clean segment, with what rewriting it is worth, without the reading for the map."""
+    """A clean segment. `value`: of rewriting it, without the I/O of reading for the map."""
 
     base_offset: int
     next_offset: int
@@ -55,18 +55,18 @@ class _Candidate:
 
 
 def price(ratio: float) -> float:
-    """Of a byte of I/O, by min.cleanable.dirty.ratio."""
+    """The price of one byte of I/O. `ratio`: min.cleanable.dirty.ratio."""
     dirty = min(ratio, RATIO_MAX) / (1 - min(ratio, RATIO_MAX))
     return dirty * dirty / (2 + 3 * dirty)
 
 
 def whole(history: History) -> Plan:
-    """A pass that leaves nothing alone."""
+    """A pass that rewrites all segments."""
     return Plan(history.lowest_end, None)
 
 
 def plan(history: History, spans: Sequence[SegmentSpan], end: int, ratio: float, segment_bytes: int) -> Plan | None:
-    """The next pass over a log that can be cleaned up to `end`; None: none is due yet. `ratio`: min.cleanable.dirty.ratio."""
+    """The next pass over a log that can be cleaned up to `end`; None when none is due. `ratio`: min.cleanable.dirty.ratio."""
     known = history.of_all(spans)
     clean = [(span, one) for span, one in zip(spans, known, strict=True) if span.next_offset <= history.clean_end]
     dirty = [span for span in spans if span.next_offset > history.clean_end and span.base_offset < end]
@@ -91,7 +91,7 @@ def plan(history: History, spans: Sequence[SegmentSpan], end: int, ratio: float,
         candidate.chosen = candidate.clean_end >= start and candidate.value > 0
     _join_small(candidates, start, segment_bytes)
     chosen = [candidate for candidate in candidates if candidate.chosen]
-    # What lost keys in the map is rewritten in any case, and must be looked for from where it is clean.
+    # Segments with missed keys are rewritten in any case, and the map must begin where they are clean.
     unfinished = [one.clean_end for _, one in clean if one.clean_end < one.next_offset]
     first = min([history.clean_end, *(candidate.clean_end for candidate in chosen), *unfinished])
     return Plan(first, tuple(candidate.base_offset for candidate in chosen))
@@ -104,7 +104,7 @@ def _candidate(span: SegmentSpan, clean_end: int, obsolete: float, end: int, rec
 
 
 def _value_of_new(history: History, span: SegmentSpan, end: int, records: int, cost: float) -> float:
-    """What has never been cleaned: it is read for the map in any case, and has obsolete records of its own."""
+    """The value of a dirty segment. It is read for the map in any case, and may have obsolete records itself."""
     born = (span.base_offset + min(span.next_offset, end)) // 2
     obsolete = history.expected_yield(born, span.base_offset, end, records) if history.rates else 0.0
     waited = (end - span.base_offset) / max(records, 1)
@@ -112,7 +112,7 @@ def _value_of_new(history: History, span: SegmentSpan, end: int, records: int, c
 
 
 def _best_start(candidates: Sequence[_Candidate], value: float, clean_end: int, cost: float) -> tuple[float, int]:
-    """From where the map is best built, and what the pass is worth then: the further back, the more segments can be rewritten."""
+    """The best value of a pass, and the first offset of its map. With a lower offset more segments can be rewritten, for more I/O."""
     best, best_start = value, clean_end
     by_end = sorted(candidates, key=lambda one: one.clean_end, reverse=True)
     by_place = sorted(candidates, key=lambda one: one.next_offset, reverse=True)
@@ -132,7 +132,7 @@ def _best_start(candidates: Sequence[_Candidate], value: float, clean_end: int, 
 
 
 def _join_small(candidates: Sequence[_Candidate], start: int, segment_bytes: int) -> None:
-    """Segments that were rewritten alone shrink and shrink: neighbours that have room in one are rewritten together."""
+    """Also rewrite small neighbours that fit into one segment: segments that are rewritten alone would become ever smaller."""
     for one, following in pairwise(candidates):
         fits = one.size + following.size <= SMALL * segment_bytes
         if fits and min(one.clean_end, following.clean_end) >= start and one.next_offset == following.base_offset:

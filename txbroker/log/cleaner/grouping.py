@@ -1,4 +1,4 @@
-"""Which segments become one (Kafka's Cleaner.groupSegmentsBySize), and which are rewritten at all."""
+"""Which segments a pass rewrites, and which of them become one segment (Kafka's Cleaner.groupSegmentsBySize)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def rewritten_spans(job: CleaningJob, end_offset: int) -> list[SegmentSpan]:
-    """The segments that a pass rewrites whose map ends at `end_offset`: all before it, unless the job leaves clean ones alone."""
+    """The segments that a pass rewrites when its map ends at `end_offset`: all before it, or of the clean ones only those in the job."""
     named = None if job.rewrite is None else set(job.rewrite)
     return [
         span
@@ -22,7 +22,7 @@ def rewritten_spans(job: CleaningJob, end_offset: int) -> list[SegmentSpan]:
 
 
 def groups(job: CleaningJob, spans: Sequence[SegmentSpan], disk: Disk) -> list[list[SegmentSpan]]:
-    """Rows of neighbours that together, even if they lose nothing, fit a segment, its indexes, and the range of its offsets."""
+    """Neighbours that fit into one segment with its indexes and its range of offsets, even if nothing is removed from them."""
     settings = job.settings
     neighbours = {span.base_offset: following.base_offset for span, following in zip(job.segments, job.segments[1:], strict=False)}
     made: list[list[SegmentSpan]] = []
@@ -45,3 +45,9 @@ def groups(job: CleaningJob, spans: Sequence[SegmentSpan], disk: Disk) -> list[l
             made.append([span])
             size, index, time_index = span.size, span_index, span_time_index
     return made
+
+
+def gaps_of(job: CleaningJob, rewritten: Sequence[SegmentSpan]) -> list[tuple[int, int]]:
+    """The ranges of offsets [low, high) of the segments that a pass does not rewrite."""
+    chosen = {span.base_offset for span in rewritten}
+    return [(span.base_offset, span.next_offset) for span in job.segments if span.base_offset not in chosen]

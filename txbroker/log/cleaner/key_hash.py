@@ -1,9 +1,9 @@
-"""Keys as 128 bits: a universal hash whose multipliers come from the pass's seed, eight bytes of every key a step.
+"""Hashes keys to 128 bits with a universal hash. Its multipliers come from the seed of the pass. Each step hashes 8 bytes of all keys.
 
-Four sums of products of 32-bit halves (multilinear hashing in pairs, Lemire and Kaser, "Strongly universal string hashing is fast",
-2014) give 32 bits each. For two given keys each of the four is the same with a chance of 2^-31 at most over the seeds, whatever
-the keys are, so that all are with 2^-124; one bit is given away, as hashes are never zero. A last mix, which is invertible, spreads
-similar keys over the table. The multipliers are drawn anew for each pass: two keys that met once do not meet again.
+Four sums of products of 32-bit halves (multilinear hashing in pairs; Lemire and Kaser, "Strongly universal string hashing is fast", 2014)
+give 32 bits each. For any two keys each sum is equal with a probability of at most 2^-31 over the seeds, all four with 2^-124. One more
+bit is lost because hashes are never zero. A final invertible mix spreads similar keys over the table. Each pass has new multipliers: two
+keys that collide in one pass do not collide in the next.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 
 from txbroker.log.cleaner.unaligned_reads import PADDING, Bytes, Ints, Words, gather, words_of
 
-LONG_KEY = 512  # bytes: longer keys are hashed one by one, rather than that multipliers be kept for a megabyte
+LONG_KEY = 512  # bytes: longer keys are hashed one by one, because each step needs multipliers of its own
 
 _LANES = 4
 _HALF, _LOW_HALF, _HIGH_HALF = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(9)], dtype=np.uint64)
-# The last steps of MurmurHash3, whose author found them by what they do to single bits.
+# The finalizer of MurmurHash3.
 _MIX_1, _MIX_2, _MIX_SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
 
 
 class KeyHash:
-    """One pass's hash function. `seed` must be as hard to guess as collisions are to be."""
+    """The hash function of one pass. `seed`: random, so that clients cannot choose keys that collide."""
 
     def __init__(self, seed: int) -> None:
         drawn = np.random.Generator(np.random.PCG64(seed)).integers(0, 2**64, size=_LANES * 2 + LONG_KEY // 4 * _LANES, dtype=np.uint64)
@@ -35,7 +35,7 @@ class KeyHash:
         self._long_key = drawn[:8].tobytes()
 
     def __call__(self, words: Words, data: Bytes, starts: Ints, lengths: Ints) -> tuple[Words, Words]:
-        """Two words for each key; the second is never zero. `words` and `data` are the same buffer, padded."""
+        """Two 64-bit words for each key; the second is never zero. `words` and `data` are the same buffer, padded."""
         count = len(starts)
         sums = [np.multiply(lengths.view(np.uint64), factor) for factor in self._of_length]
         for total, start in zip(sums, self._start, strict=True):
@@ -59,7 +59,7 @@ class KeyHash:
         return first, second
 
     def of_keys(self, keys: Sequence[bytes]) -> tuple[Words, Words]:
-        """The same of keys that are objects of their own."""
+        """The same for keys in separate objects."""
         joined = b"".join((*keys, bytes(PADDING + 8)))
         lengths = np.fromiter(map(len, keys), np.int64, len(keys))
         return self(words_of(joined), np.frombuffer(joined, np.uint8), np.cumsum(lengths, dtype=np.int64) - lengths, lengths)

@@ -1,4 +1,4 @@
-"""The first half of a pass: which record of each key stays, for the keys of the dirty part."""
+"""The first half of a pass: maps each key of the dirty part to the record that stays."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from txbroker.errors import CorruptRecords
+from txbroker.log.cleaner.batch_columns import Batches, Section, sections
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Mapped, SegmentSpan
-from txbroker.log.cleaner.columns import Batches, Records, Section, read_records, sections
 from txbroker.log.cleaner.compaction_strategy import Versions
 from txbroker.log.cleaner.file_chunks import Chunk, SegmentReader, unpacked_bytes_max
 from txbroker.log.cleaner.key_hash import KeyHash
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.cleaner.old_messages import Message, read_messages
+from txbroker.log.cleaner.record_columns import Records, read_records
 from txbroker.log.cleaner.transaction_filter import Transactions
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints, Words
 from txbroker.log.disk import Disk
@@ -22,23 +23,23 @@ from txbroker.log.markers import read_marker
 from txbroker.wire import batch as wire_batch
 from txbroker.wire.batch import CONTROL, TRANSACTIONAL
 
-Took = Callable[[int], None]
+CountRead = Callable[[int], None]
 MapMaker = Callable[..., OffsetMap]
 
-# A byte an offset tells which records of the dirty part stay, once the map is complete, up to this many.
+# Up to this many offsets of the dirty part, one byte for each offset marks the records that stay, once the map is complete.
 LIVE_OFFSETS_MAX = 32 << 20
 
 
 class KeyMap:
-    """The keys of a job's dirty part, and what stays of each. `end_offset`: it covers [first_dirty_offset, end_offset)."""
+    """The map of a job. It covers the offsets [first_dirty_offset, end_offset)."""
 
-    def __init__(self, job: CleaningJob, disk: Disk, took: Took, make_map: MapMaker = OffsetMap) -> None:
+    def __init__(self, job: CleaningJob, disk: Disk, count_read: CountRead, make_map: MapMaker = OffsetMap) -> None:
         self._job = job
         self._disk = disk
-        self._took = took
+        self._count_read = count_read
         self._hash = KeyHash(job.seed)
         self.versions = Versions(job.settings)
-        # The log's last record always stays where the last of a key need not win: followers would differ by it otherwise.
+        # The last record of the log always stays, also with strategies where it may be obsolete: followers must have the same end offset.
         self.end_offset = (
             min(job.first_uncleanable_offset, max(job.log_end_offset - 1, job.first_dirty_offset))
             if self.versions.compared
@@ -55,10 +56,10 @@ class KeyMap:
         self._bytes = 0
         self._full = False
 
-    # Building
+    # Building the map
 
     def build(self, aborted: Sequence[AbortedTransaction]) -> Mapped:
-        """Read the dirty part, and what is before it where versions may beat it."""
+        """Read the dirty part; with the strategies timestamp and header also the clean part, which may have newer versions."""
         job, transactions = self._job, Transactions(aborted)
         for span in job.segments:
             if span.next_offset > job.first_dirty_offset and span.base_offset < self.end_offset and not self._full:
@@ -79,7 +80,7 @@ class KeyMap:
         )
 
     def _read(self, span: SegmentSpan, transactions: Transactions) -> None:
-        reader = SegmentReader(self._job, span, self._disk, self._took)
+        reader = SegmentReader(self._job, span, self._disk, self._count_read)
         for chunk in reader.chunks():
             self._bytes += chunk.bytes
             if chunk.batches is None:
@@ -94,14 +95,14 @@ class KeyMap:
         if not dirty.any():
             return
         reader.check_crcs(chunk, np.flatnonzero(dirty).tolist())
-        wanted = dirty & (batches.attributes & CONTROL == 0)
-        self._leave_out_aborted(chunk, batches, wanted, transactions)
-        # What is not decided yet beats nothing.
-        wanted &= (batches.attributes & TRANSACTIONAL == 0) | (batches.last_offset < self._job.first_uncleanable_offset)
-        self._records += int(batches.count[dirty & ~wanted].sum())
+        selected = dirty & (batches.attributes & CONTROL == 0)
+        self._deselect_aborted(chunk, batches, selected, transactions)
+        # Records of transactions that are still open make no others obsolete.
+        selected &= (batches.attributes & TRANSACTIONAL == 0) | (batches.last_offset < self._job.first_uncleanable_offset)
+        self._records += int(batches.count[dirty & ~selected].sum())
         try:
-            for section in sections(chunk.buffer, chunk.words, batches, wanted, unpacked_bytes_max(self._job)):
-                records = read_records(section, batches, wanted)
+            for section in sections(chunk.buffer, chunk.words, batches, selected, unpacked_bytes_max(self._job)):
+                records = read_records(section, batches, selected)
                 self._records += len(records)
                 self._put(section, batches, records)
                 if self._full:
@@ -109,10 +110,10 @@ class KeyMap:
         except CorruptRecords as error:
             raise reader.corrupt_in(chunk, str(error)) from None
 
-    def _leave_out_aborted(self, chunk: Chunk, batches: Batches, wanted: Flags, transactions: Transactions) -> None:
+    def _deselect_aborted(self, chunk: Chunk, batches: Batches, selected: Flags, transactions: Transactions) -> None:
         for number in np.flatnonzero(batches.attributes & (CONTROL | TRANSACTIONAL)).tolist():
-            if judge_transaction(chunk, batches, number, transactions, self._job.first_uncleanable_offset):
-                wanted[number] = False
+            if may_remove_batch(chunk, batches, number, transactions, self._job.first_uncleanable_offset):
+                selected[number] = False
 
     def _put(self, section: Section, batches: Batches, records: Records) -> None:
         usable: Flags = records.key_size >= 0
@@ -133,9 +134,9 @@ class KeyMap:
             taken = self._map.put(first, second, offset, versions, has)
         else:
             taken = self._map.put(first, second, offset)
-        self._note_taken(taken, offset)
+        self._end_if_full(taken, offset)
 
-    def _note_taken(self, taken: int, offset: Ints) -> None:
+    def _end_if_full(self, taken: int, offset: Ints) -> None:
         if taken < len(offset):
             self._full = True
             self.end_offset = int(offset[taken])
@@ -153,7 +154,7 @@ class KeyMap:
         if keyed:
             offset = np.array([message.offset for message in keyed], dtype=np.int64)
             versions, has = self._message_versions(keyed)
-            self._note_taken(self._map.put(*self._hash_messages(keyed), offset, versions, has), offset)
+            self._end_if_full(self._map.put(*self._hash_messages(keyed), offset, versions, has), offset)
 
     def _message_versions(self, messages: list[Message]) -> tuple[Ints, Flags]:
         return self.versions.of_messages([message.timestamp for message in messages])
@@ -162,10 +163,10 @@ class KeyMap:
         return self._hash.of_keys([message.key or b"" for message in messages])
 
     def _read_clean(self, span: SegmentSpan, transactions: Transactions) -> None:
-        """Let records of the clean part beat those of the dirty part; not those below the log's start, which nobody can read any more."""
+        """Let newer versions in the clean part win. Records below the log start offset do not count: they cannot be read any more."""
         if span.next_offset <= self._job.log_start_offset:
             return
-        reader = SegmentReader(self._job, span, self._disk, self._took)
+        reader = SegmentReader(self._job, span, self._disk, self._count_read)
         for chunk in reader.chunks():
             self._bytes += chunk.bytes
             batches = chunk.batches
@@ -180,12 +181,12 @@ class KeyMap:
                     offset = np.array([message.offset for message in keyed], dtype=np.int64)
                     self._map.improve(*self._hash_messages(keyed), offset, *self._message_versions(keyed))
                 continue
-            wanted = (batches.base_offset < self._job.first_dirty_offset) & (batches.attributes & CONTROL == 0)
-            reader.check_crcs(chunk, np.flatnonzero(wanted).tolist())
-            self._leave_out_aborted(chunk, batches, wanted, transactions)
+            selected = (batches.base_offset < self._job.first_dirty_offset) & (batches.attributes & CONTROL == 0)
+            reader.check_crcs(chunk, np.flatnonzero(selected).tolist())
+            self._deselect_aborted(chunk, batches, selected, transactions)
             try:
-                for section in sections(chunk.buffer, chunk.words, batches, wanted, unpacked_bytes_max(self._job)):
-                    records = read_records(section, batches, wanted)
+                for section in sections(chunk.buffer, chunk.words, batches, selected, unpacked_bytes_max(self._job)):
+                    records = read_records(section, batches, selected)
                     readable = (records.offset >= self._job.log_start_offset) & (records.offset < self._job.first_dirty_offset)
                     chosen = np.flatnonzero((records.key_size >= 0) & readable)
                     first, second = self._hash(section.words, section.data, records.key_at[chosen], records.key_size[chosen])
@@ -201,43 +202,43 @@ class KeyMap:
             offsets = self._map.all_offsets()
             self._live[offsets[(offsets >= start) & (offsets < self.end_offset)] - start] = True
 
-    # Asking
+    # Looking keys up
 
-    def beaten(self, section: Section, records: Records, which: Ints) -> Flags:
-        """Of some records with keys, all below the end: whether another record of the key stays instead."""
+    def obsolete(self, section: Section, records: Records, which: Ints) -> Flags:
+        """Whether another record of the same key stays instead, for some records with keys below `end_offset`."""
         offset = records.offset[which]
         if self._live is not None and len(offset) and offset[0] >= self._job.first_dirty_offset:
             return ~self._live[offset - self._job.first_dirty_offset]
         kept = self.kept_offsets(section, records, which)
-        return self._beaten(offset, kept)
+        return self._is_obsolete(offset, kept)
 
-    def _beaten(self, offset: Ints, kept: Ints) -> Flags:
-        # A record behind the one that was mapped last, of a key that found no place later, is none that the map has beaten.
+    def _is_obsolete(self, offset: Ints, kept: Ints) -> Flags:
+        # A record after the mapped one, of a key that later found no place in the map, is not obsolete.
         if self.versions.compared:
-            beaten: Flags = (kept >= 0) & (kept != offset)
+            obsolete: Flags = (kept >= 0) & (kept != offset)
         else:
-            beaten = kept > offset
-        return beaten
+            obsolete = kept > offset
+        return obsolete
 
     def kept_offsets(self, section: Section, records: Records, which: Ints) -> Ints:
-        """The offset of the record that stays of each one's key; -1 where the map does not have the key."""
+        """The offset of the record that stays for the key of each record; -1 when the map does not have the key."""
         return self._map.get(*self._hash(section.words, section.data, records.key_at[which], records.key_size[which]))
 
-    def messages_beaten(self, messages: list[Message]) -> tuple[Flags, Ints]:
-        """The same of old messages with keys, with the offsets that stay."""
+    def messages_obsolete(self, messages: list[Message]) -> tuple[Flags, Ints]:
+        """As `obsolete`, for old messages with keys; also the offsets that stay."""
         kept = self._map.get(*self._hash_messages(messages))
-        return self._beaten(np.array([message.offset for message in messages], dtype=np.int64), kept), kept
+        return self._is_obsolete(np.array([message.offset for message in messages], dtype=np.int64), kept), kept
 
     def any_live(self, base_offset: int, last_offset: int) -> bool:
-        """Whether a record in this range of offsets may stay for what the map says."""
+        """Whether a record in this range of offsets may stay, by the map."""
         start = self._job.first_dirty_offset
         if self._live is None or base_offset < start or last_offset >= self.end_offset:
             return True
         return bool(self._live[base_offset - start : last_offset - start + 1].any())
 
 
-def judge_transaction(chunk: Chunk, batches: Batches, number: int, transactions: Transactions, first_uncleanable_offset: int) -> bool:
-    """Whether a transactional or control batch may go, for what is known of its transaction."""
+def may_remove_batch(chunk: Chunk, batches: Batches, number: int, transactions: Transactions, first_uncleanable_offset: int) -> bool:
+    """Whether a transactional or control batch may be removed because of its transaction's outcome."""
     last_offset, producer_id = int(batches.last_offset[number]), int(batches.producer_id[number])
     if last_offset >= first_uncleanable_offset:
         return False

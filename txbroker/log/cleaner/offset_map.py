@@ -1,9 +1,9 @@
-"""The map of the log cleaner: from the hash of a key to where its latest record is.
+"""The map of the log cleaner: from the hash of a key to the offset of its latest record (Kafka's SkimpyOffsetMap).
 
-Two parallel arrays: 16 bytes of hash, and 8 of value (the offset), or 16 (version and offset) where a strategy of KIP-280 compares
-versions. Keys themselves are not kept; `key_hash` says how improbable it is that two have the same hash. A key is looked for along a
-row of positions that its hash gives, at most `probes_max` of them. What finds no place, and what comes when the map is as full as
-the load factor allows, is not in the map, and the caller learns how far it got: the rest waits for the next pass, which hashes otherwise.
+Two parallel arrays: 16 bytes of hash; and 8 bytes (the offset), or 16 (version and offset) when a strategy of KIP-280 compares versions.
+Keys are not stored; `key_hash` gives the probability that two keys have the same hash. A key is probed at up to `probes_max` slots, in a
+sequence that its hash determines. A key that finds no free slot, or comes when the load factor is reached, is not added, and the caller
+learns how many records were taken. The next pass cleans the rest, with other hashes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import numpy as np
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints, Words
 
 HASH_BYTES = 16
-PROBES_MAX = 256  # at the default load factor of 0.9 one key in 5 * 10^11 needs more
+PROBES_MAX = 256  # one key in 5 * 10^11 needs more at the default load factor of 0.9
 NO_VERSION = -(2**63)
 
 _HALF, _LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
-_VERSIONED = 1 << 62  # added to the offset of a record that has a version: it beats the ones without
+_VERSIONED = 1 << 62  # added to the offset of a record with a version, so that it wins over records without one
 
 
 class OffsetMap:
-    """`records_max`: how many entries can be asked for at most; a smaller map is nearer. `count`: keys. `missed`: that found no place.
+    """`count`: the keys in the map. `missed`: keys that found no slot.
 
-    `versioned`: entries carry a version. `position_bits`: how many bits of the hash tell positions apart (for tests).
+    `records_max`: how many records can come at most; a smaller map is faster. `versioned`: entries have a version. `position_bits`: how
+    many bits of the hash determine the slot (for tests).
     """
 
     def __init__(
@@ -50,59 +51,59 @@ class OffsetMap:
         self._versions = np.full(self.slots, NO_VERSION, dtype=np.int64) if versioned else None
 
     def put(self, first: Words, second: Words, offsets: Ints, versions: Ints | None = None, has_version: Flags | None = None) -> int:
-        """Take records in, their offsets ascending; how many of them, from the first on, the map stands for now.
+        """Add records with ascending offsets; how many of them the map covers, from the first on.
 
-        The last record of a key wins, or that with the largest version, of equal ones the last.
+        The last record of a key wins; with versions the one with the largest version, and of equal ones the last.
         """
         taken = len(first)
         if self.count + taken > self._capacity:
             taken = self._fitting(first, second)
             first, second, offsets = first[:taken], second[:taken], offsets[:taken]
-        places = self._places(first, second)
-        placed = places >= 0
+        slot = self._find_or_claim(first, second)
+        placed = slot >= 0
         if not placed.all():
             self.missed += len(np.unique(first[~placed]))
             taken = int(np.argmin(placed))
-            places, offsets = places[:taken], offsets[:taken]
+            slot, offsets = slot[:taken], offsets[:taken]
         if self._versions is None:
-            self._offsets[places] = offsets
+            self._offsets[slot] = offsets
         else:
             assert versions is not None and has_version is not None
-            self._put_versions(places, _combined(offsets, has_version[:taken]), versions[:taken])
+            self._put_versions(slot, _combined(offsets, has_version[:taken]), versions[:taken])
         return taken
 
     def improve(self, first: Words, second: Words, offsets: Ints, versions: Ints, has_version: Flags) -> None:
-        """Let records beat the versions of keys that are there already; no key is added."""
-        places = self._find(first, second)
-        found = places >= 0
-        self._put_versions(places[found], _combined(offsets[found], has_version[found]), versions[found])
+        """Let newer versions of keys that are in the map win; no key is added."""
+        slot = self._find(first, second)
+        found = slot >= 0
+        self._put_versions(slot[found], _combined(offsets[found], has_version[found]), versions[found])
 
     def get(self, first: Words, second: Words) -> Ints:
-        """The offset of each key's record that stays; -1 for keys that are not in the map."""
-        places = self._find(first, second)
-        found: Ints = self._offsets[places]
-        found[places < 0] = -1
+        """The offset of the record that stays for each key; -1 for keys that are not in the map."""
+        slot = self._find(first, second)
+        found: Ints = self._offsets[slot]
+        found[slot < 0] = -1
         return np.where(found < 0, -1, found & (_VERSIONED - 1))
 
     def all_offsets(self) -> Ints:
-        """The offsets of the records that stay, in no order."""
+        """The offsets of all records that stay, unordered."""
         held = self._offsets[self._hashes.view(np.uint64)[1::2] != 0]
         found: Ints = held[held >= 0] & (_VERSIONED - 1)
         return found
 
-    def _put_versions(self, places: Ints, offsets: Ints, versions: Ints) -> None:
+    def _put_versions(self, slot: Ints, offsets: Ints, versions: Ints) -> None:
         assert self._versions is not None
-        order = np.lexsort((offsets, versions, places))
-        places, offsets, versions = places[order], offsets[order], versions[order]
-        last = np.flatnonzero(np.append(places[1:] != places[:-1], True))[: len(places)]
-        places, offsets, versions = places[last], offsets[last], versions[last]
-        held_version, held_offset = self._versions[places], self._offsets[places]
+        order = np.lexsort((offsets, versions, slot))
+        slot, offsets, versions = slot[order], offsets[order], versions[order]
+        last = np.flatnonzero(np.append(slot[1:] != slot[:-1], True))[: len(slot)]
+        slot, offsets, versions = slot[last], offsets[last], versions[last]
+        held_version, held_offset = self._versions[slot], self._offsets[slot]
         better = (versions > held_version) | ((versions == held_version) & (offsets > held_offset))
-        self._versions[places[better]] = versions[better]
-        self._offsets[places[better]] = offsets[better]
+        self._versions[slot[better]] = versions[better]
+        self._offsets[slot[better]] = offsets[better]
 
     def _fitting(self, first: Words, second: Words) -> int:
-        """How many of the records can be taken before there are more keys than the load factor allows."""
+        """How many of the records can be added before the load factor is exceeded."""
         new = np.flatnonzero(self._find(first, second) < 0)
         _, where = np.unique(np.stack((first[new], second[new])), axis=1, return_index=True)
         left = self._capacity - self.count
@@ -110,8 +111,8 @@ class OffsetMap:
             return len(first)
         return int(new[np.sort(where)[left]])
 
-    def _row(self, first: Words) -> tuple[Ints, Ints]:
-        """Where each key's row of positions begins, and by how much it steps."""
+    def _probe_sequence(self, first: Words) -> tuple[Ints, Ints]:
+        """The first slot of each key, and the step to its next ones."""
         bits = first & self._position_mask
         slots = np.uint64(self.slots)
         start = ((bits >> _HALF) * slots) >> _HALF
@@ -120,17 +121,17 @@ class OffsetMap:
         return start.view(np.int64), step.view(np.int64)
 
     def _find(self, first: Words, second: Words) -> Ints:
-        places = np.full(len(first), -1, dtype=np.int64)
-        self._probe(first, second, places, insert=False)
-        return places
+        slot = np.full(len(first), -1, dtype=np.int64)
+        self._probe(first, second, slot, insert=False)
+        return slot
 
-    def _places(self, first: Words, second: Words) -> Ints:
-        places = np.full(len(first), -1, dtype=np.int64)
-        self._probe(first, second, places, insert=True)
-        return places
+    def _find_or_claim(self, first: Words, second: Words) -> Ints:
+        slot = np.full(len(first), -1, dtype=np.int64)
+        self._probe(first, second, slot, insert=True)
+        return slot
 
-    def _probe(self, first: Words, second: Words, places: Ints, *, insert: bool) -> None:
-        at, step = self._row(first)
+    def _probe(self, first: Words, second: Words, slot: Ints, *, insert: bool) -> None:
+        at, step = self._probe_sequence(first)
         which: Ints | None = None  # all
         for _ in range(self._probes_max):
             entries = self._hashes[at].view(np.uint64)
@@ -142,10 +143,10 @@ class OffsetMap:
             else:
                 going = ~same & (there != 0)
             if which is None:
-                places[same] = at[same]
+                slot[same] = at[same]
                 which = np.flatnonzero(going)
             else:
-                places[which[same]] = at[same]
+                slot[which[same]] = at[same]
                 which = which[going]
             if not len(which):
                 return
@@ -154,24 +155,24 @@ class OffsetMap:
             at[at >= self.slots] -= self.slots
 
     def _claim(self, first: Words, second: Words, at: Ints, there: Words, same: Flags) -> None:
-        """Give empty places to the keys that came there: of several the first; all records of a key come to a place together."""
+        """Give empty slots to keys that reach them: of several keys the first. All records of a key reach a slot in the same step."""
         empty = np.flatnonzero(there == 0)
         if not len(empty):
             return
-        empty = empty[::-1]  # of several values for one index numpy keeps the last
+        empty = empty[::-1]  # numpy keeps the last of several values for one index
         wanted = np.empty((len(empty), 2), dtype=np.uint64)
         wanted[:, 0], wanted[:, 1] = first[empty], second[empty]
-        places = at[empty]
-        self._hashes[places] = wanted.view(np.complex128).ravel()
-        now = self._hashes[places].view(np.uint64).reshape(-1, 2)
+        slot = at[empty]
+        self._hashes[slot] = wanted.view(np.complex128).ravel()
+        now = self._hashes[slot].view(np.uint64).reshape(-1, 2)
         same[empty] = (now == wanted).all(axis=1)
         if self._versions is None:
-            mark = np.arange(len(places))
-            self._offsets[places] = mark
-            self.count += int((self._offsets[places] == mark).sum())
-            self._offsets[places] = -1  # as long as none of the key's records is taken
+            mark = np.arange(len(slot))
+            self._offsets[slot] = mark
+            self.count += int((self._offsets[slot] == mark).sum())
+            self._offsets[slot] = -1  # until a record of the key is added
         else:
-            self.count += len(np.unique(places))
+            self.count += len(np.unique(slot))
 
 
 def _combined(offsets: Ints, has_version: Flags) -> Ints:

@@ -1,4 +1,4 @@
-"""Messages of the old formats in a cleaning, one at a time: they are rare. They stay in their format, as Kafka's cleaner leaves them."""
+"""Reads and rebuilds messages of the old formats (magic 0 and 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Message = Record
 
 @dataclass(slots=True)
 class Entry:
-    """A message, or a wrapper with those inside it; its place in the chunk."""
+    """A message, or a compressed wrapper with its messages. `at`: its position in the chunk."""
 
     at: int
     header: MessageHeader
@@ -24,7 +24,7 @@ class Entry:
 
 
 def read_messages(reader: SegmentReader, chunk: Chunk, unpacked_bytes_max: int) -> Iterator[Entry]:
-    """The entries of a chunk; CorruptRecords names the position of one that is not sound."""
+    """The entries of a chunk. CorruptRecords with the position."""
     for at in chunk.at.tolist():
         try:
             header = legacy.read_header(chunk.buffer, at)
@@ -32,12 +32,12 @@ def read_messages(reader: SegmentReader, chunk: Chunk, unpacked_bytes_max: int) 
             messages = list(legacy.read_records(chunk.buffer, at, header, unpacked_bytes_max))
         except CorruptRecords as error:
             raise reader.corrupt_at(chunk.position + at, str(error)) from None
-        reader.follows(header.last_offset, chunk.position + at)
+        reader.check_offset(header.last_offset, chunk.position + at)
         yield Entry(at, header, messages)
 
 
 def with_messages(entry: Entry, kept: list[Message]) -> bytes:
-    """A wrapper with these of its messages alone."""
+    """The wrapper with only these of its messages."""
     header = entry.header
     append_time = header.max_timestamp if header.log_append_time else None
     return legacy.build(kept, magic=header.magic, codec=header.codec, log_append_time=append_time)

@@ -1,4 +1,4 @@
-"""What a cleaning of one segment took away, counted."""
+"""Counts of what the cleaning of one segment removes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import IntEnum
 from txbroker.log.cleaner.cleaning_job import SegmentYield
 
 
-class Why(IntEnum):
-    """What becomes of a record: it stays, or the reason why it goes, by its name in a `Removable`."""
+class Outcome(IntEnum):
+    """What happens to a record: it is kept, or removed for this reason. `Removable.reason` has the name in lower case."""
 
-    STAYS = 0
+    KEPT = 0
     OBSOLETE = 1
     DELETED = 2
     ABORTED = 3
@@ -20,7 +20,7 @@ class Why(IntEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """One segment's counts, as they grow."""
+    """The counts of one segment while it is being cleaned."""
 
     base_offset: int
     records_before: int = 0
@@ -31,27 +31,27 @@ class Tally:
     aborted: int = 0
     invalid: int = 0
 
-    def lost(self, why: Why, count: int) -> None:
-        """So many records go for this reason."""
-        match why:
-            case Why.OBSOLETE:
-                self.obsolete += count
-            case Why.DELETED:
-                self.deleted += count
-            case Why.ABORTED:
-                self.aborted += count
-            case Why.INVALID:
-                self.invalid += count
-            case Why.STAYS:
+    def count(self, outcome: Outcome, records: int) -> None:
+        """Add records that have this outcome."""
+        match outcome:
+            case Outcome.OBSOLETE:
+                self.obsolete += records
+            case Outcome.DELETED:
+                self.deleted += records
+            case Outcome.ABORTED:
+                self.aborted += records
+            case Outcome.INVALID:
+                self.invalid += records
+            case Outcome.KEPT:
                 pass
 
     def result(self) -> SegmentYield:
-        """As it is reported."""
-        lost = self.obsolete + self.deleted + self.aborted + self.invalid
+        """The counts as they are reported."""
+        removed = self.obsolete + self.deleted + self.aborted + self.invalid
         return SegmentYield(
             base_offset=self.base_offset,
             records_before=self.records_before,
-            records_after=self.records_before - lost,
+            records_after=self.records_before - removed,
             bytes_before=self.bytes_before,
             bytes_after=self.bytes_after,
             obsolete=self.obsolete,

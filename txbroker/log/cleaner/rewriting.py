@@ -1,8 +1,8 @@
-"""Batches that lose records, made anew (as Kafka's MemoryRecords.filterTo does).
+"""Rewrites batches without some of their records (Kafka's MemoryRecords.filterTo).
 
-Base offset, last offset, leader epoch and what a producer is known by stay; records stay as they are, byte for byte, as their
-deltas count from the base offset and the base timestamp. Count, length, CRC and the largest timestamp are made anew, the codec
-stays. A delete horizon (KIP-534) takes the place of the base timestamp, and the deltas of timestamps are made anew then.
+Base offset, last offset, leader epoch, codec and the producer's fields stay. Records stay byte for byte, because their deltas are relative
+to the base offset and the base timestamp. Count, length, CRC and the largest timestamp are computed again. A delete horizon (KIP-534)
+replaces the base timestamp; then the timestamp deltas are computed again too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from crc32c import crc32c
 
-from txbroker.log.cleaner.columns import Batches, Records, Section
+from txbroker.log.cleaner.batch_columns import Batches, Section
+from txbroker.log.cleaner.record_columns import Records
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints, zigzag
 from txbroker.log.disk import Buffer
 from txbroker.wire.batch import (
@@ -32,7 +33,7 @@ _CRC_END = 21  # the CRC covers what follows it
 
 
 def _sealed(fields: Sequence[int], payload: bytes) -> bytes:
-    """A header with these fields but for length and CRC, which are those for this payload."""
+    """The header with these fields, and length and CRC computed for the payload."""
     base_offset, _, epoch, magic, _, *rest = fields
     covered = HEADER.pack(base_offset, 0, epoch, magic, 0, *rest)[_CRC_END:]
     crc = crc32c(payload, crc32c(covered))
@@ -40,14 +41,14 @@ def _sealed(fields: Sequence[int], payload: bytes) -> bytes:
 
 
 def emptied(buffer: Buffer, at: int) -> bytes:
-    """The batch at a position without its records, which stays for its producer's sequence or for its last offset's sake."""
+    """The batch at a position without its records. It stays for the sequence of its producer, or for its last offset."""
     base_offset, _, epoch, magic, _, attributes, delta, _, max_timestamp, *producer, _ = HEADER.unpack_from(buffer, at)
     attributes &= LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
     return _sealed((base_offset, 0, epoch, magic, 0, attributes, delta, _NO_TIMESTAMP, max_timestamp, *producer, 0), b"")
 
 
 def rewritten(buffer: Buffer, at: int, pieces: list[Buffer], count: int, max_timestamp: int, horizon: int | None) -> tuple[bytes, bytes]:
-    """The batch at a position with these records alone: header and payload. `horizon` None: its base timestamp stays what it is."""
+    """Header and payload of the batch at a position with only these records. `horizon` None: the base timestamp stays."""
     base_offset, _, epoch, magic, _, attributes, delta, base_timestamp, _, *producer, _ = HEADER.unpack_from(buffer, at)
     if horizon is not None:
         base_timestamp, attributes = horizon, attributes | DELETE_HORIZON
@@ -59,7 +60,7 @@ def rewritten(buffer: Buffer, at: int, pieces: list[Buffer], count: int, max_tim
 
 
 class Rewriter:
-    """Makes batches of one section anew: the `wanted` ones, of the records to `keep`; `horizons` marks those that get a horizon."""
+    """Rewrites the `selected` batches of a section with the records to `keep`. `horizons`: the batches that get a delete horizon."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Rewriter:
         section: Section,
         records: Records,
         keep: Flags,
-        wanted: Flags,
+        selected: Flags,
         horizons: Flags,
         horizon: int,
     ) -> None:
@@ -77,31 +78,31 @@ class Rewriter:
         self._section = section
         self._horizons = horizons
         self._horizon = horizon
-        kept = np.flatnonzero(keep & wanted[records.batch])
+        kept = np.flatnonzero(keep & selected[records.batch])
         batch = records.batch[kept]
         of = batch + section.low
         times = batches.base_timestamp[of] + records.time_delta[kept]
         append_time = batches.attributes[of] & LOG_APPEND_TIME != 0
         times[append_time] = batches.max_timestamp[of][append_time]
-        numbers = np.arange(len(wanted) + 1)
-        batch_of_run, self._pieces = self._plain(records, kept, batch)
+        numbers = np.arange(len(selected) + 1)
+        batch_of_run, self._pieces = self._runs(records, kept, batch)
         self._borders: list[int] = np.searchsorted(batch_of_run, numbers).tolist()
-        anew = horizons[batch] & ~append_time
-        self._borders_anew: list[int] = []
-        self._pieces_anew: list[Buffer] = []
-        if anew.any():
-            batch_of_anew, self._pieces_anew = self._shifted(records, kept[anew], batch[anew], times[anew])
-            self._borders_anew = np.searchsorted(batch_of_anew, numbers).tolist()
-        self.max_timestamp = np.full(len(wanted), _NO_TIMESTAMP, dtype=np.int64)
+        shifted = horizons[batch] & ~append_time
+        self._shifted_borders: list[int] = []
+        self._shifted_pieces: list[Buffer] = []
+        if shifted.any():
+            batch_of_shifted, self._shifted_pieces = self._shifted(records, kept[shifted], batch[shifted], times[shifted])
+            self._shifted_borders = np.searchsorted(batch_of_shifted, numbers).tolist()
+        self.max_timestamp = np.full(len(selected), _NO_TIMESTAMP, dtype=np.int64)
         if len(kept):
             first = np.flatnonzero(np.concatenate(([True], batch[1:] != batch[:-1])))
             self.max_timestamp[batch[first]] = np.maximum(np.maximum.reduceat(times, first), _NO_TIMESTAMP)
-        self._counts: list[int] = np.bincount(batch, minlength=len(wanted)).tolist()
+        self._counts: list[int] = np.bincount(batch, minlength=len(selected)).tolist()
         self._timestamps: list[int] = self.max_timestamp.tolist()
         self._at: list[int] = batches.at[section.low : section.high].tolist()
 
-    def _plain(self, records: Records, kept: Ints, batch: Ints) -> tuple[Ints, list[Buffer]]:
-        """The bytes of runs of neighbours, each with its batch."""
+    def _runs(self, records: Records, kept: Ints, batch: Ints) -> tuple[Ints, list[Buffer]]:
+        """The bytes of runs of neighbouring records, and the batch of each run."""
         view = memoryview(self._section.buffer)
         if not len(kept):
             return kept, []
@@ -111,7 +112,7 @@ class Rewriter:
         return batch[first], [view[start:end] for start, end in zip(starts, ends, strict=True)]
 
     def _shifted(self, records: Records, kept: Ints, batch: Ints, times: Ints) -> tuple[Ints, list[Buffer]]:
-        """Records with their timestamps counted from the horizon: new beginnings, and what follows as it was."""
+        """Records with timestamp deltas relative to the horizon: a new start of each, followed by the rest as it was."""
         view = memoryview(self._section.buffer)
         delta, delta_size = _varint_bytes(times - self._horizon)
         rest, ends = records.offset_at[kept], records.end[kept]
@@ -132,10 +133,10 @@ class Rewriter:
         return np.repeat(batch, 2), pieces
 
     def make(self, number: int) -> tuple[bytes, bytes]:
-        """Header and payload of the batch of this number in its section."""
+        """Header and payload of the batch with this index in its section."""
         horizon = self._horizon if self._horizons[number] else None
         shifted = horizon is not None and not self._batches.attributes[self._section.low + number] & LOG_APPEND_TIME
-        borders, pieces = (self._borders_anew, self._pieces_anew) if shifted else (self._borders, self._pieces)
+        borders, pieces = (self._shifted_borders, self._shifted_pieces) if shifted else (self._borders, self._pieces)
         return rewritten(
             self._buffer,
             self._at[number],
@@ -147,7 +148,7 @@ class Rewriter:
 
 
 def _varint_bytes(signed: Ints) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.uint8]], Ints]:
-    """Numbers as varints, a row of ten bytes each, and how many of them count."""
+    """Numbers as varints in rows of ten bytes, and the size of each varint."""
     raw = zigzag(signed)
     rows = np.zeros((len(raw), 10), dtype=np.uint8)
     size = np.ones(len(raw), dtype=np.int64)

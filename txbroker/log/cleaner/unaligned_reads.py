@@ -1,6 +1,6 @@
-"""Numbers at any position of a buffer, for many positions at once: unaligned 64-bit words and varints, in numpy.
+"""Reads numbers at many positions of a buffer at once with numpy: unaligned 64-bit words, and varints.
 
-A gather of an unaligned word from a view with a stride of one byte takes numpy four times as long as two gathers of aligned ones.
+An unaligned word is read as two aligned ones: indexing a view with a stride of one byte takes numpy four times as long.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ Words: TypeAlias = NDArray[np.uint64]
 Bytes: TypeAlias = NDArray[np.uint8]
 Flags: TypeAlias = NDArray[np.bool_]
 
-PADDING = 24  # bytes that must follow the last one that is asked for
+PADDING = 24  # bytes that must follow the last byte that is read
 
 _ONE, _SEVEN, _EIGHT, _LOW7 = np.uint64(1), np.uint64(7), np.uint64(8), np.uint64(0x7F)
 _SIXTY_THREE = np.uint64(63)
 
 
 def words_of(buffer: Buffer) -> Words:
-    """The buffer as little-endian words, its last odd bytes left out."""
+    """The buffer as little-endian words, without an incomplete last one."""
     return np.frombuffer(buffer, dtype="<u8", count=len(buffer) // 8)
 
 
 def gather(words: Words, at: Ints) -> Words:
-    """The eight bytes at each position, the first one lowest."""
+    """The eight bytes at each position, as little-endian numbers."""
     index = at >> 3
     shift = (at & 7).view(np.uint64) << np.uint64(3)
     low: Words = words[index]
@@ -49,7 +49,7 @@ def gather_big(words: Words, at: Ints) -> Words:
 
 
 def varints(words: Words, at: Ints) -> tuple[Words, Ints]:
-    """The unsigned varint at each position, and how many bytes it takes; CorruptRecords beyond 64 bits."""
+    """The unsigned varint at each position, and its size in bytes. CorruptRecords for more than 64 bits."""
     word = gather(words, at)
     value = word & _LOW7
     more = (word >> _SEVEN) & _ONE
@@ -60,7 +60,7 @@ def varints(words: Words, at: Ints) -> tuple[Words, Ints]:
         if shift == 56:
             word = gather(words, at + 8)
         elif shift > 63:
-            raise CorruptRecords("a varint in a record does not fit 64 bits")
+            raise CorruptRecords("a record has a varint of more than 64 bits")
         else:
             word >>= _EIGHT
         part = word & _LOW7
@@ -74,7 +74,7 @@ def varints(words: Words, at: Ints) -> tuple[Words, Ints]:
 
 
 def varint_rows(word: Words, count: int) -> tuple[list[Words], list[Ints], Flags]:
-    """Of the varints that begin each word the first `count`, and how many bytes each takes; True where the word holds them all."""
+    """The first `count` varints in each word, and their sizes; True where the word holds all of them."""
     values: list[Words] = []
     sizes: list[Ints] = []
     used = np.zeros(len(word), dtype=np.int64)
@@ -101,7 +101,7 @@ def varint_rows(word: Words, count: int) -> tuple[list[Words], list[Ints], Flags
 
 
 def unzigzag(raw: Words) -> Ints:
-    """Signed numbers of their zigzag form."""
+    """Signed numbers from their zigzag form."""
     signed: Ints = (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64)
     return signed
 

@@ -1,7 +1,7 @@
-"""The process that cleans: jobs come in on standard input, events go out on standard output, one JSON object a line.
+"""The worker process of the log cleaner: reads jobs from standard input and writes events to standard output, one JSON object a line.
 
-A line `stop` ends the job that is under way. The process ends when its standard input does, at once and wherever it is: whoever gave
-it work is gone then, and what is unfinished bears a name that the next start removes.
+A line `stop` ends the running job. When its standard input ends, the broker is gone: the process exits at once, and the next start of the
+broker removes its unfinished files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import IO
 from txbroker.log.cleaner.cleaning_job import Event, Failed, FailureKind, job_from_json, to_json
 from txbroker.log.disk import OsDisk
 
-NICENESS = 5  # clients are served first
+NICENESS = 5  # the broker has priority
 
 
-class _Orders:
-    """What standard input says, read in a thread of its own."""
+class _Input:
+    """Reads standard input, in a thread of its own."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self.jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -34,42 +34,42 @@ class _Orders:
             if line == b"stop\n":
                 self.stopped.set()
             else:
-                # Whoever sends a job has heard the end of the one before: a late `stop` was for that.
+                # The broker sends a job only after the end of the last one: an earlier `stop` was for that one.
                 self.stopped.clear()
                 self.jobs.put(line.decode())
         os._exit(0)
 
 
-def _run(line: str, orders: _Orders, report: IO[bytes]) -> None:
+def _run(line: str, input_: _Input, report: IO[bytes]) -> None:
     from txbroker.log.cleaner.compaction_pass import run_job
 
-    def tell(event: Event) -> None:
+    def send(event: Event) -> None:
         report.write(to_json(event).encode() + b"\n")
         report.flush()
 
     try:
-        run_job(job_from_json(line), OsDisk(), tell, orders.stopped.is_set, monotonic=time.monotonic, sleep=time.sleep)
+        run_job(job_from_json(line), OsDisk(), send, input_.stopped.is_set, monotonic=time.monotonic, sleep=time.sleep)
     except MemoryError:
-        tell(Failed(kind=FailureKind.RESOURCES, reason="there is not enough memory for the map of keys"))
+        send(Failed(kind=FailureKind.RESOURCES, reason="not enough memory for the map of keys"))
     except BrokenPipeError:
         os._exit(0)
     except Exception:
-        # A bug, and no damage to the log: the broker hears of a crash, and tries once more.
+        # An internal error, and not a damaged log: the broker sees a crash, and tries once more.
         traceback.print_exc()
         os._exit(1)
 
 
 def main() -> None:
-    """Serve job after job."""
+    """Carry out one job after the other."""
     for ignored in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)  # they are for the broker, whose end ends this too
+        signal.signal(ignored, signal.SIG_IGN)  # the broker handles them; this process ends with it
     os.nice(NICENESS)
     report = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing else gets between the events
-    orders = _Orders(sys.stdin.buffer)
-    threading.Thread(target=orders.read, daemon=True).start()
+    os.dup2(2, 1)  # nothing else may be written between the events
+    input_ = _Input(sys.stdin.buffer)
+    threading.Thread(target=input_.read, daemon=True).start()
     while True:
-        _run(orders.jobs.get(), orders, report)
+        _run(input_.jobs.get(), input_, report)
 
 
 if __name__ == "__main__":
