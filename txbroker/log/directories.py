@@ -29,6 +29,7 @@ from txbroker.log.log_config import LogConfig
 from txbroker.log.log_expiry import Expired, Expirer
 from txbroker.log.log_results import Later
 from txbroker.log.meta_properties import NOBODY, Identity
+from txbroker.log.open_segments import OpenSegments
 from txbroker.log.recovery import never
 from txbroker.log.replica_moves import Move, Moves
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
@@ -100,6 +101,7 @@ class LogDirectories:
         self._moves = Moves(len(paths), arrived=self._arrived, failed=self._fail, discard=self._discard_copy)
         self._doomed: list[tuple[LogDirectory, str]] = []
         self._observer: Observer | None = None
+        self._open_segments = OpenSegments()
         self._loaded = False
         self._loadings: list[Loading] = []
         self._expirer = Expirer(self._homes.get, self._fail)
@@ -141,7 +143,8 @@ class LogDirectories:
         StartError when a partition is in two directories, or when none is left to serve. StartInterrupted once `interrupted` says so,
         before the next log or segment that is to be recovered: what was opened is to be closed then.
         """
-        settings = Settings(self._config_for, self._random_below, self._producer_id_expiration_ms(), now_ms, interrupted)
+        expiration_ms = self._producer_id_expiration_ms()
+        settings = Settings(self._config_for, self._random_below, expiration_ms, now_ms, self._open_segments, interrupted)
         loadings = [Loading(directory, self._disk, settings, progress) for directory in self._online()]
         self._loadings = loadings
         for loading in loadings:
@@ -356,6 +359,7 @@ class LogDirectories:
             later=later,
             random_below=self._random_below,
             producer_id_expiration_ms=self._producer_id_expiration_ms(),
+            open_segments=self._open_segments,
         )
         if topic_id != NULL_TOPIC_ID:
             log.assign_topic_id(topic_id)

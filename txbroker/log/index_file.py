@@ -1,10 +1,10 @@
 """A file of fixed-size entries in ascending order: what the offset index and the time index have in common.
 
-Entries that are on disk are mapped on first use; newer ones wait in memory until there are some hundred, or the log is rolled or
-closed. A crash loses those that waited, and recovery makes the index anew anyway. So an append costs no system call here, an
-untouched index costs nothing, and files never need Kafka's preallocation.
+Entries on disk are mapped on first use. Newer ones stay in memory until there are some hundred, or the log is rolled or closed; a
+crash loses them, and recovery rebuilds the index anyway. So an append needs no system call, an index that is not used needs no
+memory, and files need not be preallocated as Kafka's are.
 
-A search in the mapped part goes over a fence first, the keys of every 64th entry in memory, then over 64 entries.
+A search in the mapped part first searches the keys of every 16th entry, which are kept in memory, and then 16 entries.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from bisect import bisect_right
 from txbroker.log.disk import Disk, Mapped
 
 PENDING_BYTES_MAX = 4096
-_STRIDE = 64
+_STRIDE = 16
 
 
 class IndexFile:
-    """Entries that begin with their key, a number that is not negative, in `key_format` (of `struct`). `count`: of entries."""
+    """Entries that begin with their key, which is not negative, in `key_format` (of `struct`). `count`: how many entries there are."""
 
     __slots__ = (
+        "_block",
         "_disk",
         "_entry_bytes",
         "_fence",
@@ -42,6 +43,7 @@ class IndexFile:
         self._entry_bytes = entry_bytes
         self._key_bytes = struct.calcsize(key_format)
         self._fence_post = struct.Struct(f"{key_format}{_STRIDE * entry_bytes - self._key_bytes}x")
+        self._block = struct.Struct(key_format[0] + f"{key_format[1]}{entry_bytes - self._key_bytes}x" * _STRIDE)
         self._fence = array("q")
         self._pending = bytearray()
         self._pending_keys = array("q")
@@ -81,8 +83,11 @@ class IndexFile:
         low = (bisect_right(self._fence, key) - 1) * _STRIDE
         if low < 0:
             return -1
+        size, high = self._entry_bytes, low + _STRIDE
+        if high <= self._stored_count:
+            return low + bisect_right(self._block.unpack_from(stored, low * size), key) - 1
         # Big-endian keys that are not negative sort as their bytes do.
-        size, key_bytes, high = self._entry_bytes, self._key_bytes, min(low + _STRIDE, self._stored_count)
+        key_bytes, high = self._key_bytes, self._stored_count
         wanted = key.to_bytes(key_bytes, "big")
         return bisect_right(range(high), wanted, low, high, key=lambda number: stored[number * size : number * size + key_bytes]) - 1
 
@@ -94,8 +99,13 @@ class IndexFile:
             start = whole * stride_bytes
             self._fence.append(int.from_bytes(stored[start : start + self._key_bytes], "big"))
 
+    @property
+    def pending(self) -> bool:
+        """Whether entries are in memory only."""
+        return bool(self._pending)
+
     def make_room(self) -> None:
-        """Keep the entries that wait few. Called before a log write, so that a full disk fails the append as a whole."""
+        """Write pending entries out when they are many. Called before a log write, so that a full disk fails the append as a whole."""
         if len(self._pending) >= PENDING_BYTES_MAX:
             self.write_out()
 
@@ -106,7 +116,7 @@ class IndexFile:
         self.count += 1
 
     def write_out(self) -> bool:
-        """Put the entries that wait into the file; whether there were any."""
+        """Write the pending entries to the file; whether there were any."""
         if not self._pending:
             return False
         self._disk.append(self.path, self._pending)
@@ -132,7 +142,7 @@ class IndexFile:
         del self._pending_keys[keep:]
 
     def rewrite(self) -> None:
-        """Drop all entries and whatever else the file holds."""
+        """Drop all entries and the content of the file."""
         self._forget_pending(0)
         self._stored = None
         self._disk.write(self.path, b"")

@@ -20,6 +20,7 @@ from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, Read, TimestampOffset, at_once
 from txbroker.log.markers import read_marker
+from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
 from txbroker.log.producer_recovery import recall
 from txbroker.log.producer_replay import replay_batch, replay_range
@@ -88,6 +89,7 @@ class Log:
         config: LogConfig,
         later: Later,
         random_below: Callable[[int], int],
+        open_segments: OpenSegments,
     ) -> None:
         self.directory = directory
         self.topic_partition = topic_partition
@@ -99,7 +101,7 @@ class Log:
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.producers: ProducerStates = loaded.producers
         self._snapshots: Snapshots = loaded.snapshots
-        self._list = Segments(loaded.segments, loaded.snapshots, disk, later)
+        self._list = Segments(loaded.segments, loaded.snapshots, disk, later, open_segments)
         # The list's own lists, which stay the same objects: a read goes through them without a detour.
         self.segments, self._bases = self._list.all, self._list.bases
         self._disk = disk
@@ -128,6 +130,7 @@ class Log:
         later: Later = at_once,
         random_below: Callable[[int], int] = no_jitter,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        open_segments: OpenSegments | None = None,
         interrupted: Callable[[], bool] = never,
     ) -> Log:
         """Load a log, or make an empty one (the directory is made too). May run in a worker; touches this directory only.
@@ -148,7 +151,16 @@ class Log:
             producer_id_expiration_ms=producer_id_expiration_ms,
             interrupted=interrupted,
         ).load()
-        return cls(directory, topic_partition, loaded, disk=disk, config=config, later=later, random_below=random_below)
+        return cls(
+            directory,
+            topic_partition,
+            loaded,
+            disk=disk,
+            config=config,
+            later=later,
+            random_below=random_below,
+            open_segments=OpenSegments() if open_segments is None else open_segments,
+        )
 
     @property
     def size(self) -> int:
@@ -530,6 +542,7 @@ class Log:
     def close(self) -> None:
         """Write indexes and the producers' snapshot, sync all. The log must not be used afterwards."""
         for segment in self.segments:
+            segment.open_segments = None  # this may run in a worker
             if segment.seal():
                 self._unsynced.update(segment.index_paths())
         worth_it = self.log_end_offset > self.log_start_offset or len(self.producers)
@@ -537,7 +550,7 @@ class Log:
             self._unsynced.update((self._snapshots.path(self.log_end_offset), self.directory))
         self.flush()
         for segment in self.segments:
-            segment.forget_file()
+            segment.release()
 
     def delete(self) -> None:
         """Remove the directory with all files. May run in a worker once nobody uses the log."""

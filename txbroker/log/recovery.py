@@ -101,7 +101,7 @@ class Loader:
             replay_range(self._producers, self._segments, self._producers_end, log_end_offset)
         for segment in self._segments:
             segment.check_indexes()  # here in a worker, since it may take a while
-            segment.forget_file()
+            segment.release()
         recovery_point = log_end_offset if self._clean else min(self._recovery_point, log_end_offset)
         return Loaded(
             segments=self._segments,

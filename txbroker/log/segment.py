@@ -12,10 +12,12 @@ from txbroker.log.file_names import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES
 from txbroker.log.log_config import LogConfig
 from txbroker.log.offset_index import ENTRY as OFFSET_ENTRY
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from txbroker.log.open_segments import OpenSegments
 from txbroker.log.scan import FIND_CHUNK_BYTES, Entry, Place, Walk, find
 from txbroker.log.time_index import ENTRY as TIME_ENTRY
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
+from txbroker.wire.entries import read_header
 
 logger = logging.getLogger("txbroker.log")
 
@@ -25,10 +27,12 @@ NO_TIMESTAMP = -1
 class Segment:
     """Files and indexes are opened on first use, so that thousands of idle partitions cost nothing.
 
-    `size`: bytes of the log file. `created_ms`: when this process made or opened it (for rolls by time).
+    `size`: bytes of the log file. `created_ms`: when this process created or opened it (for rolls by time). `open_segments`: of a
+    closed segment; is notified when files are opened, and closes them (`release`) when too many segments have open files.
     """
 
     __slots__ = (
+        "__weakref__",
         "_bytes_since_index",
         "_disk",
         "_file",
@@ -43,6 +47,7 @@ class Segment:
         "directory",
         "index_interval_bytes",
         "jitter_ms",
+        "open_segments",
         "size",
     )
 
@@ -55,6 +60,7 @@ class Segment:
         self.directory = directory
         self.index_interval_bytes = index_interval_bytes
         self.jitter_ms = jitter_ms
+        self.open_segments: OpenSegments | None = None
         self._disk = disk
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
@@ -80,7 +86,21 @@ class Segment:
     def file(self) -> File:
         if self._file is None:
             self._file = self._disk.open(self.path(LOG))
+            self._opened()
         return self._file
+
+    def _opened(self) -> None:
+        if self.open_segments is not None:
+            self.open_segments.opened(self)
+
+    def release(self) -> None:
+        """Close the files until they are needed again. Readers of a region still hold the log file."""
+        self._file = None
+        offset_index, time_index = self._offset_index, self._time_index
+        # Pending entries are in memory only; an empty time index holds no descriptor, and opened again it would be rebuilt.
+        if offset_index is not None and time_index is not None and time_index.count and not (offset_index.pending or time_index.pending):
+            self._max_timestamp = self.max_timestamp
+            self._offset_index = self._time_index = None
 
     # Indexes
 
@@ -108,6 +128,7 @@ class Segment:
         missing = [suffix for suffix in (OFFSET_INDEX, TIME_INDEX) if self._disk.size(self.path(suffix)) is None]
         self._offset_index = OffsetIndex(self._disk, self.path(OFFSET_INDEX), self.base_offset)
         self._time_index = TimeIndex(self._disk, self.path(TIME_INDEX), self.base_offset)
+        self._opened()
         if missing:
             self.rebuild_indexes(f"{' and '.join(missing)} is missing")
         elif not self._offset_index.plausible(self.size) or not self._time_index.plausible():
@@ -171,7 +192,10 @@ class Segment:
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of its batch; (-1, base offset) when no record has one."""
         if self._max_timestamp is None:
-            self._max_timestamp = self.time_index.last
+            found = None
+            if self._time_index is None:  # the last entry is enough: a look-up by time asks every segment of a log
+                found = TimeIndex.last_in_file(self._disk, self.path(TIME_INDEX), self.base_offset)
+            self._max_timestamp = found or self.time_index.last
         return self._max_timestamp
 
     @property
@@ -277,12 +301,19 @@ class Segment:
         return Walk(self.file, position, self.size, check_crc=check_crc)
 
     def batches_from(self, offset: int) -> Iterator[Entry]:
-        """The batches from the one on that holds `offset`."""
-        found = self.find(offset)
-        if found is None:
-            return iter(())
-        # Most who ask want the first one alone.
-        return iter(Walk(self.file, found.position, self.size, chunk_bytes=max(found.size, FIND_CHUNK_BYTES)))
+        """The batches from the one on that holds `offset`; none behind one that cannot be read."""
+        place = self.locate(offset)
+        if place is None:
+            return
+        position, size = place
+        data = self.file.pread(position, size)
+        try:
+            header = read_header(data)
+        except CorruptRecords:
+            return
+        yield Entry(position, data, 0, header)
+        # Most callers need only the first batch.
+        yield from Walk(self.file, position + size, self.size, chunk_bytes=max(size, FIND_CHUNK_BYTES))
 
     def next_offset(self) -> int:
         """One above the last offset in the file, or the base offset; CorruptRecords when the file does not end with a batch."""
@@ -321,10 +352,6 @@ class Segment:
             if header.max_timestamp > largest[0]:
                 largest = header.max_timestamp, header.last_offset
         return largest
-
-    def forget_file(self) -> None:
-        """Let go of the log file until it is needed again; whoever reads a region of it still holds it."""
-        self._file = None
 
     def move(self, directory: str) -> None:
         """The log's directory has another name now."""

@@ -11,6 +11,7 @@ from txbroker.log.disk import Disk
 from txbroker.log.file_names import CLEANED, LOG, SWAP
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Later
+from txbroker.log.open_segments import OpenSegments
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.segment import Segment
 
@@ -21,10 +22,12 @@ class Segments:
     Files of segments that leave are renamed at once and removed `delay_ms` later; readers that hold them read on.
     """
 
-    __slots__ = ("_disk", "_later", "_snapshots", "all", "bases")
+    __slots__ = ("_disk", "_later", "_open_segments", "_snapshots", "all", "bases")
 
-    def __init__(self, segments: list[Segment], snapshots: Snapshots, disk: Disk, later: Later) -> None:
+    def __init__(self, segments: list[Segment], snapshots: Snapshots, disk: Disk, later: Later, open_segments: OpenSegments) -> None:
         self.all = segments
+        self._open_segments = open_segments
+        self._bound_open()
         self.bases = [segment.base_offset for segment in segments]
         self._snapshots = snapshots
         self._disk = disk
@@ -59,9 +62,13 @@ class Segments:
         return spans
 
     def add(self, segment: Segment) -> None:
-        """A new active segment."""
+        """A new active segment; the one before it is closed now."""
+        closed = self.all[-1] if self.all else None
         self.all.append(segment)
         self.bases.append(segment.base_offset)
+        if closed is not None:
+            closed.open_segments = self._open_segments
+            self._open_segments.opened(closed)
 
     def drop(self, dropped: Iterable[Segment], delay_ms: int) -> None:
         """Take segments out, and the producers' snapshots of their offsets."""
@@ -110,6 +117,14 @@ class Segments:
     def _put(self, segments: list[Segment]) -> None:
         self.all[:] = segments
         self.bases[:] = [segment.base_offset for segment in segments]
+        self._bound_open()
+
+    def _bound_open(self) -> None:
+        """All but the active segment may have their files closed."""
+        for segment in self.all[:-1]:
+            segment.open_segments = self._open_segments
+        if self.all:
+            self.all[-1].open_segments = None
 
     def _lost_snapshots(self, dropped: Iterable[Segment]) -> list[str]:
         """Mark the snapshots whose offset no segment begins with any more."""

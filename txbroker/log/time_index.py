@@ -1,7 +1,7 @@
 """The time index of a segment: sparse pairs (timestamp, offset), Kafka's TimeIndex (KIP-33).
 
 An entry is 12 bytes, big-endian: timestamp int64 (ms) | offset relative to the segment's base uint32. Its meaning: no record up
-to that offset is later than the timestamp. The last entry of a closed segment tells the largest timestamp of all.
+to that offset is later than the timestamp. The last entry of a closed segment has the largest timestamp of the segment.
 """
 
 from __future__ import annotations
@@ -34,6 +34,16 @@ class TimeIndex(IndexFile):
         number = self.floor(timestamp)
         return self.base_offset + int.from_bytes(self.entry(number)[8:], "big") if number >= 0 else self.base_offset
 
+    def first_candidate(self, timestamp: int) -> int:
+        """An offset below which no record has `timestamp` or a later one, as near as the index knows; at least the base offset."""
+        number = self.floor(timestamp)
+        if number < 0:
+            return self.base_offset
+        found: int
+        relative: int
+        found, relative = ENTRY.unpack(self.entry(number))
+        return self.base_offset + relative + (found < timestamp)
+
     @property
     def last(self) -> tuple[int, int]:
         """The last entry as (timestamp, offset); (-1, base offset) when there is none."""
@@ -48,6 +58,18 @@ class TimeIndex(IndexFile):
         while keep and ENTRY.unpack(self.entry(keep - 1))[1] >= relative:
             keep -= 1
         self.truncate(keep)
+
+    @staticmethod
+    def last_in_file(disk: Disk, path: str, base_offset: int) -> tuple[int, int] | None:
+        """The last entry of a file that is not opened for longer; None when there is none, or none that can be right."""
+        file = disk.open_existing(path)
+        if file is None or file.size == 0 or file.size % ENTRY.size:
+            return None
+        entry = file.pread(file.size - ENTRY.size, ENTRY.size)
+        if len(entry) < ENTRY.size or entry == bytes(ENTRY.size):
+            return None
+        timestamp, relative = ENTRY.unpack(entry)
+        return (timestamp, base_offset + relative) if timestamp >= 0 and relative <= RELATIVE_OFFSET_MAX else None
 
     def plausible(self) -> bool:
         """Whether the file can be a time index."""

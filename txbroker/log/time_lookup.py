@@ -22,7 +22,7 @@ def offset_for_timestamp(segments: Sequence[Segment], timestamp: int, log_start_
     for segment in segments:
         if segment.max_timestamp[0] < timestamp:
             continue
-        for entry in segment.batches_from(max(segment.time_index.lookup(timestamp), log_start_offset)):
+        for entry in segment.batches_from(max(segment.time_index.first_candidate(timestamp), log_start_offset)):
             if entry.header.max_timestamp >= timestamp:
                 found = first_record(entry, timestamp, log_start_offset, bytes_max)
                 if found is not None:
