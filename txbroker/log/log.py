@@ -31,7 +31,7 @@ from txbroker.log.region import EMPTY, Region
 from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
 from txbroker.log.segments import Segments
-from txbroker.log.validate import Validated, unpacked_bytes_max, validate
+from txbroker.log.validate import Validated, validate
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
 from txbroker.wire.entries import EntryHeader, Scan
@@ -361,11 +361,11 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record (by offset) whose timestamp is `timestamp` or later."""
-        return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, unpacked_bytes_max(self.config))
+        return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, self.config.unpacked_bytes_max)
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp of those from the log's start on, the first of equals."""
-        return time_lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, unpacked_bytes_max(self.config))
+        return time_lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, self.config.unpacked_bytes_max)
 
     def check_file(self, path: str) -> None:
         """StorageError unless the file of this path, if it is one of the log's, can be read to where it was written."""

@@ -9,6 +9,7 @@ from txbroker.wire.compression import Codec
 from txbroker.wire.records import WALK_IS_COMPILED
 
 FOREVER_MS = 2**63 - 1
+_UNPACKED_BYTES_MIN = 64 << 20
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -19,7 +20,8 @@ class LogConfig:
     Exceptions: `compression_type` is None for `producer`; `message_timestamp_log_append` stands for
     message.timestamp.type=LogAppendTime; `record_validation_full` for txbroker.record.validation=full, or `auto` where the walk over
     records is compiled; `roll_ms` is how long a segment stays active, which max.compaction.lag.ms may shorten (KIP-354).
-    `preallocate` has no field, because files are written at their ends.
+    `unpacked_bytes_max` limits the memory of one batch's records once decompressed. `preallocate` has no field, because files are
+    written at their ends.
     """
 
     segment_bytes: int = 1 << 30
@@ -54,10 +56,12 @@ class LogConfig:
     compact: bool = field(init=False)
     delete: bool = field(init=False)
     roll_ms: int = field(init=False)
+    unpacked_bytes_max: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
         object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
+        object.__setattr__(self, "unpacked_bytes_max", max(_UNPACKED_BYTES_MIN, 4 * self.max_message_bytes))
         object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
 
     @property

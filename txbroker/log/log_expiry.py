@@ -18,7 +18,6 @@ from txbroker.errors import StorageError
 from txbroker.log.directory import LogDirectory
 from txbroker.log.expiry import ANY_TIME, First, Search, plan
 from txbroker.log.log import Log
-from txbroker.log.validate import unpacked_bytes_max
 from txbroker.names import TopicPartition
 
 logger = logging.getLogger("txbroker.log")
@@ -106,7 +105,7 @@ class _Expiry:
 
     def _look(self, timestamp: int, begin: int) -> Expired | _Looking | None:
         log = self._log
-        where = plan(log.segments, timestamp, log.log_start_offset, unpacked_bytes_max(log.config), begin=begin)
+        where = plan(log.segments, timestamp, log.log_start_offset, log.config.unpacked_bytes_max, begin=begin)
         if not isinstance(where, Search):
             return self._found(timestamp, where)
         looked = partial(self._looked, timestamp, where.then, log.generation, log.log_start_offset)

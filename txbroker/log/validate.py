@@ -3,7 +3,7 @@
 Every batch of a client: length, magic, codec, CRC-32C; base offset 0; as many records as offsets; no control batch; a sequence if it
 has a producer id. Then its records:
 
-- `txbroker.record.validation=full`: all are walked, decompressed within `unpacked_bytes_max`. The fields of each must fill its
+- `txbroker.record.validation=full`: all are walked, decompressed within `LogConfig.unpacked_bytes_max`. The fields of each must fill its
   length, and the records the batch; offset deltas must be 0, 1, 2 and so on; each timestamp must be within
   message.timestamp.before.max.ms and message.timestamp.after.max.ms; on a compacted topic each record has a key.
 - `bounded` walks, in the same way, batches of one record, uncompressed batches of at most 4 KiB or 64 records, and all batches of
@@ -39,8 +39,6 @@ from txbroker.wire.conversion import to_v2
 from txbroker.wire.entries import size_of
 from txbroker.wire.records import INT64_MAX, INT64_MIN, RECORDS_MAX, Record, read_records, recompress, walk_records
 
-# The records of one batch may take this much memory decompressed, or four times max.message.bytes if that is more.
-_UNPACKED_BYTES_MIN = 64 << 20
 # Readers of a batch must be able to trust its count, and a bomb must be as large as the work it causes: each record has another offset
 # delta, so that no codec packs more than two of the smallest records into a byte (zstd, the densest, reaches 1.9).
 _RECORDS_PER_BYTE_MAX = 4
@@ -112,7 +110,7 @@ def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, 
         stamp_max_timestamp(records, 0, header.max_timestamp, log_append_time=False)
         header = read_header(records)
     try:
-        walked = walk_records(records, 0, header, unpacked_bytes_max(config), consecutive=True)
+        walked = walk_records(records, 0, header, config.unpacked_bytes_max, consecutive=True)
     except CorruptRecords as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {error.message}") from None
     if config.compact and walked.first_without_key >= 0:
@@ -134,7 +132,7 @@ def _convert(records: memoryview, config: LogConfig) -> memoryview:
     """A message set of magic 0 or 1 as one batch, its own checksums and sizes checked."""
     if len(records) > config.max_message_bytes and (size_of(records) or 0) > config.max_message_bytes:
         raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a message is larger than max.message.bytes, {config.max_message_bytes}")
-    converted = to_v2(records, bytes_max=unpacked_bytes_max(config), codec=config.compression_type, level=config.compression_level)
+    converted = to_v2(records, bytes_max=config.unpacked_bytes_max, codec=config.compression_type, level=config.compression_level)
     if not converted:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a message set has no whole message")
     return memoryview(bytearray(converted))
@@ -191,7 +189,7 @@ def _refuse_records(
 ) -> None:
     """RejectedRecords with each record that has a problem (KIP-467); nothing when none has."""
     errors: list[RecordError] = []
-    for index, record in enumerate(read_records(records, 0, header, unpacked_bytes_max(config))):
+    for index, record in enumerate(read_records(records, 0, header, config.unpacked_bytes_max)):
         problem = problem_of(record)
         if problem is not None:
             errors.append(RecordError(index, problem))
@@ -203,14 +201,9 @@ def _refuse_records(
 
 def _recompressed(records: memoryview, header: BatchHeader, config: LogConfig) -> memoryview:
     assert config.compression_type is not None
-    made = recompress(records, 0, header, config.compression_type, unpacked_bytes_max(config), level=config.compression_level)
+    made = recompress(records, 0, header, config.compression_type, config.unpacked_bytes_max, level=config.compression_level)
     if len(made) > config.max_message_bytes:
         raise BrokerError(
             ErrorCode.MESSAGE_TOO_LARGE, f"a record batch has {len(made)} bytes as {config.compression_type.name.lower()}"
         )
     return memoryview(bytearray(made))
-
-
-def unpacked_bytes_max(config: LogConfig) -> int:
-    """How much memory the records of one batch may take once decompressed."""
-    return max(_UNPACKED_BYTES_MIN, 4 * config.max_message_bytes)
