@@ -71,7 +71,6 @@ UNCLEAR_STILL = (
     "txbroker/cli/doctor/",
     "txbroker/cli/perf/",
     "txbroker/cli/",
-    "txbroker/config/",
     "txbroker/connection",
     "txbroker/log/",
     "txbroker/logtools/",

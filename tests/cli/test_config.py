@@ -101,7 +101,7 @@ def test_as_text_a_key_is_a_line(file: Path, capsys: pytest.CaptureFixture[str])
     ("text", "sentence"),
     [
         ("num.partitions=three", "server.properties:1: num.partitions is 'three'; it must be a whole number"),
-        ("listeners=TLS://:1", "server.properties:1: listeners has the listener TLS, for which listener.security.protocol.map names no"),
+        ("listeners=TLS://:1", "server.properties:1: listeners has the listener TLS, which has no protocol in listener.security"),
         ("log.dirs=/a,/a", "server.properties:1: log.dirs names /a twice"),
     ],
 )

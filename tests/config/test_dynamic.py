@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.config.configs import broker_config
+from txbroker.action_queue import ActionQueue
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.listening import Listening
 from txbroker.cluster.node_paths import ALL_BROKERS, broker_entity, topic_entity
@@ -29,7 +30,7 @@ def test_who_is_told_of_what() -> None:
 def test_limits_of_connections_are_those_of_now() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
     world: Any = SimpleNamespace(reactor=None, in_worker=None)
-    listening = Listening(config, world, parse_listeners(config))
+    listening = Listening(config, world, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
     quotas = listening.hub.quotas
     quotas.add("10.0.0.1")
     config.set_dynamic({"max.connections": "3", "max.connections.per.ip.overrides": "10.0.0.1:2"}, {})

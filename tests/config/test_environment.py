@@ -116,7 +116,7 @@ def test_every_key_has_its_variable() -> None:
 def test_users_that_nobody_makes_are_not_passed_over_in_silence() -> None:
     environment = parse_environment({"KAFKA_CLIENT_USERS": "a", "KAFKA_CLIENT_PASSWORDS": "hunter2"})
     (warning,) = environment.warnings
-    assert warning == "environment: KAFKA_CLIENT_PASSWORDS, KAFKA_CLIENT_USERS stand for no known keys and are ignored"
+    assert warning == "environment: KAFKA_CLIENT_PASSWORDS, KAFKA_CLIENT_USERS are not known keys and are ignored"
 
 
 def test_what_others_have_in_the_environment_is_passed_over() -> None:
@@ -128,7 +128,7 @@ def test_unknown_names_are_one_warning_and_no_error() -> None:
     environment = parse_environment({"KAFKA_LOG_DIR": "/a", "KAFKA_NUM_PARTITONS": "3", "KAFKA_MY_SECRET": "hunter2"})
     assert list(environment.properties) == ["log.dir"]
     (warning,) = environment.warnings
-    assert warning == "environment: KAFKA_MY_SECRET, KAFKA_NUM_PARTITONS stand for no known keys and are ignored"
+    assert warning == "environment: KAFKA_MY_SECRET, KAFKA_NUM_PARTITONS are not known keys and are ignored"
 
 
 def test_a_bad_value_names_its_variable() -> None:
@@ -155,9 +155,9 @@ def test_the_compose_file_of_kafkas_image(more: Mapping[str, str]) -> None:
     assert parse_environment(KAFKA_IMAGE).cluster_id == "4L6g3nShT-eMCtK--X86sw"
     text = "\n".join(warnings)
     assert len(warnings) <= 4, text
-    assert "KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR stands for no known key and is ignored" in text
+    assert "KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR is not a known key and is ignored" in text
     assert "process.roles (environment variable KAFKA_PROCESS_ROLES)" in text
-    assert "this broker keeps its metadata itself, without KRaft" in text
+    assert "this broker stores its metadata without KRaft" in text
     assert "environment variable KAFKA_CONTROLLER_LISTENER_NAMES: CONTROLLER://:29093 is not opened: " in text
 
 
@@ -185,7 +185,7 @@ def test_testcontainers() -> None:
 def test_one_of_three_is_told_that_it_is_alone() -> None:
     voters = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093"}
     _, _, warnings = read({**KAFKA_IMAGE, **voters})
-    assert any("has 3 members, but this broker joins no quorum: it is a cluster of its own" in warning for warning in warnings)
+    assert any("has 3 members, but this broker does not join a KRaft quorum: it is a separate cluster" in warning for warning in warnings)
 
 
 def test_listeners_are_not_derived_where_they_are_given() -> None:

@@ -90,9 +90,9 @@ def test_overrides() -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("a", "--override wants key=value, not 'a'"),
-        ("=b", "--override wants key=value, not '=b'"),
-        ("", "--override wants key=value, not ''"),
+        ("a", "--override must be key=value, not 'a'"),
+        ("=b", "--override must be key=value, not '=b'"),
+        ("", "--override must be key=value, not ''"),
         ("a=${env:NOPE}", "--override a: the environment variable NOPE is not set"),
     ],
 )

@@ -64,8 +64,8 @@ def test_dynamic_values_that_cannot_be_are_logged_and_left_out(caplog: pytest.Lo
         config.set_dynamic({"max.connections": "x", "num.partitions": "5", "nobody.knows": "1"}, {"message.max.bytes": "7"})
     assert [config.int(name) for name in ("max.connections", "num.partitions", "message.max.bytes")] == [2**31 - 1, 1, 7]
     assert [record.getMessage() for record in caplog.records] == [
-        "A dynamic value is ignored: max.connections is 'x'; it must be a whole number from -2147483648 to 2147483647",
-        "A dynamic value is ignored: num.partitions cannot change at run time",
+        "ignoring a dynamic value: max.connections is 'x'; it must be a whole number from -2147483648 to 2147483647",
+        "ignoring a dynamic value: num.partitions cannot be changed while the broker runs",
     ]
 
 

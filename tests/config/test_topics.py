@@ -50,8 +50,8 @@ def test_stored_overrides_that_cannot_be_are_logged_and_left_out(caplog: pytest.
         settings = topic_settings(broker_config(), {"segment.bytes": "13", "unheard.of": "1", "retention.ms": "5"})
     assert (settings.segment_bytes, settings.retention_ms) == (1 << 30, 5)
     assert [record.getMessage() for record in caplog.records] == [
-        "An override of a topic is ignored: segment.bytes is '13'; it must be at least 14",
-        "An override of a topic is ignored: no topic key is named unheard.of",
+        "ignoring a topic configuration: segment.bytes is '13'; it must be at least 14",
+        "ignoring a topic configuration: unknown key unheard.of",
     ]
 
 
@@ -152,7 +152,7 @@ def test_a_strategy_that_lost_its_header_with_the_brokers_default_is_warned_abou
     with caplog.at_level(logging.WARNING, "txbroker.config"):
         settings = topic_settings(broker_config(), {"compaction.strategy": "header"})
     assert log_config(settings).compaction_strategy is Strategy.OFFSET
-    assert "compacted by offset" in caplog.text
+    assert "compacting a topic by offset" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""server.properties, every broker and topic key, what a key's value is and where it comes from, and the listeners."""
+"""Broker and topic configuration: server.properties, the keys, their values and sources, and the listeners."""

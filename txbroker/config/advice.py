@@ -1,4 +1,4 @@
-"""What the operator is told of a configuration that can be used: once at the start, and by `txbroker config`."""
+"""Warnings about a valid configuration, logged at the start and printed by `txbroker config`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from txbroker.config.resolve import BrokerConfig
 
 
 def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
-    """A sentence for each thing that is not as the configuration may suggest."""
+    """One sentence for each setting that has not the expected effect."""
     yield from config.static.warnings
     if listeners.unopened:
         names = ", ".join(str(listener) for listener in listeners.unopened)
-        yield f"{_place(config, 'controller.listener.names')}{names} is not opened: this broker has no KRaft controller to listen there"
+        yield f"{_place(config, 'controller.listener.names')}{names} is not opened: this broker has no KRaft controller"
     voters = config.list("controller.quorum.voters")
     if len(voters) > 1:
         place = _place(config, "controller.quorum.voters")
-        yield f"{place}controller.quorum.voters has {len(voters)} members, but this broker joins no quorum: it is a cluster of its own"
+        yield (
+            f"{place}controller.quorum.voters has {len(voters)} members, but this broker does not join a KRaft quorum: "
+            "it is a separate cluster"
+        )
 
 
 def _place(config: BrokerConfig, name: str) -> str:

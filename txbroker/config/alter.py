@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of the configurations that are stored (KIP-133, KIP-226, KIP-339).
+"""Computes the new configurations for AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-226, KIP-339).
 
-Each function returns the new set of stored texts, checked as a whole, and changes nothing. Errors are those of Kafka's
-ConfigAdminManager: INVALID_CONFIG for a topic's bad value, INVALID_REQUEST for a broker's and for requests that make no sense.
+Each function returns the new texts to store, validated together, and changes nothing. Errors are those of Kafka's
+ConfigAdminManager: INVALID_CONFIG for an invalid value of a topic, INVALID_REQUEST for one of a broker and for malformed requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txbroker.errors import BrokerError, ErrorCode
 
 
 class Operation(IntEnum):
-    """What one incremental change does, by the numbers of IncrementalAlterConfigs."""
+    """The operation of an incremental change, with its number in IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -29,7 +29,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One change of one key; `operation` is the number on the wire, unchecked."""
+    """One change of one key; `operation` is the unchecked number of the request."""
 
     name: str
     operation: int
@@ -44,7 +44,7 @@ def alter_topic_configs(config: BrokerConfig, current: Mapping[str, str], change
 
 
 def replace_topic_configs(config: BrokerConfig, entries: Sequence[tuple[str, str | None]]) -> dict[str, str]:
-    """The overrides of a topic that get replaced by these (AlterConfigs)."""
+    """The overrides of a topic, replaced by these (AlterConfigs)."""
     replaced = _replacement(entries)
     validate_topic_configs(config, replaced)
     return replaced
@@ -53,7 +53,7 @@ def replace_topic_configs(config: BrokerConfig, entries: Sequence[tuple[str, str
 def alter_broker_configs(
     config: BrokerConfig, current: Mapping[str, str], changes: Sequence[Change], *, per_broker: bool
 ) -> dict[str, str]:
-    """The dynamic values of this broker, or of the default for all when not `per_broker`, after these changes."""
+    """The dynamic values of this broker, or the default of all brokers if not `per_broker`, after these changes."""
     below = config.candidate(broker={}) if per_broker else config.candidate(broker={}, default={})
     altered = apply_incremental(BROKER_KEYS, lambda name: _text(BROKER_KEYS[name], below, name), current, changes)
     _check_broker_configs(config, altered, per_broker=per_broker)
@@ -61,7 +61,7 @@ def alter_broker_configs(
 
 
 def replace_broker_configs(config: BrokerConfig, entries: Sequence[tuple[str, str | None]], *, per_broker: bool) -> dict[str, str]:
-    """The dynamic values of this broker, or of the default for all, that get replaced by these (AlterConfigs)."""
+    """The dynamic values of this broker, or the default of all brokers, replaced by these (AlterConfigs)."""
     replaced = _replacement(entries)
     _check_broker_configs(config, replaced, per_broker=per_broker)
     return replaced
@@ -70,9 +70,9 @@ def replace_broker_configs(config: BrokerConfig, entries: Sequence[tuple[str, st
 def apply_incremental(
     keys: Mapping[str, Key], inherited: Callable[[str], str], current: Mapping[str, str], changes: Sequence[Change]
 ) -> dict[str, str]:
-    """`current` with the changes applied; the values themselves are not checked.
+    """`current` with the changes applied; values are not checked.
 
-    APPEND and SUBTRACT are for LIST keys; without a value of their own they begin with the text that `inherited` tells.
+    APPEND and SUBTRACT are for LIST keys. If the key has no value in `current`, they change the value that `inherited` returns.
     """
     _refuse_repeated(change.name for change in changes)
     altered = dict(current)
@@ -102,7 +102,7 @@ def _operation(number: int) -> Operation:
     try:
         return Operation(number)
     except ValueError:
-        raise _bad_request(f"{number} is no operation on a configuration") from None
+        raise _bad_request(f"unknown operation {number} on a configuration") from None
 
 
 def _need_list(keys: Mapping[str, Key], name: str, operation: Operation) -> None:
@@ -129,7 +129,7 @@ def _refuse_repeated(names: Iterable[str]) -> None:
         if not name:
             raise _bad_request("A configuration key must not be empty")
         if name in seen:
-            raise _bad_request(f"{name} is there twice")
+            raise _bad_request(f"{name} is given twice")
         seen.add(name)
 
 
@@ -142,22 +142,22 @@ def _text(key: Key, config: BrokerConfig, name: str) -> str:
     return key.format(config.value(name)) or ""
 
 
-# These change with `listener.name.<listener>.` before them only, and TLS and SASL are not supported yet.
+# In Kafka these can change only with the prefix `listener.name.<listener>.`. TLS and SASL are not supported yet.
 _SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.", "listener.name.")
 
 
 def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, per_broker: bool) -> None:
-    """Unknown keys pass, as in Kafka, where plugins may know them; the whole must pass the checks of a start."""
+    """Unknown keys are valid, as in Kafka, where plugins may have them. All values together must pass the checks of a start."""
     for name, text in values.items():
         key = BROKER_KEYS.get(name)
         if name.startswith(_SECURITY_PREFIXES):
-            raise _bad_request(f"{name} cannot change at run time: TLS and SASL are not supported yet")
+            raise _bad_request(f"{name} cannot be changed while the broker runs: TLS and SASL are not supported yet")
         if key is None:
             continue
         if key.update is Update.READ_ONLY:
-            raise _bad_request(f"{name} cannot change at run time")
+            raise _bad_request(f"{name} cannot be changed while the broker runs")
         if key.update is Update.PER_BROKER and not per_broker:
-            raise _bad_request(f"{name} can be set for one broker only, not for all")
+            raise _bad_request(f"{name} can be set only for a single broker, not as the default of all brokers")
         try:
             key.parse(text)
         except InvalidValue as error:
@@ -169,10 +169,11 @@ def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, pe
     _check_cleaner_threads(config.int("log.cleaner.threads"), candidate.int("log.cleaner.threads"))
 
 
-def _check_cleaner_threads(now: int, wanted: int) -> None:
+def _check_cleaner_threads(current: int, requested: int) -> None:
     """Kafka's LogCleaner.validateReconfiguration."""
-    if wanted != now and not max(1, now // 2) <= wanted <= now * 2:
-        raise _bad_request(f"log.cleaner.threads is {wanted}; it may become at least 1, and half to twice of what it is ({now}) at a time")
+    low, high = max(1, current // 2), current * 2
+    if requested != current and not low <= requested <= high:
+        raise _bad_request(f"log.cleaner.threads is {requested}; one change can set it from {low} to {high} (half to twice of {current})")
 
 
 def _bad_request(message: str) -> BrokerError:

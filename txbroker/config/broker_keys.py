@@ -1,4 +1,4 @@
-"""Every broker key: those of Kafka 3.9, the synonyms among them, and the few of our own (`txbroker.…`)."""
+"""Every broker key: those of Kafka 3.9 with their synonyms, and those of txbroker (`txbroker.…`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BROKER_KEYS: Mapping[str, Key] = by_name(
 
 
 class SynonymKey(NamedTuple):
-    """A key that says the same as another; `unit` is what one of it is in the units of the first key of the chain."""
+    """A synonym of a key; one of its units is `unit` units of the first key of the chain."""
 
     name: str
     unit: int = 1
@@ -45,7 +45,7 @@ class SynonymKey(NamedTuple):
 _MINUTE_MS = 60 * 1000
 _HOUR_MS = 60 * _MINUTE_MS
 
-# The first key of a chain that is set decides (KafkaConfig and DynamicBrokerConfig.brokerConfigSynonyms).
+# The first key of a chain that is set is used (KafkaConfig and DynamicBrokerConfig.brokerConfigSynonyms).
 SYNONYMS: Mapping[str, tuple[SynonymKey, ...]] = {
     "log.retention.ms": (
         SynonymKey("log.retention.ms"),
@@ -60,5 +60,5 @@ SYNONYMS: Mapping[str, tuple[SynonymKey, ...]] = {
 
 
 def synonyms(name: str) -> tuple[SynonymKey, ...]:
-    """The keys that are asked for the value of `name`, in their order, itself the first."""
+    """The keys that can set the value of `name`, in order; the first is `name` itself."""
     return SYNONYMS.get(name) or (SynonymKey(name),)

@@ -1,7 +1,6 @@
-"""What a value may be beyond its type: ranges, choices, and the shapes of some texts.
+"""Checks of values beyond their types: ranges, choices and formats.
 
-A check takes the value that was read and returns what is allowed, to be put after "it must be", or None when the value is good.
-Values of the wrong type never reach a check; None (not set) is not checked.
+A check takes a value of the right type. It returns None if the value is valid, or else the allowed values, to follow "it must be".
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ Check = Callable[[Any], str | None]
 
 
 def at_least(low: int) -> Check:
-    """A number that is not below `low`."""
+    """A number of at least `low`."""
 
     def check(value: float) -> str | None:
         return None if value >= low else f"at least {low}"
@@ -23,7 +22,7 @@ def at_least(low: int) -> Check:
 
 
 def between(low: float, high: float) -> Check:
-    """A number from `low` to `high`, both included."""
+    """A number from `low` to `high`, inclusive."""
 
     def check(value: float) -> str | None:
         return None if low <= value <= high else f"from {low} to {high}"
@@ -32,7 +31,7 @@ def between(low: float, high: float) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """One of these texts, letter by letter."""
+    """One of these texts, case-sensitive."""
 
     def check(value: str) -> str | None:
         return None if value in choices else f"one of {', '.join(choices)}"
@@ -41,7 +40,7 @@ def one_of(*choices: str) -> Check:
 
 
 def each_of(*choices: str) -> Check:
-    """A list whose every part is one of these texts."""
+    """A list of these texts."""
 
     def check(value: tuple[str, ...]) -> str | None:
         return None if all(part in choices for part in value) else f"a list of {', '.join(choices)}"
@@ -50,7 +49,7 @@ def each_of(*choices: str) -> Check:
 
 
 def at_least_or_minus_one(low: int) -> Check:
-    """A number that is not below `low`, or -1, which means none or the system's own choice."""
+    """A number of at least `low`, or -1."""
 
     def check(value: int) -> str | None:
         return None if value == -1 or value >= low else f"at least {low}, or -1"
@@ -59,7 +58,7 @@ def at_least_or_minus_one(low: int) -> Check:
 
 
 def gzip_level(value: int) -> str | None:
-    """1 to 9, or -1 for zlib's own choice."""
+    """1 to 9, or -1 for zlib's default."""
     return None if value == -1 or 1 <= value <= 9 else "from 1 to 9, or -1"
 
 
@@ -67,7 +66,7 @@ _KAFKA_VERSION = re.compile(r"(0\.(8|9|10|11)|[1-4])\.[0-9]{1,2}(\.[0-9]{1,2})?(
 
 
 def kafka_version(value: str) -> str | None:
-    """A release of Kafka, or one of the versions inside it."""
+    """A version of Kafka, such as 3.0 or 3.0-IV1."""
     return None if _KAFKA_VERSION.fullmatch(value) else "a version of Kafka such as 3.0 or 3.0-IV1"
 
 
@@ -75,7 +74,7 @@ _REPLICA = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
 
 
 def throttled_replicas(value: tuple[str, ...]) -> str | None:
-    """Every replica (`*`), or a list of replicas as partition:broker."""
+    """`*` for all replicas, or a list of partition:broker."""
     if value in ((), ("*",)) or all(_REPLICA.fullmatch(part) for part in value):
         return None
     return "* or a list of partition:broker"
@@ -85,7 +84,7 @@ _HOST_LIMIT = re.compile(r"[^,\s]+:[0-9]{1,9}", re.ASCII)
 
 
 def host_limits(value: str) -> str | None:
-    """A comma-separated text of host:count."""
+    """A comma-separated list of host:count."""
     parts = [part.strip() for part in value.split(",")] if value else []
     return None if all(_HOST_LIMIT.fullmatch(part) for part in parts) else "a list of host:count"
 
@@ -94,12 +93,12 @@ COMPACTION_STRATEGIES = ("offset", "timestamp", "header")
 
 
 def compaction_strategy(value: str) -> str | None:
-    """One of KIP-280's strategies; nothing stands for offset."""
+    """One of KIP-280's strategies; empty is offset."""
     return None if value in ("", *COMPACTION_STRATEGIES) else f"one of {', '.join(COMPACTION_STRATEGIES)}"
 
 
 def unsupported(allowed: str) -> Check:
-    """Nothing but what is off: for keys that would promise what this broker does not do. `allowed` says what to write instead."""
+    """False or empty, for features that this broker does not have. `allowed` says what to write instead."""
 
     def check(value: object) -> str | None:
         return allowed if value else None

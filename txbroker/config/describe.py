@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells: every key with its value, where that comes from, and what it would be otherwise (KIP-226, KIP-569)."""
+"""The entries of DescribeConfigs: keys with values, sources and synonyms (KIP-226, KIP-569)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One of the places that a value could come from; `value` is None for secrets."""
+    """A value of a key or its synonym in one source; `value` is None for secrets."""
 
     name: str
     value: str | None
@@ -22,7 +22,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One row of DescribeConfigs; `value` is None when unset or secret; the first synonym is the one in force."""
+    """One entry of DescribeConfigs; `value` is None if unset or secret; the first synonym is the effective one."""
 
     name: str
     value: str | None
@@ -35,16 +35,13 @@ class ConfigEntry:
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every broker key, with the value that was written for that very key, not for a synonym.
-
-    Keys that nobody knows are listed as secrets: what they hold cannot be told.
-    """
+    """All broker keys, each with its own value, not with that of a synonym. Unknown keys are described as secrets."""
     known = [_broker_entry(key, config.found(key.name)) for key in BROKER_KEYS.values()]
     return known + _unknown_entries(config)
 
 
 def describe_default(config: BrokerConfig) -> list[ConfigEntry]:
-    """The dynamic values for all brokers, and nothing else: what Kafka tells about the broker named ""."""
+    """The dynamic default of all brokers, which is what Kafka describes for the broker named ""."""
     entries = []
     for key in BROKER_KEYS.values():
         dynamic = [found for found in config.found(key.name) if found.source is Source.DYNAMIC_DEFAULT_BROKER_CONFIG]
@@ -54,7 +51,7 @@ def describe_default(config: BrokerConfig) -> list[ConfigEntry]:
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every topic key, for a topic with these overrides on this broker."""
+    """All topic keys, for a topic with these overrides on this broker."""
     return [_topic_entry(config, key, overrides.get(key.name)) for key in TOPIC_KEYS.values()]
 
 
@@ -81,7 +78,7 @@ def _topic_entry(config: BrokerConfig, key: Key, override: str | None) -> Config
         try:
             shown = key.format(key.parse(override))
         except InvalidValue:
-            pass  # not in force either
+            pass  # it is not effective either
         else:
             source = Source.DYNAMIC_TOPIC_CONFIG
             synonyms.insert(0, Synonym(key.name, shown, source))

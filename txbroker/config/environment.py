@@ -1,8 +1,8 @@
-"""`KAFKA_...` environment variables as the container images of Kafka read them, put in the terms of server.properties.
+"""`KAFKA_...` environment variables of Kafka's container images, translated into properties.
 
-The rule is that of Apache Kafka's image (KafkaDockerWrapper): behind the prefix `_` stands for a dot, `__` for an underscore and `___`
-for a dash, so that KAFKA_LOG_DIRS is log.dirs. `KAFKA_CFG_` is Bitnami's prefix for the same, `CLUSTER_ID` names the cluster of a new
-log directory, and `KAFKA_CREATE_TOPICS` the topics that are made at the start (wurstmeister's image).
+The rule is that of Apache Kafka's image (KafkaDockerWrapper): after the prefix, `_` is a dot, `__` an underscore and `___` a dash, so
+KAFKA_LOG_DIRS is log.dirs. `KAFKA_CFG_` is Bitnami's prefix. `CLUSTER_ID` is the cluster id for a new log directory, and
+`KAFKA_CREATE_TOPICS` (wurstmeister's image) has the topics to create at the start.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BITNAMI_PREFIX = "KAFKA_CFG_"
 CLUSTER_ID_VARIABLES = ("CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID")
 CREATE_TOPICS_VARIABLE = "KAFKA_CREATE_TOPICS"
 
-# What images and scripts use for themselves: the JVM, its logging, where Kafka is installed.
+# Variables for images and scripts: the JVM, its logging, Kafka's directories.
 _NOT_FOR_US = re.compile(
     r"KAFKA_(HOME|VERSION|OPTS|ARGS|DEBUG|USER|GROUP|CLUSTERS?|(HEAP|LOG4J|JMX|GC_LOG|JVM_PERFORMANCE|EXTRA|TOOLS)_.*|HEAP_OPT"
     r"|JMX.*|GC_.*|LOG4J.*|(BASE|BIN|CONF|CERTS|VOLUME|DATA|INITSCRIPTS|MOUNTED_CONF|DEFAULT_CONF)_DIR|CONF_FILE"
     r"|ENABLE_KRAFT|SKIP_KRAFT_STORAGE_INIT|DAEMON_(USER|GROUP)|ON_KUBERNETES"
-    r"|SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_TCP(_.*)?)?)"  # the last line: what Kubernetes sets where a service is called "kafka"
+    r"|SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_TCP(_.*)?)?)"  # the last line: set by Kubernetes for a service named "kafka"
 )
-_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}={0,2}", re.ASCII)  # 22 characters are Kafka's own; padding is common
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}={0,2}", re.ASCII)  # Kafka's have 22 characters; padding is common
 _TOPIC = re.compile(
     r"(?P<name>[a-zA-Z0-9._-]{1,249}):(?P<partitions>[0-9]{1,6}):(?P<replicas>[0-9]{1,5})(?::(?P<policy>[a-z,_]+))?", re.ASCII
 )
@@ -36,7 +36,7 @@ TOPICS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FirstTopic:
-    """A topic that is to be there once the broker serves; `cleanup_policy` None is the broker's own."""
+    """A topic to create at the start; `cleanup_policy` None is the broker's default."""
 
     name: str
     partitions: int
@@ -46,7 +46,7 @@ class FirstTopic:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the environment says. `warnings`: a sentence for each thing that was passed over."""
+    """The result of reading the environment. `warnings`: a sentence for each kind of ignored variable."""
 
     properties: Mapping[str, Property]
     cluster_id: str | None = None
@@ -58,10 +58,9 @@ NO_ENVIRONMENT = Environment({})
 
 
 def parse_environment(variables: Mapping[str, str]) -> Environment:
-    """What `KAFKA_...` variables say; ConfigError when CLUSTER_ID or KAFKA_CREATE_TOPICS cannot be read.
+    """Read the `KAFKA_...` variables; ConfigError if CLUSTER_ID or KAFKA_CREATE_TOPICS is malformed.
 
-    A variable that stands for no key is warned about and passed over: images, Kubernetes and developers have their own. Bitnami's
-    prefix wins where both name a key.
+    Variables for unknown keys are ignored with a warning. If a key is set with both prefixes, Bitnami's is used.
     """
     properties: dict[str, Property] = {}
     unknown: list[str] = []
@@ -75,18 +74,18 @@ def parse_environment(variables: Mapping[str, str]) -> Environment:
             unknown.append(variable)
     warnings = []
     if unknown:
-        what = "stands for no known key and is ignored" if len(unknown) == 1 else "stand for no known keys and are ignored"
+        what = "is not a known key and is ignored" if len(unknown) == 1 else "are not known keys and are ignored"
         warnings.append(f"environment: {', '.join(unknown)} {what}")
     return Environment(properties, _cluster_id(variables), parse_topics(variables.get(CREATE_TOPICS_VARIABLE, "")), tuple(warnings))
 
 
 def origin(variable: str) -> Origin:
-    """Where a value came from."""
+    """The place of a value from a variable."""
     return Origin(f"environment variable {variable}")
 
 
 def key_of(variable: str) -> str | None:
-    """The key that a variable stands for; None when it is none of Kafka's, or one that images have for themselves."""
+    """The key of a variable; None if it is not one of Kafka's, or is for images and scripts."""
     if variable.startswith(BITNAMI_PREFIX):
         rest = variable.removeprefix(BITNAMI_PREFIX)
     elif variable.startswith(PREFIX) and not _NOT_FOR_US.fullmatch(variable):
@@ -99,18 +98,18 @@ def key_of(variable: str) -> str | None:
     return _SPELLINGS.get(key, key)
 
 
-# zookeeper.clientCnxnSocket is the only key with capitals.
+# zookeeper.clientCnxnSocket is the only key with upper-case letters.
 _SPELLINGS = {name.lower(): name for name in BROKER_KEYS}
 _NESTED_PREFIXES = ("listener.name.", "config.providers")
 
 
 def _is_nested(key: str) -> bool:
-    """A key whose name has parts of the operator's choice."""
+    """Whether a part of the key's name is chosen by the operator."""
     return key.startswith(_NESTED_PREFIXES)
 
 
 def derived_listeners(properties: Mapping[str, Property]) -> dict[str, Property]:
-    """`listeners` where only advertised.listeners is given: the same ports on every address, as the images of Apache and Confluent do."""
+    """`listeners`, if only advertised.listeners is set: the same ports on all addresses, as in the images of Apache and Confluent."""
     advertised = properties.get("advertised.listeners")
     if advertised is None or not advertised.text.strip() or "listeners" in properties:
         return {}
@@ -123,18 +122,18 @@ def _cluster_id(variables: Mapping[str, str]) -> str | None:
         text = variables.get(variable, "").strip()
         if text and _CLUSTER_ID.fullmatch(text) is None:
             allowed = "up to 64 letters, digits, dashes and underscores"
-            raise ConfigError(f"{origin(variable)} is '{text[:80]}'; a cluster's id has {allowed}")
+            raise ConfigError(f"{origin(variable)} is '{text[:80]}'; a cluster id has {allowed}")
         if text:
             return text
     return None
 
 
 def parse_topics(text: str) -> tuple[FirstTopic, ...]:
-    """The topics in `name:partitions:replicas[:cleanup.policy]`, divided by commas, blanks or lines; ConfigError."""
-    # "compact,delete" has a comma of its own: what follows one and has no colon belongs to the part before it.
+    """Parse `name:partitions:replicas[:cleanup.policy]`, separated by commas, blanks or newlines; ConfigError."""
+    # In "compact,delete" the comma separates no topics: a part without a colon belongs to the one before it.
     parts = [part.strip() for part in re.split(r"[\s,]+(?=[^\s,:]+:)", text.strip(" ,\t\r\n")) if part.strip(" ,")]
     if len(parts) > TOPICS_MAX:
-        raise ConfigError(f"{origin(CREATE_TOPICS_VARIABLE)} names {len(parts)} topics; {TOPICS_MAX} is the most")
+        raise ConfigError(f"{origin(CREATE_TOPICS_VARIABLE)} has {len(parts)} topics; the maximum is {TOPICS_MAX}")
     topics = []
     for part in parts:
         match = _TOPIC.fullmatch(part)

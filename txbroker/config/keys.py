@@ -1,7 +1,6 @@
-"""What a configuration key is: its name, type, default and bounds, and how its text is read and written.
+"""Configuration keys: name, type, default and bounds, and how a value is read from text and printed.
 
-Types, bounds and the way values are printed are those of Kafka's `ConfigDef`; the numbers of `Type` are those of DescribeConfigs
-(KIP-569).
+Types, bounds and text form are those of Kafka's `ConfigDef`; the numbers of `Type` are those of DescribeConfigs (KIP-569).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from enum import Enum, IntEnum
 
 from txbroker.config.checks import Check
 
-# What a key's text is read into: LIST becomes a tuple of strings; INT, SHORT and LONG become int; None is "not set".
+# The value of a key: a LIST is a tuple of strings; INT, SHORT and LONG are int; None is "not set".
 Value = bool | int | float | str | tuple[str, ...] | None
 
 
@@ -26,7 +25,7 @@ DOUBLE_MAX = sys.float_info.max
 
 
 class Type(IntEnum):
-    """The types of values, by their numbers in DescribeConfigs."""
+    """The types of values, with their numbers in DescribeConfigs."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -41,7 +40,7 @@ class Type(IntEnum):
 
 
 class Importance(Enum):
-    """How likely it is that somebody must set a key."""
+    """The importance of a key, as in Kafka's documentation."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -49,7 +48,7 @@ class Importance(Enum):
 
 
 class Update(Enum):
-    """Whether a broker key may change while the broker runs, and for whom (KIP-226)."""
+    """Whether a broker key can be changed while the broker runs, and for which brokers (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -57,7 +56,7 @@ class Update(Enum):
 
 
 class InvalidValue(ValueError):
-    """A value that its key does not allow; the text names the key and says what is allowed."""
+    """A value that its key does not allow; the message names the key and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +70,15 @@ class Key:
     documentation: str
     check: Check | None = None
     update: Update = Update.READ_ONLY
-    effective: bool = True  # False: taken for the sake of existing files, changes nothing in this broker
+    effective: bool = True  # False: accepted for compatibility, without effect on this broker
 
     @property
     def sensitive(self) -> bool:
-        """Never shown to anybody."""
+        """Whether its value is hidden from all clients and logs."""
         return self.type is Type.PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The value that `text` says; InvalidValue when the type or the bounds do not allow it."""
+        """The value of `text`; InvalidValue if the type or the bounds do not allow it."""
         text = text.strip()
         try:
             value = _READERS[self.type](text)
@@ -91,7 +90,7 @@ class Key:
         return value
 
     def format(self, value: Value) -> str | None:
-        """The text of a value as Kafka prints it: lists with commas, numbers plain, true and false; None when not set."""
+        """The text of a value as Kafka prints it; None if it is not set."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -109,22 +108,22 @@ class Key:
         return InvalidValue(f"{self.name} is '{shown}'; it must be {allowed}")
 
 
-_SHOWN_MAX = 200  # characters of a bad value that an error message repeats
+_SHOWN_MAX = 200  # characters of an invalid value in an error message
 
 
 def by_name(keys: Iterable[Key]) -> Mapping[str, Key]:
-    """The keys by their names, in the order of the names."""
+    """The keys by name, in the order of names."""
     return {key.name: key for key in sorted(keys, key=lambda key: key.name)}
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The parts of a comma-separated text without the space around them; none when it is empty. Kafka's reading of a LIST."""
+    """The trimmed parts of a comma-separated text, as Kafka reads a LIST; none if it is empty."""
     text = text.strip()
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
 def java_double(value: float) -> str:
-    """A number as Java's `Double.toString` prints it: plain from 0.001 to 10 million, else with an exponent (1.0E-4)."""
+    """A number as Java's `Double.toString` prints it: plain from 0.001 to 10 million, otherwise with an exponent (1.0E-4)."""
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -1,4 +1,4 @@
-"""The listeners of a broker: where it binds, what it tells clients, and how brokers reach each other.
+"""The listeners of a broker: bound addresses, advertised addresses, and the listener between brokers.
 
 Kafka's keys `listeners`, `advertised.listeners`, `listener.security.protocol.map`, `inter.broker.listener.name`,
 `security.inter.broker.protocol` and `controller.listener.names`, with the checks of KafkaConfig and SocketServerConfigs.
@@ -14,7 +14,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
 
-# In the order of the numbers that requests between brokers have for them (Kafka's SecurityProtocol).
+# In the order of their ids in Kafka's SecurityProtocol.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 
@@ -23,7 +23,7 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One listener: `host` is "" (or 0.0.0.0, ::) for all addresses, IPv6 without brackets; `port` 0 is any free one."""
+    """One listener. `host` "" (or 0.0.0.0, ::) is all addresses; IPv6 has no brackets. `port` 0 is any free port."""
 
     name: str
     host: str
@@ -32,7 +32,7 @@ class Listener:
 
     @property
     def wildcard(self) -> bool:
-        """Whether it binds to every address, so that no single host can be told to clients."""
+        """Whether it binds to all addresses, so that there is no host to advertise."""
         return self.host in _WILDCARDS
 
     def __str__(self) -> str:
@@ -43,21 +43,21 @@ class Listener:
 class Listeners:
     """All listeners of a broker.
 
-    `advertised` has what clients are told, by the name of the listener that they reached. A listener that is missing there has no
-    address of its own to tell: clients are told the bound one, or, with a wildcard, the address that they reached. An advertised
-    host "" is the address that the client reached, too, and an advertised port 0 the bound port.
+    `advertised` has the addresses that clients receive, by the name of the listener they have connected to. If a listener is not in
+    it, clients receive the bound address or, with a wildcard, the address that they have connected to. An advertised host "" is the
+    address that the client has connected to, and an advertised port 0 is the bound port.
     """
 
     bound: tuple[Listener, ...]
     advertised: Mapping[str, Listener]
-    inter_broker: str  # the name of the listener that brokers use among themselves
+    inter_broker: str  # the name of the listener for requests between brokers
     unopened: tuple[Listener, ...] = ()  # those of KRaft controllers
 
 
 def parse_listeners(config: BrokerConfig) -> Listeners:
-    """The listeners that `config` asks for; ConfigError with file, line and key when they make no sense together.
+    """The configured listeners; ConfigError with file, line and key if they conflict.
 
-    Listeners of KRaft controllers (`controller.listener.names`) are left out: nothing speaks there.
+    Listeners of KRaft controllers (`controller.listener.names`) are only in `unopened`.
     """
     controllers = {name.upper() for name in config.list("controller.listener.names")}
     protocols = _protocol_map(config)
@@ -72,7 +72,7 @@ def parse_listeners(config: BrokerConfig) -> Listeners:
 
 
 def connections_per_ip_overrides(config: BrokerConfig) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: how many connections each of these host names or addresses may have."""
+    """`max.connections.per.ip.overrides`: the maximum number of connections of each host name or address."""
     limits = {}
     for part in config.list("max.connections.per.ip.overrides"):
         host, _, count = part.rpartition(":")
@@ -106,16 +106,16 @@ def _parse_one(config: BrokerConfig, key: str, text: str, protocols: Mapping[str
     if port > 65535:
         raise _error(config, key, f"has '{text}', whose port is above 65535")
     if name not in protocols:
-        raise _error(config, key, f"has the listener {name}, for which listener.security.protocol.map names no protocol")
+        raise _error(config, key, f"has the listener {name}, which has no protocol in listener.security.protocol.map")
     return Listener(name, host, port, protocols[name])
 
 
 def _check_bound(config: BrokerConfig, bound: Sequence[Listener]) -> None:
     if not bound:
-        raise _error(config, "listeners", "names no listener that clients could reach")
+        raise _error(config, "listeners", "has no listener for clients")
     for listener in bound:
         if listener.protocol not in SUPPORTED_PROTOCOLS:
-            raise _error(config, "listeners", f"has {listener}, which speaks {listener.protocol}: only PLAINTEXT is supported yet")
+            raise _error(config, "listeners", f"has {listener} with protocol {listener.protocol}: only PLAINTEXT is supported yet")
     for i, listener in enumerate(bound):
         same = [other for other in bound[:i] if other.port == listener.port and listener.port != 0]
         if same and not (len(same) == 1 and _two_families(same[0], listener)):
@@ -128,22 +128,22 @@ def _check_advertised(config: BrokerConfig, advertised: Sequence[Listener], boun
         if listener.name not in names:
             raise _error(config, "advertised.listeners", f"has {listener}, but listeners has no {listener.name}")
         if listener.wildcard and listener.host:
-            raise _error(config, "advertised.listeners", f"has {listener}, an address that no client can reach; name a host")
+            raise _error(config, "advertised.listeners", f"has {listener}, to which no client can connect; use a host name")
 
 
 def _inter_broker(config: BrokerConfig, bound: Sequence[Listener], advertised: Mapping[str, Listener]) -> str:
-    """The listener of that name, or of that protocol: Kafka's way, save that the name need not be the protocol's."""
-    # Where addresses are advertised at all, brokers need one too.
+    """The listener with the configured name or protocol, as in Kafka; but its name can differ from the protocol's."""
+    # If addresses are advertised, the one for brokers must be too.
     usable = [listener.name for listener in bound if not advertised or listener.name in advertised]
     name = config.optional_text("inter.broker.listener.name")
     protocol = config.text("security.inter.broker.protocol")
     if name is None:
-        speaking = [listener.name for listener in bound if listener.protocol == protocol and listener.name in usable]
-        if not speaking:
-            raise _error(config, "security.inter.broker.protocol", f"is {protocol}, which no advertised listener speaks")
-        return protocol if protocol in speaking else speaking[0]
+        matching = [listener.name for listener in bound if listener.protocol == protocol and listener.name in usable]
+        if not matching:
+            raise _error(config, "security.inter.broker.protocol", f"is {protocol}, but no advertised listener has this protocol")
+        return protocol if protocol in matching else matching[0]
     if "security.inter.broker.protocol" in config.static.values:
-        raise _error(config, "inter.broker.listener.name", "and security.inter.broker.protocol are both set; choose one")
+        raise _error(config, "inter.broker.listener.name", "and security.inter.broker.protocol are both set; remove one of them")
     if name.upper() not in usable:
         raise _error(config, "inter.broker.listener.name", f"is {name}, which is not among the advertised listeners ({', '.join(usable)})")
     return name.upper()
@@ -157,9 +157,9 @@ def _protocol_map(config: BrokerConfig) -> dict[str, str]:
         if not colon or not name:
             raise _error(config, key, f"has '{pair}', which is not name:protocol")
         if protocol not in PROTOCOLS:
-            raise _error(config, key, f"gives {name} the protocol {protocol}, which is none of {', '.join(PROTOCOLS)}")
+            raise _error(config, key, f"gives {name} the protocol {protocol}, which is not one of {', '.join(PROTOCOLS)}")
         if name in protocols:
-            raise _error(config, key, f"names {name} twice")
+            raise _error(config, key, f"has {name} twice")
         protocols[name] = protocol
     for name in config.list("controller.listener.names"):
         protocols.setdefault(name.upper(), "PLAINTEXT")  # KIP-801; such a listener is never opened
@@ -167,7 +167,7 @@ def _protocol_map(config: BrokerConfig) -> dict[str, str]:
 
 
 def _two_families(one: Listener, other: Listener) -> bool:
-    """One IPv4 and one IPv6 address may share a port (KAFKA-14314)."""
+    """Whether one is an IPv4 and the other an IPv6 address, which can share a port (KAFKA-14314)."""
     families = {(_is_address(IPv4Address, host), _is_address(IPv6Address, host)) for host in (one.host, other.host)}
     return families == {(True, False), (False, True)}
 

@@ -1,4 +1,4 @@
-"""The configuration that a broker starts with, and what its keys must say together (KafkaConfig.validateValues)."""
+"""Loads the configuration for a start, and checks values against each other (KafkaConfig.validateValues)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ CLEANER_BYTES_PER_THREAD_MIN = 1024 * 1024
 
 
 class Problem(NamedTuple):
-    """What is wrong, and the keys that together make it so."""
+    """What is wrong, and the keys involved."""
 
     names: tuple[str, ...]
     text: str
 
 
 def load_broker_config(properties: Properties) -> BrokerConfig:
-    """The configuration to start with; ConfigError, with file, line and key, when a value is bad by itself or beside others.
+    """The configuration for a start; ConfigError, with file, line and key, if a value is invalid alone or together with others.
 
-    Its `static.warnings` are for the log: unknown keys, and keys that have no effect here.
+    Its `static.warnings` (unknown keys, keys without effect) are for the log.
     """
     config = BrokerConfig(properties)
     problem = broker_problem(config)
@@ -31,7 +31,7 @@ def load_broker_config(properties: Properties) -> BrokerConfig:
 
 
 def broker_problem(config: BrokerConfig) -> Problem | None:
-    """The first thing that is wrong with the values of several keys together."""
+    """The first conflict between values, if any."""
     for names, check in _CHECKS:
         text = check(config)
         if text is not None:
@@ -41,14 +41,14 @@ def broker_problem(config: BrokerConfig) -> Problem | None:
 
 def _roles(config: BrokerConfig) -> str | None:
     if config.list("process.roles") == ("controller",):
-        return "process.roles is controller, and a txbroker without clients has nothing to do: leave this process out"
+        return "process.roles is controller, but txbroker has no KRaft controller: do not start this process"
     return None
 
 
 def _log_directories(config: BrokerConfig) -> str | None:
     directories = config.list("log.dirs")
     if not directories or "" in directories:
-        return "log.dirs must name at least one directory, and no empty one"
+        return "log.dirs must have at least one directory, and no empty entries"
     repeated = [directory for directory in directories if directories.count(directory) > 1]
     return f"log.dirs names {repeated[0]} twice" if repeated else None
 
@@ -56,11 +56,11 @@ def _log_directories(config: BrokerConfig) -> str | None:
 def _broker_id(config: BrokerConfig) -> str | None:
     broker_id, highest = config.int("broker.id"), config.int("reserved.broker.max.id")
     if config.list("process.roles") and broker_id >= 0:
-        return None  # where KRaft is configured, ids are never generated and every number is the operator's
+        return None  # with KRaft, ids are not generated and any number is allowed
     if broker_id == -1 and not config.boolean("broker.id.generation.enable"):
-        return "broker.id must be given when broker.id.generation.enable is false"
+        return "broker.id must be set if broker.id.generation.enable is false"
     if broker_id > highest and config.boolean("broker.id.generation.enable"):
-        return f"broker.id is {broker_id}; it must not be above reserved.broker.max.id ({highest}), beyond which ids are generated"
+        return f"broker.id is {broker_id}; it must not be above reserved.broker.max.id ({highest}), as higher ids are generated"
     return None
 
 
@@ -80,7 +80,7 @@ def _queued_bytes(config: BrokerConfig) -> str | None:
 
 def _connections_per_ip(config: BrokerConfig) -> str | None:
     if config.int("max.connections.per.ip") == 0 and not config.text("max.connections.per.ip.overrides"):
-        return "max.connections.per.ip is 0, which needs max.connections.per.ip.overrides to let anybody in"
+        return "max.connections.per.ip is 0, so max.connections.per.ip.overrides must be set, or no client could connect"
     return None
 
 
@@ -94,7 +94,7 @@ def _cleaner_memory(config: BrokerConfig) -> str | None:
 def _compaction_strategy(config: BrokerConfig) -> str | None:
     header = config.text("log.cleaner.compaction.strategy.header")
     if config.text("log.cleaner.compaction.strategy") == "header" and not header:
-        return "log.cleaner.compaction.strategy is header, which needs a header's name in log.cleaner.compaction.strategy.header"
+        return "log.cleaner.compaction.strategy is header, so log.cleaner.compaction.strategy.header must name the header"
     return None
 
 

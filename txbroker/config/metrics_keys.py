@@ -1,4 +1,4 @@
-"""Keys of the metrics port. They are this broker's own: Kafka has its metrics in JMX, and an agent of their own serves them."""
+"""Keys of the metrics port, which Kafka does not have: its metrics are served by an agent for JMX."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from txbroker.config.keys import Importance, Key, Type
 
 KEYS = (
     Key("txbroker.metrics.port", Type.INT, -1, Importance.MEDIUM,
-        "The port that serves /metrics, /healthz and /readyz over HTTP; 0 is any free port, -1 opens none.", between(-1, 65_535)),
+        "HTTP port of /metrics, /healthz and /readyz; 0 is any free port, -1 disables it.", between(-1, 65_535)),
     Key("txbroker.metrics.host", Type.STRING, "127.0.0.1", Importance.MEDIUM,
-        "The address that the metrics port is bound to; 0.0.0.0 lets other machines in. Nobody is asked who they are."),
+        "Address that the metrics port is bound to; 0.0.0.0 is all addresses. The port has no authentication."),
     Key("txbroker.metrics.labels.max", Type.INT, 10_000, Importance.LOW,
-        "How many topics, partitions, groups and committed offsets the metrics tell; txbroker_metrics_left_out counts the others.",
+        "Maximum number of topics, of partitions, of groups and of committed offsets in the metrics; txbroker_metrics_left_out counts the"
+        " others.",
         at_least(0)),
 )

@@ -1,4 +1,4 @@
-"""Where each value of a configuration comes from, in words for an operator; secrets are hidden."""
+"""The origin of each configuration value, for `txbroker config --print`; secrets are hidden."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from txbroker.config.resolve import BrokerConfig, Found, Source
 HIDDEN = "[hidden]"  # as Kafka prints passwords
 
 ORDER = """\
-Of several origins the first of these wins: dynamic value of this broker, dynamic default of all brokers, --override, KAFKA_... variables
-(with --env), files (the last one given first), default.
+If a key is set in several places, the first of these is used: dynamic value of this broker, dynamic default of all brokers, --override,
+KAFKA_... variables (with --env), files (the last one given first), default.
 """
 
 _DYNAMIC = {
@@ -22,7 +22,7 @@ _DYNAMIC = {
 
 
 class Row(NamedTuple):
-    """One key: its value in force as text (None: not set), where that was written, and the source's name in DescribeConfigs."""
+    """One key: its effective value as text (None: not set), its origin, and its source's name in DescribeConfigs."""
 
     name: str
     value: str | None
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def rows(config: BrokerConfig, *, everything: bool = False) -> list[Row]:
-    """The keys that have an effect or were set, by name; `everything`: all known keys. Keys that nobody knows hide what they hold."""
+    """Keys that have an effect or are set, by name; all known keys with `everything`. Values of unknown keys are hidden."""
     known = [_row(config, key) for key in BROKER_KEYS.values()]
     shown = [row for row in known if everything or row.effective or row.source != Source.DEFAULT_CONFIG.name]
     static = Source.STATIC_BROKER_CONFIG.name

@@ -1,7 +1,7 @@
-"""Java properties files, `--override key=value` arguments, and where each value was written.
+"""Java properties files and `--override key=value` arguments, with the place of each value.
 
-The format is that of `java.util.Properties`; `${env:NAME}` in a value becomes that environment variable, as with Kafka's
-EnvVarConfigProvider. Reading the file itself is the caller's.
+The format is that of `java.util.Properties`. `${env:NAME}` in a value is replaced by that environment variable, as with Kafka's
+EnvVarConfigProvider. The caller reads the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from txbroker.errors import ConfigError
 
 
 class Origin(NamedTuple):
-    """Where a value was written: a file and its line, or a named place without lines (`--override`)."""
+    """The place of a value: a file and line, or a place without lines such as `--override`."""
 
     place: str
     line: int | None = None
@@ -26,23 +26,23 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """The text of one key's value and where it was written."""
+    """The text of a value and its place."""
 
     text: str
     origin: Origin
 
 
-# Later sources win: {**parse_properties(...), **parse_overrides(...)}; the environment (KAFKA_...) would be one more such mapping.
+# Of several mappings the last one wins: {**parse_properties(...), **parse_overrides(...)}.
 Properties = Mapping[str, Property]
 
 OVERRIDE = Origin("--override")
 
 
 def parse_properties(data: bytes, place: str, environment: Mapping[str, str]) -> dict[str, Property]:
-    """The properties in the bytes of a file called `place`; of a key that is there twice, the last.
+    """The properties in the content of a file named `place`; of a repeated key, the last.
 
-    UTF-8, or Latin-1 (Java's own choice) when it is no UTF-8. ConfigError, with file and line, on a broken \\u escape or a variable
-    that is not in `environment`.
+    UTF-8, or else Latin-1 as in Java. ConfigError, with file and line, for a malformed \\u escape or a variable that is not in
+    `environment`.
     """
     properties = {}
     for number, line in _logical_lines(_decode(data)):
@@ -57,12 +57,12 @@ def parse_properties(data: bytes, place: str, environment: Mapping[str, str]) ->
 
 
 def parse_overrides(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Property]:
-    """The properties of `--override key=value` arguments, taken as they are; ConfigError when one has no key or no `=`."""
+    """The properties of `--override key=value` arguments, without escapes; ConfigError if one has no key or no `=`."""
     properties = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{OVERRIDE} wants key=value, not '{argument}'")
+            raise ConfigError(f"{OVERRIDE} must be key=value, not '{argument}'")
         try:
             properties[key.strip()] = Property(_expand(value, environment), OVERRIDE)
         except ValueError as error:
@@ -82,7 +82,7 @@ _NEW_LINE = re.compile(r"\r\n|\r|\n")
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each key's line, its continuations joined, with the number of its first line; comments and blank lines are left out."""
+    """Lines with their continuations joined, and the number of their first line; without comments and blank lines."""
     lines = enumerate(_NEW_LINE.split(text), 1)
     for number, line in lines:
         line = line.lstrip(_BLANK)
@@ -95,11 +95,11 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _continues(line: str) -> bool:
-    """Whether an odd number of backslashes ends the line."""
+    """Whether the line ends with an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-# The key is everything up to the first `=`, `:` or blank without a backslash before it; a lone backslash may end the file.
+# The key ends at the first `=`, `:` or blank that has no backslash before it. A single backslash may end the file.
 _KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 
 
@@ -117,7 +117,7 @@ def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(_escaped, text)
-    # Java's characters are UTF-16: two escapes may make one of ours, and half a pair is none.
+    # Java's characters are UTF-16: two escapes may be one character, and half of a pair is not a character.
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -1,7 +1,7 @@
-"""Which value a key has now, and where it comes from.
+"""The current value of a key, and its source.
 
-The order is Kafka's (KIP-226): dynamic topic, dynamic broker, dynamic default for all brokers, static (file and --override),
-default. Within one source a key's synonyms are asked in their order: `log.retention.ms` before `.minutes` before `.hours`.
+The order of sources is Kafka's (KIP-226): dynamic topic, dynamic broker, dynamic default of all brokers, static (file, --override),
+default. Within one source synonyms have an order: `log.retention.ms` before `.minutes` before `.hours`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger("txbroker.config")
 
 
 class Source(IntEnum):
-    """Where a value comes from, by the numbers of DescribeConfigs."""
+    """The source of a value, with its number in DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -33,7 +33,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One place that has a value for a key: `value` is in the units of `key`, `unit` of which make one of the key asked for."""
+    """A value of a key or of a synonym: `value` is in units of `key`, each of which is `unit` units of the requested key."""
 
     key: Key
     value: Value
@@ -42,22 +42,22 @@ class Found:
 
 
 class BrokerConfig:
-    """The configuration of this broker: what it was started with, and the dynamic values of now.
+    """The configuration of this broker: static values from the start, and the current dynamic values.
 
-    The static part never changes. The dynamic part has one owner, which calls `set_dynamic` when the metadata tree says so;
-    everybody else reads, at the moment of use where a key may change. Asking for a name that no key has, or by the wrong type, is
-    a bug: KeyError or TypeError. A key's synonyms are followed: `int("log.retention.ms")` is set by log.retention.hours too.
+    Only `broker/dynamic.py` calls `set_dynamic`, when the metadata tree changes. A component that supports dynamic changes of a key
+    reads it at each use. Synonyms are followed: log.retention.hours sets `int("log.retention.ms")` too. An unknown name or a wrong
+    type is an internal error: KeyError or TypeError.
     """
 
     def __init__(self, properties: Properties) -> None:
-        """ConfigError (file, line, key, what is allowed) when a known key has a bad value; `static.warnings` has the rest."""
+        """ConfigError (file, line, key, allowed values) for an invalid value; `static.warnings` has unknown keys."""
         self.static: StaticConfig = read_static(properties)
         self.set_dynamic({}, {})
 
     def set_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> None:
-        """Replace all dynamic values: those of this broker, and those of the default for all brokers.
+        """Replace all dynamic values: those of this broker, and the default of all brokers.
 
-        What is not a valid value of a key that may change is logged and left out; it was checked when it was stored.
+        Invalid values, and values of read-only keys, are logged and ignored; they were checked when they were stored.
         """
         self._broker, self._default = dict(broker), dict(default)
         self._layers: tuple[tuple[Source, Mapping[str, Value]], ...] = (
@@ -70,14 +70,14 @@ class BrokerConfig:
         self._values: dict[str, Value] = {}
 
     def candidate(self, *, broker: Mapping[str, str] | None = None, default: Mapping[str, str] | None = None) -> BrokerConfig:
-        """What this configuration would be with other dynamic values, to be judged before they are stored; None keeps those of now."""
+        """A copy with other dynamic values, to validate them before they are stored; None keeps the current ones."""
         other = BrokerConfig.__new__(BrokerConfig)
         other.static = self.static
         other.set_dynamic(self._broker if broker is None else broker, self._default if default is None else default)
         return other
 
     def found(self, name: str) -> Iterator[Found]:
-        """Every place that has a value for a key or for one of its synonyms; the first is in force. KeyError for no key's name."""
+        """All values of a key and its synonyms; the first one is the effective one. KeyError for an unknown key."""
         chain: tuple[SynonymKey, ...] = synonyms(BROKER_KEYS[name].name)
         for source, values in self._layers:
             for synonym in chain:
@@ -86,7 +86,7 @@ class BrokerConfig:
                     yield Found(BROKER_KEYS[synonym.name], value, source, synonym.unit)
 
     def value(self, name: str) -> Value:
-        """The value of a key of any type, None when it is not set."""
+        """The value of a key of any type; None if it is not set."""
         try:
             return self._values[name]
         except KeyError:
@@ -130,11 +130,11 @@ class BrokerConfig:
         raise _wrong_type(name, value, "a text")
 
     def optional_text(self, name: str) -> str | None:
-        """The value of a STRING, CLASS or PASSWORD key, None when it is not set."""
+        """The value of a STRING, CLASS or PASSWORD key; None if it is not set."""
         return None if self.value(name) is None else self.text(name)
 
     def list(self, name: str) -> tuple[str, ...]:
-        """The value of a LIST key; of a STRING key, its parts between commas. Empty when not set."""
+        """The value of a LIST key, or the comma-separated parts of a STRING key; empty if it is not set."""
         value = self.value(name)
         if value is None or isinstance(value, str):
             return split_list(value or "")
@@ -151,14 +151,14 @@ def _read_dynamic(texts: Mapping[str, str]) -> dict[str, Value]:
     for name, text in texts.items():
         key = BROKER_KEYS.get(name)
         if key is None:
-            continue  # may be stored, as in Kafka, where plugins have keys of their own
+            continue  # unknown keys can be stored, as in Kafka, where plugins have keys
         if key.update is Update.READ_ONLY:
-            logger.warning("A dynamic value is ignored: %s cannot change at run time", name)
+            logger.warning("ignoring a dynamic value: %s cannot be changed while the broker runs", name)
             continue
         try:
             values[name] = key.parse(text)
         except InvalidValue as error:
-            logger.warning("A dynamic value is ignored: %s", error)
+            logger.warning("ignoring a dynamic value: %s", error)
     return values
 
 

@@ -1,4 +1,4 @@
-"""What a broker is started with: server.properties and `--override`, read against the table of keys."""
+"""The static configuration: the properties that a broker is started with, checked against the table of keys."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from txbroker.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class StaticConfig:
-    """The values that were written down. `values` has the known keys only; `unknown` names the others.
+    """The configured values. `values` has the known keys; `unknown` has the names of the others.
 
-    `warnings` has a sentence for each unknown key, and one for those that change nothing here.
+    `warnings` has one sentence for each unknown key, and one for all keys without effect.
     """
 
     values: Mapping[str, Value]
@@ -25,13 +25,13 @@ class StaticConfig:
     warnings: tuple[str, ...]
 
     def error(self, names: Sequence[str], problem: str) -> ConfigError:
-        """The error about what these keys say together, with the place of the first of them that was written down."""
+        """An error about these keys together, with the place of the first one that is configured."""
         place = next((f"{self.origins[name]}: " for name in names if name in self.origins), "")
         return ConfigError(place + problem)
 
 
 def read_static(properties: Properties) -> StaticConfig:
-    """The static configuration; ConfigError, with file, line and key, on the first known key whose value is not allowed."""
+    """Check properties; ConfigError, with file, line and key, for the first invalid value."""
     values: dict[str, Value] = {}
     both = _with_node_id(properties)
     for name, written in both.items():
@@ -46,7 +46,7 @@ def read_static(properties: Properties) -> StaticConfig:
     return StaticConfig(values, origins, unknown, tuple(_warnings(values, origins, unknown)))
 
 
-# Declares the provider of ${env:...}, which needs no declaration here.
+# Declares the provider of ${env:...}, which is built in here.
 _QUIET_PREFIX = "config.providers"
 _LISTENER_PREFIX = "listener.name."
 _KRAFT_PREFIXES = ("process.roles", "controller.quorum.", "metadata.", "broker.session.", "broker.heartbeat.", "initial.broker.",
@@ -54,16 +54,16 @@ _KRAFT_PREFIXES = ("process.roles", "controller.quorum.", "metadata.", "broker.s
 
 
 def _warnings(values: Mapping[str, Value], origins: Mapping[str, Origin], unknown: Sequence[str]) -> Iterator[str]:
-    """A line for each name that nobody knows, and one for all keys together that change nothing, for the same reason.
+    """One sentence for each unknown name, and one for all keys without effect for the same reason.
 
-    A value that is the default asks for nothing, so that nobody need be told that it has no effect.
+    A key that is set to its default needs no warning.
     """
     of_listeners = [name for name in unknown if name.startswith(_LISTENER_PREFIX)]
     for name in unknown:
         if name not in of_listeners and not name.startswith(_QUIET_PREFIX):
             yield f"{origins[name]}: {_unknown(name)}"
     if of_listeners:
-        yield f"{_places(of_listeners, origins, 'is', 'are')} ignored: settings of a single listener are not supported yet"
+        yield f"{_places(of_listeners, origins, 'is', 'are')} ignored: settings of single listeners are not supported yet"
     idle = [name for name, value in values.items() if not BROKER_KEYS[name].effective and value != BROKER_KEYS[name].default]
     kraft = [name for name in idle if name.startswith(_KRAFT_PREFIXES)]
     rest = [name for name in idle if name not in kraft]
@@ -72,7 +72,7 @@ def _warnings(values: Mapping[str, Value], origins: Mapping[str, Origin], unknow
     if kraft:
         yield (
             f"{_places(kraft, origins, 'is accepted, but has', 'are accepted, but have')} no effect: "
-            "this broker keeps its metadata itself, without KRaft"
+            "this broker stores its metadata without KRaft"
         )
 
 
@@ -88,7 +88,7 @@ def _unknown(name: str) -> str:
 
 
 def _with_node_id(properties: Properties) -> dict[str, Property]:
-    """broker.id and node.id are two names of one value (KafkaConfig.populateSynonyms); ConfigError when they differ."""
+    """broker.id and node.id are synonyms (KafkaConfig.populateSynonyms); ConfigError if they differ."""
     both = dict(properties)
     broker, node = properties.get("broker.id"), properties.get("node.id")
     if broker is not None and node is not None and broker.text.strip() != node.text.strip():

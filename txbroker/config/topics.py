@@ -1,4 +1,4 @@
-"""The effective settings of a topic, and the checks that topic configurations must pass."""
+"""The effective settings of a topic, and the validation of topic configurations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from txbroker.errors import BrokerError, ErrorCode
 
 logger = logging.getLogger("txbroker.config")
 
-NEEDS_HEADER = "compaction.strategy is header, which needs a header's name in compaction.strategy.header"
+NEEDS_HEADER = "compaction.strategy is header, so compaction.strategy.header must name the header"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """The value of every topic key; a field is named as its key with `_` for `.`. Sizes in bytes, times in ms, -1 is no limit."""
+    """The values of all topic keys; a field is named as its key with `_` for `.`. Sizes in bytes, times in ms, -1 is no limit."""
 
     cleanup_policy: tuple[str, ...]
     compaction_strategy: str
@@ -66,25 +66,25 @@ class TopicSettings:
 def topic_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> TopicSettings:
     """The settings of a topic with these overrides on this broker.
 
-    Overrides that are not valid are logged and left out; they were checked when they were stored. The timestamp limits `before` and
-    `after` fall back to `message.timestamp.difference.max.ms` where they are not limited themselves (KIP-937, as in 3.9).
+    Invalid overrides are logged and ignored; they were checked when they were stored. If the timestamp limits `before` and `after` are
+    not set, `message.timestamp.difference.max.ms` is used (KIP-937, as in Kafka 3.9).
     """
     values: dict[str, Value] = {}
     for name, text in overrides.items():
         try:
             values[name] = TOPIC_KEYS[name].parse(text)
         except InvalidValue as error:
-            logger.warning("An override of a topic is ignored: %s", error)
+            logger.warning("ignoring a topic configuration: %s", error)
         except KeyError:
-            logger.warning("An override of a topic is ignored: no topic key is named %s", name)
+            logger.warning("ignoring a topic configuration: unknown key %s", name)
     settings = _settings(config, values)
-    if _lacks_header(settings):  # the broker's default has changed since it was stored
-        logger.warning("A topic's strategy is ignored, it is compacted by offset: %s", NEEDS_HEADER)
+    if _lacks_header(settings):  # the broker's default has changed since the override was stored
+        logger.warning("compacting a topic by offset instead: %s", NEEDS_HEADER)
     return settings
 
 
 def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | None]) -> None:
-    """BrokerError(INVALID_CONFIG, sentence) unless all these overrides together make a valid topic; a null value is refused."""
+    """Check the overrides of a topic, alone and together; a null value is invalid. BrokerError (INVALID_CONFIG)."""
     values: dict[str, Value] = {}
     for name, text in overrides.items():
         key = TOPIC_KEYS.get(name)
@@ -111,7 +111,7 @@ def _lacks_header(settings: TopicSettings) -> bool:
 
 
 def _settings(config: BrokerConfig, overrides: Mapping[str, Value]) -> TopicSettings:
-    values: dict[str, Any] = {}  # checked by the keys, whose types are those of the fields
+    values: dict[str, Any] = {}  # the keys' types are those of the fields
     for name, key in TOPIC_KEYS.items():
         value = overrides.get(name)
         if value is None and name in SERVER_KEYS:
@@ -124,7 +124,7 @@ def _settings(config: BrokerConfig, overrides: Mapping[str, Value]) -> TopicSett
 
 
 def field_name(key: str) -> str:
-    """The field of TopicSettings that holds a topic key."""
+    """The field of TopicSettings for a topic key."""
     return key.replace(".", "_")
 
 
