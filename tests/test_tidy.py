@@ -67,7 +67,6 @@ UNCLEAR_STILL = (
     "packaging/",
     "tests/",
     "txbroker/api/",
-    "txbroker/cli/audit/",
     "txbroker/cli/doctor/",
     "txbroker/cli/perf/",
     "txbroker/cli/",

@@ -23,7 +23,7 @@ _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
 
 def amount(count: int, what: str) -> str:
     """`1 topic`, `2 topics`."""
-    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}es" if what.endswith("ch") else f"{what}s"
+    plural = f"{what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{what}es" if what.endswith("ch") else f"{what}s"
     return f"{count:,} {what if count == 1 else plural}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Strategy
+from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire import control
 from txbroker.wire.batch import BatchHeader
@@ -13,7 +14,6 @@ from txbroker.wire.entries import EntryHeader, Scan, read_records
 from txbroker.wire.records import Record
 
 PLENTY = 10**9
-VERSION_NONE = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,6 @@ class Left:
     max_timestamp: int
     records: tuple[Record, ...]
     same: bool
-
-
-def version(record: Record, job: CleaningJob) -> tuple[int, int]:
-    if job.settings.strategy is Strategy.TIMESTAMP:
-        return (1, record.timestamp)
-    if job.settings.strategy is Strategy.HEADER:
-        found = [value for name, value in record.headers if name == job.settings.header]
-        if found and found[-1] is not None and len(found[-1]) == 8:
-            return (1, int.from_bytes(found[-1], "big", signed=True))
-    return VERSION_NONE
 
 
 Batch = tuple[EntryHeader, list[Record], bytes]
@@ -58,7 +48,8 @@ class Reference:
         self.end = job.first_uncleanable_offset
         if job.settings.strategy is not Strategy.OFFSET:
             self.end = min(self.end, max(job.log_end_offset - 1, job.first_dirty_offset))
-        self.latest: dict[bytes, tuple[tuple[int, int], int]] = {}
+        self.order = CompactionOrder(job.settings.strategy, job.settings.header)
+        self.latest: dict[bytes, tuple[int, bool, int]] = {}
         self.index: list[AbortedTransaction] = []
 
     def is_aborted(self, header: EntryHeader) -> AbortedTransaction | None:
@@ -84,7 +75,7 @@ class Reference:
                             continue
                         if not dirty and (offset_only or record.key not in self.latest):
                             continue
-                        ours = (version(record, self.job), record.offset)
+                        ours = self.order.rank(record)
                         self.latest[record.key] = max(ours, self.latest.get(record.key, ours))
 
     def left(self) -> list[list[Left]]:
@@ -168,7 +159,7 @@ class Reference:
         if record.key is None:
             return False
         newest = self.latest.get(record.key)
-        if newest is not None and newest[1] != record.offset and (newest[1] > record.offset or newest[0] > version(record, self.job)):
+        if newest is not None and newest > self.order.rank(record):
             return False
         deletes_stay = not horizon_past if isinstance(header, BatchHeader) else old_deletes_stay
         return record.value is not None or deletes_stay

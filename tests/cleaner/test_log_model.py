@@ -16,6 +16,7 @@ from tests.support.fakes.faulty_disk import FaultyDisk, Killed
 from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.cleaner.cleanable import assess
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
+from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.log.log import Log
 from txbroker.wire.compression import Codec
@@ -72,9 +73,9 @@ class CompactedLog(RuleBasedStateMachine):
         """Where timestamps decide they come out of order, and again."""
         return self.now if self.strategy is Strategy.OFFSET else NOW - random.Random(self.now).randrange(9)
 
-    def rank(self, row: Row) -> tuple[int, int]:
+    def rank(self, row: Row) -> tuple[int, bool, int]:
         """Of two records of a key that with the higher rank stays."""
-        return (0 if self.strategy is Strategy.OFFSET else row[1], row[0])
+        return CompactionOrder(self.strategy).rank(Record(*row))
 
     def latest(self) -> dict[bytes | None, Row]:
         """The record of each key that stays."""

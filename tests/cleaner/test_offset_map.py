@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txbroker.log.cleaner.compaction_order import NO_VERSION
 from txbroker.log.cleaner.key_hash import LONG_KEY, KeyHash
-from txbroker.log.cleaner.offset_map import NO_VERSION, OffsetMap
+from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.cleaner.unaligned_reads import PADDING, Words, words_of
 
 

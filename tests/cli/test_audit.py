@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.process
 BASE_MS = 1_700_000_000_000
+NOBODY = 65534
 
 
 def produce(broker: Server, topic: str, records: list[tuple[int, bytes | None, bytes | None]], codec: str | None = None) -> None:
@@ -123,7 +127,7 @@ def test_a_table_and_the_summary_alone(broker: Server, topic: str) -> None:
         "DELIVERED-VERSION", "UNSEEN",
     ]  # fmt: skip
     assert lines[1].split() == ["1", "key-01", "100", str(BASE_MS + 201), "-", "true", f"{topic}-g", "80", str(BASE_MS + 161), "-", "true"]
-    assert lines[-1] == "1 keys in 212 records, 1 of them without a key"
+    assert lines[-1] == "1 key in 212 records, 1 of them without a key"
     summary = run(*flags, "--summary")[0].splitlines()
     assert summary[1].split()[:3] == [f"{topic}-g", "41", "15"]
     assert "key-01" in on_terminal(*flags, "--key", "key-01", columns=200)
@@ -168,6 +172,54 @@ def test_a_directory_says_the_same_without_the_broker(start_broker: Callable[...
     }
 
 
+def test_the_latest_value_is_the_one_that_the_topics_compaction_keeps(start_broker: Callable[..., Server], name: str) -> None:
+    """Versions 1, 3 and 2 are written; a group has passed version 3."""
+    broker = start_broker()
+    server = ("--bootstrap-server", broker.address)
+    create_topic(broker, name, 1, {"cleanup.policy": "compact", "compaction.strategy": "header", "compaction.strategy.header": "v"})
+    with KafkaProducer(bootstrap_servers=broker.address) as producer:
+        for at, version in enumerate((1, 3, 2)):
+            headers = [("v", version.to_bytes(8, "big"))]
+            producer.send(name, b"%d" % version, b"key", headers, 0, BASE_MS - at).get(10)
+    commit(broker, f"{name}-g", name, {0: 2})
+    keys, groups, _ = rows(*server, "--topic", name)
+    key = keys[b"key"]
+    assert (key["offset"], key["version"], key["groups"][f"{name}-g"]["unseen"]) == (1, 3, False)
+    assert groups[f"{name}-g"]["unseen"] == 0
+    assert rows(*server, "--topic", name, "--unseen")[0] == {}
+    chosen = {each: rows(*server, "--topic", name, "--compaction-strategy", each)[0] for each in ("offset", "timestamp", "header")}
+    assert {strategy: found[b"key"]["offset"] for strategy, found in chosen.items()} == {"offset": 2, "timestamp": 0, "header": 1}
+    assert chosen["offset"][b"key"]["groups"][f"{name}-g"]["unseen"] is True
+    broker.stop()
+    directory = str(next(broker.directory.rglob(f"{name}-0")).parent)
+    assert rows("--log-dir", directory, "--topic", name)[0] == keys
+    problem = run("audit", "keys", "--log-dir", directory, "--topic", "__consumer_offsets", "--compaction-strategy", "header", status=2)[1]
+    assert "--compaction-strategy header needs --version-header" in problem
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_directory_without_permission(inner: bool) -> None:
+    directory = Path(tempfile.mkdtemp())
+    try:
+        partition = directory / "topic-0"
+        partition.mkdir()
+        (partition / f"{0:020d}.log").write_bytes(b"")
+        directory.chmod(0o755)
+        (partition if inner else directory).chmod(0)
+        user = os.geteuid()
+        os.seteuid(NOBODY if user == 0 else user)
+        try:
+            complaint = run("audit", "keys", "--log-dir", str(directory), "--topic", "topic", status=1)[1]
+        finally:
+            os.seteuid(user)
+        where = f"{partition}" if inner else f"{directory}"
+        assert f"{where} cannot be read: Permission denied; run this as the user that the broker runs as" in complaint
+    finally:
+        directory.chmod(0o755)
+        (directory / "topic-0").chmod(0o755)
+        shutil.rmtree(directory)
+
+
 def test_what_cannot_be_asked(broker: Server, topic: str, tmp_path: Path) -> None:
     server = ("--bootstrap-server", broker.address)
 
@@ -175,12 +227,12 @@ def test_what_cannot_be_asked(broker: Server, topic: str, tmp_path: Path) -> Non
         return run("audit", "keys", *flags, status=status)[1]
 
     assert "does not exist" in complaint(*server, "--topic", "nowhere", status=1)
-    assert "either --bootstrap-server or --log-dir" in complaint("--topic", topic, status=2)
-    assert "does not go together" in complaint(*server, "--topic", topic, "--sample", "1/2", "--key", "a", status=2)
+    assert "exactly one of --bootstrap-server and --log-dir" in complaint("--topic", topic, status=2)
+    assert "cannot be combined" in complaint(*server, "--topic", topic, "--sample", "1/2", "--key", "a", status=2)
     assert "must end with .arrow or .parquet" in complaint(*server, "--topic", topic, "--output", "x.csv", status=2)
     assert "is not hex" in complaint(*server, "--topic", topic, "--key", "xyz", "--key-encoding", "hex", status=2)
     assert "has no committed offset" in complaint(*server, "--topic", topic, "--group", f"{topic}-none", status=1)
-    assert "--unseen is about groups" in complaint(*server, "--topic", topic, "--unseen", status=1)
+    assert "leave out --unseen, which is about groups" in complaint(*server, "--topic", topic, "--unseen", status=1)
     assert "no partition of" in complaint("--log-dir", str(tmp_path), "--topic", topic, status=1)
     missing = tmp_path / "missing" / "x.parquet"
     assert "cannot be written" in complaint(*server, "--topic", topic, "--output", str(missing), status=1)

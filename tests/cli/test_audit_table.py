@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txbroker.cli.audit.audit import Audit, Selection, Wanted
+from txbroker.cli.audit.audit import Audit, Question, Selection
 from txbroker.cli.audit.latest_versions import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
 from txbroker.cli.audit.record_rows import Bounds, Chunk, Decoded, Decoder
 from txbroker.cli.failures import CommandFailed
 from txbroker.log.aborted_transactions import UNKNOWN_END
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.compression import Codec
 from txbroker.wire.control import Marker, build_marker
@@ -25,6 +27,9 @@ def decode(chunk: Chunk, end: int, header: str | None = None) -> Decoded:
 
 
 MEMORY = 64 * 1024 * 1024
+VERSIONS = (b"12345678", b"12345679", b"\x80" + bytes(7), b"\xff" * 8, b"short", None)
+BY_OFFSET = CompactionOrder()
+ORDERS = [BY_OFFSET, CompactionOrder(Strategy.TIMESTAMP), CompactionOrder(Strategy.HEADER, "v")]
 Answer = tuple[int, int, int | None, bool]  # offset, timestamp, version, deleted
 
 
@@ -56,8 +61,9 @@ def answer(record: Record) -> Answer:
     return record.offset, record.timestamp, number, record.value is None
 
 
-def found(source: Log, wanted: Wanted) -> tuple[dict[bytes, tuple[Answer, dict[str, tuple[Answer | None, bool]]]], Audit]:
-    audit = Audit(source, wanted, lambda size, records: None)
+def found(source: Log, question: Question) -> tuple[dict[bytes, tuple[Answer, dict[str, tuple[Answer | None, bool]]]], Audit]:
+    fractions: list[float] = []
+    audit = Audit(source, question, lambda size, records, fraction: fractions.append(fraction))
     answers = {}
     for page in audit.pages(source.bounds()):
         rows = page.rows
@@ -77,13 +83,17 @@ def found(source: Log, wanted: Wanted) -> tuple[dict[bytes, tuple[Answer, dict[s
             assert latest is not None
             assert rows.key(int(index)) not in answers, "a key is answered once"
             answers[rows.key(int(index))] = latest, groups
+    if fractions and audit.summary.passes == 1:
+        assert fractions == sorted(fractions) and fractions[-1] == pytest.approx(1), "progress"
     return answers, audit
 
 
-def expected(records: list[Record], committed: dict[str, int]) -> dict[bytes, tuple[Answer, dict[str, tuple[Answer | None, bool]]]]:
+def expected(
+    records: list[Record], committed: dict[str, int], order: CompactionOrder = BY_OFFSET
+) -> dict[bytes, tuple[Answer, dict[str, tuple[Answer | None, bool]]]]:
     latest: dict[bytes, Record] = {}
     given: dict[str, dict[bytes, Record]] = {group: {} for group in committed}
-    for record in records:
+    for record in sorted(records, key=order.rank):
         if record.key is not None:
             latest[record.key] = record
             for group, offset in committed.items():
@@ -97,25 +107,28 @@ def expected(records: list[Record], committed: dict[str, int]) -> dict[bytes, tu
     }  # fmt: skip
 
 
-def sample_log(count: int, keys: int, seed: int, gaps: bool = True) -> list[Record]:
+def sample_log(count: int, keys: int, seed: int, gaps: bool = True, timestamps: int = 10**6) -> list[Record]:
     chance = random.Random(seed)
     records, offset = [], chance.randrange(5)
     for _ in range(count):
         key = None if chance.random() < 0.02 else b"key-%d" % chance.randrange(keys) * chance.choice((1, 1, 3))
         value = None if chance.random() < 0.2 else b"v"
-        versions = tuple(("v", chance.choice((b"12345678", b"\xff" * 8, b"short", None))) for _ in range(chance.randrange(3)))
-        records.append(Record(offset, chance.randrange(10**6), key, value, versions))
+        versions = tuple(("v", chance.choice(VERSIONS)) for _ in range(chance.randrange(3)))
+        records.append(Record(offset, chance.randrange(timestamps), key, value, versions))
         offset += chance.choice((1, 1, 1, 4)) if gaps else 1
     return records
 
 
-@given(st.integers(0, 400), st.integers(1, 60), st.integers(0, 10**6), st.lists(st.integers(0, 1000), max_size=4))
-def test_every_answer_is_that_of_a_dictionary(count: int, keys: int, seed: int, offsets: list[int]) -> None:
-    records = sample_log(count, keys, seed)
+@given(st.integers(0, 400), st.integers(1, 60), st.integers(0, 10**6), st.lists(st.integers(0, 1000), max_size=4),
+       st.sampled_from(ORDERS), st.sampled_from([5, 10**6]))
+def test_every_answer_is_that_of_a_dictionary(
+    count: int, keys: int, seed: int, offsets: list[int], order: CompactionOrder, timestamps: int
+) -> None:
+    records = sample_log(count, keys, seed, timestamps=timestamps)
     committed = {f"group-{i}": offset for i, offset in enumerate(offsets)}
-    wanted = Wanted(Selection(), {group: {0: offset} for group, offset in committed.items()}, False, "v", MEMORY)
-    answers, audit = found(Log(records), wanted)
-    model = expected(records, committed)
+    question = Question(Selection(), {group: {0: offset} for group, offset in committed.items()}, False, "v", MEMORY, order)
+    answers, audit = found(Log(records), question)
+    model = expected(records, committed, order)
     assert answers == model
     assert audit.summary.records == count
     assert audit.summary.keyless == sum(record.key is None for record in records)
@@ -125,13 +138,14 @@ def test_every_answer_is_that_of_a_dictionary(count: int, keys: int, seed: int, 
         assert audit.summary.groups[group].oldest_ms == min((record[1] for record in unseen), default=None)
 
 
-def test_a_table_that_is_too_small_reads_a_part_of_the_keys_each_time() -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_table_that_is_too_small_reads_a_part_of_the_keys_each_time(order: CompactionOrder) -> None:
     records = sample_log(20_000, 12_000, 5)
     committed = {"one": 9_000, "two": 15_000}
     source = Log(records, batch=500)
-    wanted = Wanted(Selection(), {group: {0: offset} for group, offset in committed.items()}, False, "v", 3_000_000)
-    answers, audit = found(source, wanted)
-    assert answers == expected(records, committed)
+    question = Question(Selection(), {group: {0: offset} for group, offset in committed.items()}, False, "v", 3_000_000, order)
+    answers, audit = found(source, question)
+    assert answers == expected(records, committed, order)
     assert audit.summary.passes > 2
     assert audit.summary.records == len(records), "no record is counted twice"
 
@@ -139,19 +153,19 @@ def test_a_table_that_is_too_small_reads_a_part_of_the_keys_each_time() -> None:
 def test_a_sample_has_the_same_keys_each_time_and_larger_ones_contain_it() -> None:
     records = sample_log(6_000, 3_000, 1)
     everything = expected(records, {})
-    tenth = found(Log(records), Wanted(Selection(HASH_END // 10), {}, False, "v", MEMORY))[0]
+    tenth = found(Log(records), Question(Selection(HASH_END // 10), {}, False, "v", MEMORY))[0]
     shuffled = sorted(records, key=lambda record: record.key or b"")
     again = [Record(i, *record[1:]) for i, record in enumerate(shuffled)]
-    assert found(Log(again), Wanted(Selection(HASH_END // 10), {}, False, "v", MEMORY))[0].keys() == tenth.keys()
-    assert found(Log(records), Wanted(Selection(HASH_END // 5), {}, False, "v", MEMORY))[0].keys() > tenth.keys()
+    assert found(Log(again), Question(Selection(HASH_END // 10), {}, False, "v", MEMORY))[0].keys() == tenth.keys()
+    assert found(Log(records), Question(Selection(HASH_END // 5), {}, False, "v", MEMORY))[0].keys() > tenth.keys()
     assert tenth == {key: everything[key] for key in tenth}
     assert 0.06 < len(tenth) / len(everything) < 0.14
 
 
 def test_keys_that_are_named_and_those_that_are_missing() -> None:
     records = sample_log(500, 20, 2)
-    wanted = Wanted(Selection(keys=(b"key-3", b"key-7", b"nobody")), {"group": {0: 100}}, False, None, MEMORY)
-    answers, audit = found(Log(records), wanted)
+    question = Question(Selection(keys=(b"key-3", b"key-7", b"nobody")), {"group": {0: 100}}, False, None, MEMORY)
+    answers, audit = found(Log(records), question)
     model = expected([record._replace(headers=()) for record in records], {"group": 100})
     assert answers == {key: model[key] for key in (b"key-3", b"key-7")}
     assert audit.summary.missing == [b"nobody"]
@@ -162,8 +176,8 @@ def test_unseen_reads_only_what_no_group_has_passed() -> None:
     first = records[0].offset
     committed = {"behind": first + 4_000, "further": first + 4_990}
     source = Log(records)
-    wanted = Wanted(Selection(), {group: {0: offset} for group, offset in committed.items()}, True, "v", MEMORY)
-    answers, audit = found(source, wanted)
+    question = Question(Selection(), {group: {0: offset} for group, offset in committed.items()}, True, "v", MEMORY)
+    answers, audit = found(source, question)
     model = expected(records, committed)
     assert answers.keys() == {key for key, (_, groups) in model.items() if any(unseen for _, unseen in groups.values())}
     assert {key: record for key, (record, _) in answers.items()} == {key: model[key][0] for key in answers}
@@ -171,24 +185,35 @@ def test_unseen_reads_only_what_no_group_has_passed() -> None:
     assert audit.summary.records <= 1_021
 
 
+def test_unseen_needs_all_records_where_an_old_one_may_be_the_latest() -> None:
+    records = sample_log(500, 100, 3, gaps=False)
+    committed = {"group": records[0].offset + 400}
+    order = ORDERS[2]
+    question = Question(Selection(), {"group": {0: committed["group"]}}, True, "v", MEMORY, order)
+    answers, _ = found(Log(records), question)
+    model = expected(records, committed, order)
+    assert answers == {key: found for key, found in model.items() if found[1]["group"][1]}
+    assert len(answers) < len({record.key for record in records if record.offset >= committed["group"]}), "some are overtaken already"
+
+
 def test_one_key_that_does_not_fit_is_said() -> None:
     records = [Record(i, 0, b"x" * 2_000_000, b"v") for i in range(3)]
     with pytest.raises(CommandFailed, match="raise --memory"):
-        found(Log(records), Wanted(Selection(), {}, False, None, 1_000_000))
+        found(Log(records), Question(Selection(), {}, False, None, 1_000_000))
 
 
 def test_keys_of_one_hash_stay_apart_as_long_as_the_other_half_differs() -> None:
     chunk = Chunk(build([Record(i, 0, b"abc"[i % 3 : i % 3 + 1], b"v") for i in range(9)]), 0, [])
     rows = decode(chunk, 9).rows
     rows.high[:] = 77
-    table = Latest([4], 0, HASH_END, MEMORY)
+    table = Latest(BY_OFFSET, [4], 0, HASH_END, MEMORY)
     table.add(rows)
     table.finish()
     starts = table.starts()
-    assert {table.rows.key(int(i)): int(table.rows.offset[i]) for i in table.last(starts)} == {b"a": 6, b"b": 7, b"c": 8}
+    assert {table.rows.key(int(i)): int(table.rows.offset[i]) for i in table.latest(starts)} == {b"a": 6, b"b": 7, b"c": 8}
     assert sorted(int(table.rows.offset[i]) for i in table.delivered(starts, 4).row) == [1, 2, 3]
     with pytest.raises(MemoryExceeded):
-        tight = Latest([], 77, HASH_END, 100)
+        tight = Latest(BY_OFFSET, [], 77, HASH_END, 100)
         tight.add(rows)
         tight.finish()
 

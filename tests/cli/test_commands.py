@@ -330,7 +330,7 @@ def test_on_a_terminal(broker: Server, name: str, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_text("".join(f"{i:0100}\n" for i in range(40_000)))
     shown = on_terminal("produce", *server, stdin=file)
-    assert re.search(r"\r[\d,]+ records, [\d.]+ MB of 4\.0 MB \(\d+ %\), [\d,]+ records/s\x1b\[K", shown)
+    assert re.search(r"\r[\d,]+ records, [\d.]+ MB of 4\.0 MB \(\d+ %\), [\d,]+ records/s(, \d+ s left)?\x1b\[K", shown)
     assert shown.endswith("\r\n")
     assert "\r40,000 records, 4.0 MB of 4.0 MB (100 %)" in shown
     described = on_terminal("topics", "--describe", *server)

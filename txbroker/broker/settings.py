@@ -9,6 +9,7 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import TopicSettings
 from txbroker.groups.group_config import MINUTE_MS, GroupConfig
 from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_config import LogConfig
 from txbroker.transport.limits import Limits
 from txbroker.wire.compression import Codec
@@ -28,8 +29,9 @@ def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConf
 
     Internal topics are always compacted by offset, whatever the default strategy is: their last record for a key is the valid one.
     """
+    order = CompactionOrder.of_topic(settings.compaction_strategy, settings.compaction_strategy_header)
     return LogConfig(
-        compaction_strategy=Strategy.OFFSET if is_internal else _strategy(settings),
+        compaction_strategy=Strategy.OFFSET if is_internal else order.strategy,
         cleanup_policy=frozenset(settings.cleanup_policy),
         compression_type=CODECS.get(settings.compression_type),  # "producer": None
         message_timestamp_log_append=settings.message_timestamp_type == "LogAppendTime",
@@ -37,13 +39,6 @@ def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConf
         or (settings.txbroker_record_validation == "auto" and WALK_IS_COMPILED),
         **{name: getattr(settings, name) for name in _SAME},
     )
-
-
-def _strategy(settings: TopicSettings) -> Strategy:
-    # Without a header's name no record has a version and the offset decides. The offset strategy has the same result with less memory.
-    if settings.compaction_strategy == "header" and not settings.compaction_strategy_header:
-        return Strategy.OFFSET
-    return Strategy(settings.compaction_strategy or "offset")
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:

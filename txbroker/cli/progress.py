@@ -1,9 +1,11 @@
-"""One line on a terminal that says how far a long piece of work is."""
+"""One line on a terminal that shows the progress of a long command."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TextIO
+
+from txbroker.names import amount
 
 EVERY_S = 0.25
 FIRST_S = 0.5
@@ -19,10 +21,20 @@ def size_text(count: int) -> str:
     return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 99.5 else f"{value:.1f} {_UNITS[unit]}"
 
 
-class Progress:
-    """Counts records and their bytes; writes over its own line, at most every `EVERY_S` seconds and not before `FIRST_S`.
+def seconds_text(seconds: float) -> str:
+    """A duration for people: 7 s, 3 min 20 s, 2 h 5 min."""
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
-    `total` are the bytes that will come, where that is known. Without a stream it only counts.
+
+class Progress:
+    """Counts records and their bytes; rewrites its line at most every `EVERY_S` seconds, and not before `FIRST_S`.
+
+    `total` is the expected number of bytes, where it is known. Without a stream it only counts.
     """
 
     def __init__(self, stream: TextIO | None, clock_s: Callable[[], float], total: int | None = None) -> None:
@@ -31,14 +43,19 @@ class Progress:
         self._stream = stream
         self._clock_s = clock_s
         self._total = total or None
+        self._fraction: float | None = None
         self._start_s = clock_s()
         self._next_s = self._start_s + FIRST_S
         self._shown = False
 
-    def add(self, size: int, records: int = 1) -> None:
-        """More records, of `size` bytes together."""
+    def add(self, size: int, records: int = 1, fraction: float | None = None) -> None:
+        """More records, of `size` bytes together. `fraction` of the work is done, where bytes are no measure of it."""
         self.records += records
         self.bytes += size
+        if fraction is not None:
+            self._fraction = max(fraction, self._fraction or 0.0)
+        elif self._total:
+            self._fraction = self.bytes / self._total
         if self._stream is not None:
             now_s = self._clock_s()
             if now_s >= self._next_s:
@@ -48,14 +65,22 @@ class Progress:
     def finish(self) -> None:
         """Leave the last state on the terminal, if any was shown."""
         if self._shown and self._stream is not None:
-            self._show(self._clock_s())
+            self._show(self._clock_s(), finished=True)
             self._stream.write("\n")
             self._stream.flush()
 
-    def _show(self, now_s: float) -> None:
+    def _show(self, now_s: float, *, finished: bool = False) -> None:
         assert self._stream is not None
-        rate = self.records / max(now_s - self._start_s, 0.001)
-        part = f" of {size_text(self._total)} ({min(100 * self.bytes // self._total, 100)} %)" if self._total else ""
-        self._stream.write(f"\r{self.records:,} records, {size_text(self.bytes)}{part}, {rate:,.0f} records/s\x1b[K")
+        elapsed_s = now_s - self._start_s
+        text = f"{amount(self.records, 'record')}, {size_text(self.bytes)}"
+        if self._total:
+            text += f" of {size_text(self._total)}"
+        fraction = None if self._fraction is None else min(self._fraction, 1.0)
+        if fraction is not None:
+            text += f" ({100 * fraction:.0f} %)"
+        text += f", {self.records / max(elapsed_s, 0.001):,.0f} records/s"
+        if fraction and not finished:
+            text += f", {seconds_text(elapsed_s / fraction * (1 - fraction))} left"
+        self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()
         self._shown = True

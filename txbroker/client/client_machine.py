@@ -276,7 +276,7 @@ class ClientMachine(Generic[C]):
     def expired(self, now_s: float) -> ConnectionFailed | None:
         """The error to close the connection with, when a deadline has passed.
 
-        One late response ends the connection: all later ones are behind it.
+        One late response ends the connection: all later ones come after it.
         """
         deadline_s = self.deadline_s
         if deadline_s is None or now_s < deadline_s:

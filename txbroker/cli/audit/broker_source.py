@@ -1,4 +1,4 @@
-"""A topic's partitions read from their leaders with Fetch: raw batches, up to an end that is fixed before the first is read."""
+"""Reads a topic from the leaders of its partitions, with Fetch: raw batches, up to an end that is fixed before the first fetch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
 from txbroker.log.aborted_transactions import UNKNOWN_END
+from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -56,20 +57,27 @@ class BrokerTopic:
         self._connections.clear()
         self._topic.close()
 
-    def version_header(self) -> str | None:
-        """The header that the topic's compaction goes by, if it goes by one (KIP-280)."""
-        wanted = ["compaction.strategy", "compaction.strategy.header"]
-        resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self.name, configuration_keys=wanted)
+    def order(self) -> CompactionOrder:
+        """Which record of a key is the latest, by the topic's configuration; by offset where the broker has no such configuration."""
+        keys = ["compaction.strategy", "compaction.strategy.header"]
+        resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self.name, configuration_keys=keys)
         answer: DescribeConfigsResponse = self._topic.call(DescribeConfigsRequest(resources=[resource]))
-        found = {config.name: config.value for config in answer.results[0].configs}
-        return found.get(wanted[1]) or None if found.get(wanted[0]) == "header" else None
+        (result,) = answer.results
+        if result.error_code:
+            what = f"the configuration of {self.name} is not known, which decides what the latest value of a key is"
+            raise RequestFailed(f"{what} (or specify --compaction-strategy)", result.error_code, result.error_message)
+        found = {config.name: config.value or "" for config in result.configs}
+        try:
+            return CompactionOrder.of_topic(found.get(keys[0], ""), found.get(keys[1], ""))
+        except ValueError:
+            raise CommandFailed(f"compaction.strategy={found[keys[0]]} is not known here; specify --compaction-strategy") from None
 
     def bounds(self) -> Mapping[int, Bounds]:
         """First and end offset of each partition, now."""
         return {index: Bounds(self._offset(index, EARLIEST), self._offset(index, LATEST)) for index in self._leaders.by_partition}
 
     def read(self, partition: int, offset: int, end: int) -> Chunk | None:
-        """What lies at an offset, or at the first one if that has been deleted meanwhile; None: nothing is left before the end."""
+        """Batches from an offset on, or from the first one if that has been deleted meanwhile; None when there is none before the end."""
         while True:
             at = offset
             data = self._patiently(partition, lambda connection, at=at: self._fetch(connection, partition, at))  # type: ignore[misc]
@@ -85,7 +93,7 @@ class BrokerTopic:
                 if data.high_watermark >= end:
                     return None
                 what = f"partition {partition} of {self.name} ends at offset {offset} and not at {end} as before"
-                raise CommandFailed(f"{what}: it has lost its end; run this again")
+                raise CommandFailed(f"{what}: the log was truncated; run this again")
             assert isinstance(data.records, memoryview)
             found = (data.aborted_transactions or ()) if self._isolation else ()
             aborted = [AbortedTransaction(one.producer_id, one.first_offset, UNKNOWN_END, -1) for one in found]

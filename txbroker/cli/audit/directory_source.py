@@ -1,20 +1,25 @@
-"""A topic's partitions read from log directories, ours or Kafka's: read only, nothing is made, locked or changed."""
+"""Reads a topic from log directories, txbroker's or Kafka's. They are only read: nothing is created, locked or changed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from txbroker.cli.audit.record_rows import BATCH_BYTES_MAX, Bounds, Chunk
 from txbroker.cli.failures import CommandFailed, warn
+from txbroker.config.resolve import BrokerConfig
+from txbroker.config.topics import topic_settings
 from txbroker.errors import BrokerError
 from txbroker.log.aborted_transactions import TransactionScan
 from txbroker.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
+from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.scan import Walk, find
-from txbroker.names import TopicPartition, parse_partition_directory
+from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
+from txbroker.names import OFFSETS_TOPIC, TopicPartition, parse_partition_directory
 from txbroker.wire.entries import Scan
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -22,7 +27,7 @@ _LOG = ".log"
 
 
 class LogFile:
-    """A segment's file for reading, whatever else happens to it."""
+    """A segment's file, open for reading even if it is renamed or deleted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,17 +39,17 @@ class LogFile:
 
     @property
     def size(self) -> int:
-        """Its bytes, now."""
+        """Its size in bytes, now."""
         return os.fstat(self._descriptor).st_size
 
     def pread(self, position: int, length: int) -> bytes:
-        """Some of its bytes; fewer at its end."""
+        """Bytes at a position; fewer at its end."""
         return os.pread(self._descriptor, length, position)
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where an offset, or the next one there is, is to be read."""
+class _Position:
+    """The position of an offset, or of the next one that exists, in a file."""
 
     offset: int
     base_offset: int
@@ -53,70 +58,86 @@ class _Place:
 
 
 class DirectoryTopic:
-    """A topic in log directories. `committed_only`: up to the first open transaction and without aborted records.
+    """A topic in log directories; CommandFailed where they cannot be read.
 
-    The end is the high watermark that the broker wrote down last (it does so every five seconds, and when it stops), or where there is
-    none the end of the log.
+    `committed_only`: up to the first open transaction and without aborted records. The end is the high watermark that the broker stored
+    last (it does so every five seconds, and when it stops), or without one the end of the log.
     """
 
-    def __init__(self, directories: Iterable[str], name: str, committed_only: bool) -> None:
+    def __init__(self, directories: Sequence[str], name: str, committed_only: bool) -> None:
         self.name = name
+        self._directories = directories
         self._committed_only = committed_only
         self._paths: dict[int, Path] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._aborted: dict[int, list[AbortedTransaction]] = {}
-        self._next: dict[int, _Place] = {}
+        self._next: dict[int, _Position] = {}
         for directory in map(Path, directories):
-            self._look(directory)
+            self._find_partitions(directory)
         if not self._paths:
-            places = ", ".join(map(str, directories))
-            raise CommandFailed(f"there is no partition of {name} in {places}; --log-dir is one of the broker's log.dirs")
+            raise CommandFailed(f"there is no partition of {name} in {', '.join(directories)}; --log-dir is one of the broker's log.dirs")
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the files."""
         self._next.clear()
 
-    def version_header(self) -> str | None:
-        """Not known without a broker."""
-        return None
+    def order(self) -> CompactionOrder:
+        """Which record of a key is the latest: by the metadata that a txbroker stores in the directories, else by offset, as Kafka's.
+
+        The broker's server.properties is not read.
+        """
+        disk, config = OsDisk(), BrokerConfig({})
+        try:
+            overrides = topic_configs(disk, self._directories, self.name)
+            stored = broker_configs(disk, self._directories)
+        except NotReadable as error:
+            raise CommandFailed(f"the configuration of {self.name} is not known: {error}; specify --compaction-strategy") from None
+        config.set_dynamic(stored.broker, stored.default)
+        settings = topic_settings(config, overrides or {})
+        return CompactionOrder.of_topic(settings.compaction_strategy, settings.compaction_strategy_header)
 
     def bounds(self) -> Mapping[int, Bounds]:
         """First and end offset of each partition, now."""
-        return {index: self._bounds(index) for index in sorted(self._paths)}
+        found = {}
+        for partition, path in sorted(self._paths.items()):
+            try:
+                found[partition] = self._bounds(partition)
+            except OSError as error:
+                raise _unreadable(path, error) from None
+        return found
 
     def read(self, partition: int, offset: int, end: int) -> Chunk | None:
-        """What lies at an offset, or at the next one that is still there; None: nothing is left of what was before the end."""
+        """Batches from an offset on, or from the next one that still exists; None when there is none before the end."""
         try:
-            place = self._next.pop(partition, None)
-            if place is None or place.offset != offset:
-                place = self._find(partition, offset)
-            if place is None:
+            found = self._next.pop(partition, None)
+            if found is None or found.offset != offset:
+                found = self._find(partition, offset)
+            if found is None:
                 return None
-            data = place.file.pread(place.position, CHUNK_BYTES)
+            data = found.file.pread(found.position, CHUNK_BYTES)
             scan = Scan(data)
             last = max((header.last_offset for _, header in scan), default=-1)
             if last < 0 and 0 < scan.needed <= BATCH_BYTES_MAX:
-                data = place.file.pread(place.position, scan.needed)
+                data = found.file.pread(found.position, scan.needed)
                 scan = Scan(data)
                 last = max((header.last_offset for _, header in scan), default=-1)
+            size = found.file.size
         except OSError as error:
-            raise CommandFailed(f"{self._paths[partition]} cannot be read: {error.strerror}; run this as the broker's user") from None
+            raise _unreadable(self._paths[partition], error) from None
         if last < offset:
-            raise CommandFailed(f"{place.file.path} is damaged at byte {place.position}: {scan.problem}; see `txbroker dump-log`")
-        position = place.position + scan.position
-        if position < place.file.size:
-            self._next[partition] = _Place(last + 1, place.base_offset, place.file, position)
-        mine = [one for one in self._aborted.get(partition, ()) if one.last_offset >= offset and one.first_offset <= last]
-        return Chunk(memoryview(data)[: scan.position], offset, mine)
+            raise CommandFailed(f"{found.file.path} is damaged at byte {found.position}: {scan.problem}; see `txbroker dump-log`")
+        position = found.position + scan.position
+        if position < size:
+            self._next[partition] = _Position(last + 1, found.base_offset, found.file, position)
+        aborted = [one for one in self._aborted.get(partition, ()) if one.last_offset >= offset and one.first_offset <= last]
+        return Chunk(memoryview(data)[: scan.position], offset, aborted)
 
-    # --- finding things ---
-
-    def _look(self, directory: Path) -> None:
+    def _find_partitions(self, directory: Path) -> None:
         try:
             names = os.listdir(directory)
         except OSError as error:
-            raise CommandFailed(f"{directory} cannot be read: {error.strerror}; --log-dir is one of the broker's log.dirs") from None
+            raise _unreadable(directory, error) from None
         for name in names:
             found = parse_partition_directory(name)
             if found is not None and found.topic == self.name:
@@ -145,7 +166,7 @@ class DirectoryTopic:
         end = min(end, self._high_watermarks.get(known, end))
         return Bounds(start, max(start, min([end, *transactions.open.values()])))
 
-    def _find(self, partition: int, offset: int) -> _Place | None:
+    def _find(self, partition: int, offset: int) -> _Position | None:
         bases = self._bases(partition)
         first = max((i for i, base in enumerate(bases) if base <= offset), default=0)
         for base in bases[first:]:
@@ -155,7 +176,7 @@ class DirectoryTopic:
             except BrokerError as error:
                 raise CommandFailed(f"{file.path} is damaged: {error}; see `txbroker dump-log`") from None
             if found is not None:
-                return _Place(offset, base, file, found.position)
+                return _Position(offset, base, file, found.position)
         return None
 
     def _bases(self, partition: int) -> list[int]:
@@ -166,18 +187,26 @@ class DirectoryTopic:
         return self._paths[partition] / f"{base_offset:020d}{_LOG}"
 
 
+def _unreadable(path: Path, error: OSError) -> CommandFailed:
+    file = error.filename or path
+    if isinstance(error, PermissionError):
+        return CommandFailed(f"{file} cannot be read: {error.strerror}; run this as the user that the broker runs as")
+    advice = "--log-dir is one of the broker's log.dirs; if the broker runs, it may have deleted the file: try again"
+    return CommandFailed(f"{file} cannot be read: {error.strerror}; {advice}")
+
+
 def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:
     try:
         return parse_offsets(path.read_bytes()) if path.stat().st_size <= SIZE_MAX else {}
     except FileNotFoundError:
         return {}
     except (OSError, MalformedCheckpoint) as problem:
-        warn(f"{path} cannot be used ({problem}); what it says is left out of account")
+        warn(f"{path} is ignored: {problem}")
         return {}
 
 
-def committed(directories: Iterable[str], topic: str) -> dict[str, dict[int, int]]:
-    """What groups have committed for a topic, from the partitions of __consumer_offsets in these directories."""
+def committed(directories: Sequence[str], topic: str) -> dict[str, dict[int, int]]:
+    """The committed offsets of all groups for a topic, from the partitions of __consumer_offsets in these directories."""
     from txbroker.groups.loader import LoadedPartition
 
     found: dict[str, dict[int, int]] = {}
@@ -188,7 +217,7 @@ def committed(directories: Iterable[str], topic: str) -> dict[str, dict[int, int
                 for _ in loaded.batches(chunk):
                     pass
         except BrokerError as error:
-            warn(f"the committed offsets are not all known: {error}")
+            warn(f"some committed offsets are missing: {error}; see `txbroker log verify`")
         for group, offsets in loaded.offsets.items():
             mine = {partition.partition: offset.offset for partition, offset in offsets if partition.topic == topic}
             if mine:
@@ -196,11 +225,11 @@ def committed(directories: Iterable[str], topic: str) -> dict[str, dict[int, int
     return found
 
 
-def _offsets_logs(directories: Iterable[str]) -> Iterator[Iterator[memoryview]]:
+def _offsets_logs(directories: Sequence[str]) -> Iterator[Iterator[memoryview]]:
     try:
-        source = DirectoryTopic(directories, "__consumer_offsets", committed_only=False)
+        source = DirectoryTopic(directories, OFFSETS_TOPIC, committed_only=False)
     except CommandFailed:
-        return
+        return  # no group has committed anything in these directories
     for partition, (start, end) in source.bounds().items():
         yield _chunks(source, partition, start, end)
 

@@ -1,4 +1,4 @@
-"""`txbroker audit keys`: what was last written for each key, and what of it each consumer group has been given."""
+"""`txbroker audit keys`: the latest value of each key, and which of the key's values each consumer group has got."""
 
 from __future__ import annotations
 
@@ -20,28 +20,34 @@ from txbroker.cli.partition_flags import Partition
 from txbroker.cli.progress import Progress, size_text
 from txbroker.cli.record_formatter import json_value
 from txbroker.cli.results import Column, Results, Row, results
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.names import amount
 
 if TYPE_CHECKING:
     from txbroker.cli.audit.audit import Page, Selection, Summary
     from txbroker.cli.audit.latest_versions import Rows
 
 DESCRIPTION = """\
-Audit a topic by its keys: offset, timestamp and version of the last value written for each key, of the last one that was delivered to each
-consumer group (the committed offset is past it), and the difference: keys whose latest value a group has not seen yet.
+Audit a topic by its keys: the latest value of each key, the latest one of those that were delivered to each consumer group (the committed
+offset is past it), and the keys whose latest value a group has not seen. Values are shown by offset, timestamp and version.
 
   txbroker audit keys --bootstrap-server 127.0.0.1:9092 --topic prices --key EURUSD --key EURCHF
   txbroker audit keys --bootstrap-server 127.0.0.1:9092 --topic prices --group readers --unseen
   txbroker audit keys --bootstrap-server 127.0.0.1:9092 --topic prices --sample 1/1000 --output audit.parquet
   txbroker audit keys --log-dir ./data --topic prices --sample 1/100 --json
 
-A sample is made by the hash of the keys: it has the same keys each time. Without --key, --keys-file and --sample all keys are meant.
-A value that is null is one too: the key was deleted. The topic is read up to where it ends at the start (high watermark, or with
---isolation-level read_committed, the default, last stable offset). With --unseen only what some group has not seen yet is read, and so
-what was delivered before that is not told. The broker does nothing for this but answer fetches.
-Where a topic is compacted, an older value that was delivered may be gone: without a delivered value (NONE-DELIVERED in the summary) is a
-key of which nothing that the log still has was delivered, which is not to say that nothing ever was.
+The latest value is the one that compaction keeps: by the topic's compaction.strategy the one with the largest offset, timestamp, or
+version in a header (KIP-280). With --log-dir, the strategy is that in the metadata of a txbroker, or else the offset.
+A sample is a range of hashes: it has the same keys each time. Without --key, --keys-file and --sample, all keys are audited.
+A null value counts as a value: the key was deleted. The topic is read up to its end at the start of the command: the high watermark, or
+with --isolation-level read_committed, the default, the last stable offset. With --unseen, and if the latest value is the one with the
+largest offset, only records that some group has not passed are read, and older delivered values are not shown. The broker only
+answers fetches.
+Compaction may have removed an older value that was delivered: a key without a delivered value (NONE-DELIVERED in the summary) has
+none among the records that the log still holds.
 
-A topic with more keys than --memory holds is read several times, a part of the keys each time.
+A topic with more keys than fit into --memory is read several times, a part of the keys each time.
 """
 
 MEMORY_BYTES = 256 * 1024 * 1024
@@ -62,35 +68,39 @@ _SUMMARY = (
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    audit = subparsers.add_parser("audit", help="what was written and what was delivered, key by key", description=DESCRIPTION)
+    audit = subparsers.add_parser("audit", help="compare what was written with what was delivered, by key", description=DESCRIPTION)
     kinds = audit.add_subparsers(title="audits", metavar="KIND", dest="kind", required=True)
-    parser = kinds.add_parser("keys", help="last offset of each key, written and delivered", description=DESCRIPTION)
+    parser = kinds.add_parser("keys", help="the latest value of each key, written and delivered", description=DESCRIPTION)
     add_client(parser, required=False)
-    directory_help = "read this log directory (several divided by commas) instead of asking a broker"
+    directory_help = "read this log directory (or several, comma-separated) instead of asking a broker"
     parser.add_argument("--log-dir", metavar="DIR", help=directory_help)
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic")
-    parser.add_argument("--group", action="append", metavar="NAME", help="a consumer group (default: all with offsets on the topic)")
-    parser.add_argument("--no-groups", action="store_true", help="ask for no group")
-    parser.add_argument("--key", action="append", default=[], metavar="KEY", help="a key; may be given several times")
-    parser.add_argument("--keys-file", metavar="FILE", help="keys, one a line (- is standard input)")
-    encoding_help = "how --key and --keys-file are written: text (UTF-8, default), hex or base64"
+    group_help = "a consumer group; may be given several times (default: all with committed offsets for the topic)"
+    parser.add_argument("--group", action="append", metavar="NAME", help=group_help)
+    parser.add_argument("--no-groups", action="store_true", help="leave out the groups")
+    parser.add_argument("--key", action="append", default=[], metavar="KEY", help="only this key; may be given several times")
+    parser.add_argument("--keys-file", metavar="FILE", help="only the keys in this file, one per line (- is standard input)")
+    encoding_help = "the encoding of --key and --keys-file: text (UTF-8, default), hex or base64"
     parser.add_argument("--key-encoding", choices=tuple(_DECODERS), default="text", help=encoding_help)
-    parser.add_argument("--sample", type=_sample, metavar="M/N", help="of all keys this part, such as 1/1000")
+    parser.add_argument("--sample", type=_sample, metavar="M/N", help="only this part of all keys, such as 1/1000")
     parser.add_argument("--unseen", action="store_true", help="only keys whose latest value a group has not seen")
-    header_help = "the record header with versions, 8 bytes each (KIP-280; default: the topic's compaction.strategy.header)"
+    strategy_help = "which value of a key is the latest: the one with the largest offset, timestamp or version (default: the topic's)"
+    parser.add_argument("--compaction-strategy", choices=[each.value for each in Strategy], help=strategy_help)
+    header_help = "the record header that holds versions of 8 bytes (KIP-280; default: the topic's compaction.strategy.header)"
     parser.add_argument("--version-header", metavar="NAME", help=header_help)
     levels = ("read_committed", "read_uncommitted")
-    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help="with or without open and aborted transactions")
-    parser.add_argument("--summary", action="store_true", help="print how each group stands, and no keys")
-    parser.add_argument("--output", metavar="FILE", help="write the keys to FILE.arrow or FILE.parquet instead (needs pyarrow)")
-    memory_help = "for the table of keys, such as 512m (default: 256m); the process needs some 100 MB beside it"
+    isolation_help = "leave out the records of open and aborted transactions (default), or count them"
+    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help=isolation_help)
+    parser.add_argument("--summary", action="store_true", help="print only the summary of each group")
+    parser.add_argument("--output", metavar="FILE", help="write the keys to FILE.arrow or FILE.parquet (needs pyarrow)")
+    memory_help = "memory for the table of keys, such as 512m (default: 256m); the process needs about 100 MB more"
     parser.add_argument("--memory", type=_size, default=MEMORY_BYTES, metavar="BYTES", help=memory_help)
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Audit, and print what was found; 1 when what was asked for cannot be read."""
-    from txbroker.cli.audit.audit import Audit, Wanted
+    """Audit, and print the result; CommandFailed or ClientError."""
+    from txbroker.cli.audit.audit import Audit, Question
 
     selection = _selection(arguments)
     _check(arguments)
@@ -106,25 +116,36 @@ def run(arguments: argparse.Namespace) -> int:
         stack.callback(source.close)
         committed = {} if arguments.no_groups else _committed(arguments)
         if arguments.unseen and not committed:
-            raise CommandFailed(f"no group has committed offsets for {arguments.topic}: --unseen is about groups; leave it out")
-        # The end is fixed after the groups have said where they are: they cannot be ahead of it then.
-        wanted = Wanted(selection, committed, arguments.unseen, arguments.version_header or source.version_header(), arguments.memory)
-        audit = Audit(source, wanted, progress.add)
-        printed = arguments.topic, out
+            raise CommandFailed(f"no group has committed offsets for {arguments.topic}; leave out --unseen, which is about groups")
+        order, header = _order(arguments, source)
+        audit = Audit(source, Question(selection, committed, arguments.unseen, header, arguments.memory, order), progress.add)
+        # The end is fixed after the committed offsets were read, so that no group is ahead of it.
         for page in _watched(audit.pages(source.bounds()), progress):
             if file is not None:
                 file.add(page)
             elif not arguments.summary:
-                _print(page, *printed)
+                _print(page, arguments.topic, out)
     _finish(out, arguments, audit.summary)
     return DONE
 
 
+def _order(arguments: argparse.Namespace, source: Any) -> tuple[CompactionOrder, str | None]:
+    """Which record of a key is the latest, and the header with versions, if any."""
+    chosen: str | None = arguments.compaction_strategy
+    needs_header = chosen == Strategy.HEADER.value and arguments.version_header is None
+    configured = source.order() if chosen is None or needs_header else CompactionOrder()
+    header = arguments.version_header or configured.header
+    order = CompactionOrder.of_topic(chosen or configured.strategy.value, header)
+    if chosen == Strategy.HEADER.value and not header:
+        raise BadUsage("--compaction-strategy header needs --version-header, since the topic has no compaction.strategy.header")
+    return order, header if arguments.version_header or order.strategy is Strategy.HEADER else None
+
+
 def _check(arguments: argparse.Namespace) -> None:
     if (arguments.bootstrap_server is None) == (arguments.log_dir is None):
-        raise BadUsage("either --bootstrap-server or --log-dir is wanted")
+        raise BadUsage("specify exactly one of --bootstrap-server and --log-dir")
     if arguments.no_groups and (arguments.group or arguments.unseen):
-        raise BadUsage("--no-groups does not go together with --group and --unseen")
+        raise BadUsage("--no-groups cannot be combined with --group or --unseen")
     if arguments.output:
         from txbroker.cli.audit.output_files import check_name
 
@@ -159,7 +180,7 @@ def _selection(arguments: argparse.Namespace) -> Selection:
     named = bool(arguments.key or arguments.keys_file)
     if arguments.sample is not None:
         if named:
-            raise BadUsage("--sample does not go together with --key and --keys-file")
+            raise BadUsage("--sample cannot be combined with --key or --keys-file")
         part, of = arguments.sample
         return Selection(HASH_END * part // of)
     if not named:
@@ -179,13 +200,13 @@ def _selection(arguments: argparse.Namespace) -> Selection:
 
 
 def _committed(arguments: argparse.Namespace) -> Mapping[str, Mapping[int, int]]:
-    """Of each group that is meant, its committed offsets by partition."""
+    """The committed offsets of each requested group, by partition."""
     if arguments.log_dir is not None:
         from txbroker.cli.audit.directory_source import committed
 
-        found = committed(arguments.log_dir.split(","), arguments.topic)
+        found = committed(_directories(arguments), arguments.topic)
     else:
-        found = _asked(arguments)
+        found = _committed_at_broker(arguments)
     for group in arguments.group or ():
         if group not in found:
             advice = f"see `txbroker groups --describe --group {group}`"
@@ -193,7 +214,7 @@ def _committed(arguments: argparse.Namespace) -> Mapping[str, Mapping[int, int]]
     return {group: found[group] for group in arguments.group or sorted(found)}
 
 
-def _asked(arguments: argparse.Namespace) -> dict[str, dict[int, int]]:
+def _committed_at_broker(arguments: argparse.Namespace) -> dict[str, dict[int, int]]:
     from txbroker.cli.group_requests import committed_offsets, list_groups
 
     with clients.administering(arguments) as admin:
@@ -211,16 +232,20 @@ def _source(arguments: argparse.Namespace) -> Any:
     if arguments.log_dir is not None:
         from txbroker.cli.audit.directory_source import DirectoryTopic
 
-        return DirectoryTopic(arguments.log_dir.split(","), arguments.topic, committed_only)
+        return DirectoryTopic(_directories(arguments), arguments.topic, committed_only)
     from txbroker.cli.audit.broker_source import BrokerTopic
 
     return BrokerTopic(clients.addresses(arguments.bootstrap_server), arguments.topic, committed_only)
 
 
+def _directories(arguments: argparse.Namespace) -> list[str]:
+    return [each.strip() for each in arguments.log_dir.split(",")]
+
+
 def _sample(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if found is None or not 0 < int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"wants a part of all keys such as 1/1000, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a fraction such as 1/1000, not {text!r}")
     return int(found[1]), int(found[2])
 
 
@@ -228,7 +253,7 @@ def _size(text: str) -> int:
     found = re.fullmatch(r"(\d{1,12})([kmg]?)b?", text.lower())
     size = int(found[1]) * _SIZES[found[2]] if found else 0
     if size < MEMORY_BYTES_MIN:
-        raise argparse.ArgumentTypeError(f"wants bytes, {size_text(MEMORY_BYTES_MIN)} at least, such as 512m, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a size of at least {size_text(MEMORY_BYTES_MIN)}, such as 512m, not {text!r}")
     return size
 
 
@@ -268,7 +293,7 @@ def _value(rows: Rows, index: int) -> Row:
 
 
 def _flat(row: Mapping[str, Any]) -> Iterator[Row]:
-    """A line for each group."""
+    """A row for each group."""
     key = row["key"]
     text = key if isinstance(key, str) else f"base64:{key['base64']}"
     groups: dict[str | None, dict[str, Any]] = row["groups"] or {None: {}}
@@ -292,14 +317,14 @@ def _finish(out: Results, arguments: argparse.Namespace, summary: Summary) -> No
     for key in summary.missing:
         if not arguments.unseen:
             shown = json_value(key)
-            warn(f"key {shown if isinstance(shown, str) else key.hex()} is not in {arguments.topic}: it was never written, or is gone")
+            warn(f"key {shown if isinstance(shown, str) else key.hex()} is not in {arguments.topic}: it was never written, or was deleted")
     if not out.as_json and rows and not (arguments.summary or arguments.output):
         out.line("")
     out.rows(_SUMMARY, rows)
-    keyless = f", {summary.keyless} of them without a key" if summary.keyless else ""
-    passes = f", in up to {summary.passes} parts a partition" if summary.passes > 1 else ""
+    keyless = f", {summary.keyless:,} of them without a key" if summary.keyless else ""
+    passes = f", in up to {summary.passes} passes over a partition" if summary.passes > 1 else ""
     totals = {"topic": arguments.topic, "keys": summary.keys, "records": summary.records, "records_without_key": summary.keyless}
-    sentence = f"{summary.keys} keys in {summary.records} records{keyless}{passes}"
+    sentence = f"{amount(summary.keys, 'key')} in {amount(summary.records, 'record')}{keyless}{passes}"
     if arguments.output:
         sentence += f"; written to {arguments.output}"
     out.done(sentence, **totals)

@@ -1,11 +1,13 @@
-"""The last record of each key in one partition, and what of it lay before each committed offset, in bounded memory.
+"""The latest record of each key in one partition, and the latest of those before each committed offset, in bounded memory.
 
-A table has one row for a key's last record, and one more for each committed offset that the key was written on both sides of: of all
-records of a key between two neighbouring committed offsets only the last can be anybody's answer. Rows are columns of numpy, sorted by
-the key's hash and then by offset; new records wait until there are enough of them to be worth a sort.
+Which record of a key is the latest is a matter of the topic's `compaction.strategy` (`CompactionOrder`).
 
-A table takes the keys whose hash lies in [low, high). That is how a sample is taken, the same one each time, and how a topic with more
-keys than the memory holds is read in several passes: a table that has become too large gives up the upper half of its range.
+A table has one row for each key's latest record, and one more for each committed offset that has records of the key on both sides: of a
+key's records between two neighbouring committed offsets only the latest can be in an answer. Rows are columns of numpy, sorted by the
+key's hash and then by offset; new records are collected until there are enough of them for a sort.
+
+A table takes the keys whose hash is in [low, high). A sample is a range of hashes, so that it has the same keys each time. A topic
+with more keys than fit into the memory is read in several passes: a table that becomes too large drops the upper half of its range.
 """
 
 from __future__ import annotations
@@ -17,24 +19,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from txbroker.log.cleaner.cleaning_job import Strategy
+from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.log.cleaner.compaction_strategy import sort_keys
+
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 HASH_END = 2**64
 DELETED, VERSIONED = 1, 2  # bits of `flags`: no value (a tombstone); a version in a header
-# While a table is sorted it is there more than twice: the columns, their order, and the columns in their order.
+# A sort needs the columns, their order, and the columns in their order.
 COPIES = 3
 _PENDING_ROWS = 64 * 1024
 _GATHERED_ROWS = 16 * 1024
 
 
 class MemoryExceeded(Exception):
-    """Not even the smallest part of the keys fits."""
+    """Not even the smallest part of the keys fits into the memory."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """Records as columns of one length: 128 bits of hash, offset, timestamp (ms), version, flags, and where in `keys` the key lies."""
+    """Records as columns of one length: 128 bits of hash, offset, timestamp (ms), version, flags, and where in `keys` the key is."""
 
     high: Hashes
     low: Hashes
@@ -51,11 +57,11 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """What the columns and the keys take."""
+        """Bytes of the columns and the keys."""
         return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
 
     def take(self, chosen: npt.NDArray[Any]) -> Rows:
-        """These rows (indexes or a mask), with a copy of their keys alone."""
+        """These rows (indexes or a mask), with a copy of only their keys."""
         size = self.key_size[chosen]
         keys, start = _gathered(self.keys, self.key_start[chosen], size)
         columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _NUMBERS}
@@ -71,11 +77,11 @@ _NUMBERS = ("high", "low", "offset", "timestamp", "version", "flags")
 
 
 def _gathered(keys: npt.NDArray[np.uint8], start: Ints, size: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """The bytes at these places, one behind the other, and where each begins then."""
+    """The keys at these positions, joined, and their new positions."""
     ends = np.cumsum(size, dtype=np.int64)
     new_start = ends - size
     found = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    # The place of a byte takes eight: some at a time.
+    # The index of each byte takes eight bytes: only some rows at a time.
     for at in range(0, len(size), _GATHERED_ROWS):
         some = slice(at, at + _GATHERED_ROWS)
         first, last = int(new_start[at]), int(ends[some][-1])
@@ -103,7 +109,7 @@ def empty() -> Rows:
 
 
 class Delivered(NamedTuple):
-    """What was delivered before a committed offset: of each key the index of a row, or -1 for nothing, and whether it is not the latest."""
+    """What was delivered before a committed offset: of each key the index of a row, or -1 for none, and whether it is not the latest."""
 
     row: Ints
     unseen: npt.NDArray[np.bool_]
@@ -112,17 +118,20 @@ class Delivered(NamedTuple):
 class Latest:
     """The table of one partition. Records are added in the order of their offsets.
 
-    `committed`: the groups' offsets that matter. `low`, `high`: the range of the upper 64 bits of the hash that is taken in; `high` falls
+    `committed`: the groups' offsets that matter. `low`, `high`: the range of the upper 64 bits of the hash that is accepted; `high` falls
     when the table is about to need more than `bytes_max`. MemoryExceeded when that does not help.
     """
 
-    def __init__(self, committed: Sequence[int], low: int, high: int, bytes_max: int) -> None:
+    def __init__(self, order: CompactionOrder, committed: Sequence[int], low: int, high: int, bytes_max: int) -> None:
         self.low, self.high = low, high
+        self._order = order
         self._borders = np.array(sorted(set(committed)), np.int64)
         self._bytes_max = bytes_max
         self._rows = empty()
         self._pending: list[Rows] = []
         self._pending_bytes = self._pending_count = 0
+        self._by_rank: Ints = np.empty(0, np.int64)
+        self._rank: Ints = self._by_rank
 
     def chosen(self, high: Hashes) -> npt.NDArray[np.bool_]:
         """Which hashes are in the range."""
@@ -143,8 +152,16 @@ class Latest:
             self._merge()
 
     def finish(self) -> None:
-        """All records are added."""
+        """All records are added; the methods below need this first."""
         self._merge()
+        rows = self._rows
+        if self._order.strategy is Strategy.OFFSET:
+            self._by_rank = np.arange(len(rows), dtype=np.int64)  # a key's rows are sorted by offset
+            self._rank = self._by_rank
+        else:
+            self._by_rank = np.lexsort(self._sort_keys(rows))
+            self._rank = np.empty(len(rows), np.int64)
+            self._rank[self._by_rank] = np.arange(len(rows), dtype=np.int64)
 
     def _merge(self) -> None:
         if not self._pending:
@@ -153,19 +170,25 @@ class Latest:
         self._rows = empty()
         self._pending.clear()
         self._pending_bytes = self._pending_count = 0
-        order = _order(together)
-        epoch = np.searchsorted(self._borders, together.offset[order], side="right")
-        high, low = together.high[order], together.low[order]
+        epoch = np.searchsorted(self._borders, together.offset, side="right")
+        if self._order.strategy is Strategy.OFFSET:
+            order = _order_by_hash(together)
+        else:
+            order = np.lexsort((*self._sort_keys(together), epoch, together.low, together.high))
+        high, low, epoch = together.high[order], together.low[order], epoch[order]
         last = np.ones(len(order), np.bool_)
         last[:-1] = (high[1:] != high[:-1]) | (low[1:] != low[:-1]) | (epoch[1:] != epoch[:-1])
         del high, low, epoch
         self._rows = together.take(order[last])
-        # Half of the room is for what is added next: a table that fills it all would be sorted again for every few records.
+        # Half of the room is for what is added next: a table that fills all of it would be sorted again for every few records.
         while self._rows.nbytes > self._bytes_max // COPIES // 2:
             self._narrow()
 
+    def _sort_keys(self, rows: Rows) -> tuple[npt.NDArray[Any], ...]:
+        return sort_keys(self._order, rows.offset, rows.timestamp, rows.version, rows.flags & VERSIONED != 0)
+
     def _narrow(self) -> None:
-        """Give up the upper half of the keys."""
+        """Drop the upper half of the keys."""
         middle = int(self._rows.high[len(self._rows) // 2])
         if middle <= self.low:
             raise MemoryExceeded
@@ -174,7 +197,7 @@ class Latest:
 
     @property
     def rows(self) -> Rows:
-        """The table, once it is finished: by hash, the records of a key by offset."""
+        """The table: by hash, the records of a key by offset."""
         return self._rows
 
     def starts(self) -> Ints:
@@ -184,25 +207,25 @@ class Latest:
         first[1:] = (rows.high[1:] != rows.high[:-1]) | (rows.low[1:] != rows.low[:-1])
         return np.flatnonzero(first)
 
-    def last(self, starts: Ints) -> Ints:
-        """The index of the last row of each key, by the first ones."""
-        return np.append(starts[1:], len(self._rows)).astype(np.int64) - 1 if len(starts) else starts
+    def latest(self, starts: Ints) -> Ints:
+        """The index of the row of each key's latest record."""
+        return self._by_rank[np.maximum.reduceat(self._rank, starts)] if len(starts) else starts
 
     def delivered(self, starts: Ints, committed: int) -> Delivered:
-        """Of each key, what lies before a committed offset."""
-        last = self.last(starts)
+        """Of each key, the latest of the records before a committed offset."""
+        latest = self.latest(starts)
         if not len(starts):
-            return Delivered(last, np.empty(0, np.bool_))
-        before = np.where(self._rows.offset < committed, np.arange(len(self._rows), dtype=np.int64), -1)
-        row = np.maximum.reduceat(before, starts)
-        return Delivered(row, row != last)
+            return Delivered(latest, np.empty(0, np.bool_))
+        before = np.maximum.reduceat(np.where(self._rows.offset < committed, self._rank, -1), starts)
+        row = np.where(before < 0, -1, self._by_rank[before])
+        return Delivered(row, row != latest)
 
 
-def _order(rows: Rows) -> Ints:
-    """By hash; equal ones as they come."""
+def _order_by_hash(rows: Rows) -> Ints:
+    """By hash; equal ones keep their order."""
     order = np.argsort(rows.high, kind="stable")
     high, low = rows.high[order], rows.low[order]
     same = high[1:] == high[:-1]
-    if bool((low[1:][same] != low[:-1][same]).any()):  # two keys that agree in 64 bits: one among billions of pairs of keys
+    if bool((low[1:][same] != low[:-1][same]).any()):  # two keys that agree in 64 bits are rare
         order = np.lexsort((rows.low, rows.high))
     return order

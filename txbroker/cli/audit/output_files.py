@@ -1,4 +1,4 @@
-"""Answers of an audit as an Arrow or a Parquet file: one row for each key and group, as Spark and pandas like it."""
+"""The result of an audit as an Arrow or Parquet file, with one row for each key and group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = (".arrow", ".parquet")
 
 
 def check_name(path: str) -> None:
-    """BadUsage unless the file's name says which format it is to have."""
+    """BadUsage unless the file's name has the suffix of a supported format."""
     if not path.endswith(FORMATS):
         raise BadUsage(f"--output is {path!r}; it must end with {' or '.join(FORMATS)}")
 
@@ -31,7 +31,7 @@ def _pyarrow() -> Any:
 
 
 class AnswerFile:
-    """A file in the making, which gets its name once it is whole."""
+    """A file under a temporary name, renamed when it is complete, removed after an error."""
 
     def __init__(self, path: str, topic: str) -> None:
         check_name(path)
@@ -61,7 +61,7 @@ class AnswerFile:
             os.remove(self._partial)
 
     def add(self, page: Page) -> None:
-        """The rows of a page; where there are no groups, one row for each key."""
+        """Write the rows of a page; without groups, one row for each key."""
         arrow = self._arrow
         count = len(page.latest)
         keys = [page.rows.key(int(index)) for index in page.latest]
@@ -90,7 +90,7 @@ def _schema(arrow: Any) -> Any:
 
 
 def _columns(arrow: Any, prefix: str, rows: Rows, index: Ints) -> Mapping[str, Any]:
-    """Offset, timestamp, version and whether it is a tombstone; null where the index is -1, or there is none."""
+    """Offset, timestamp, version and whether it is a tombstone; null where the index is -1, or the record has none."""
     absent = index < 0
     flags, timestamp = rows.flags[index], rows.timestamp[index]
     milliseconds = arrow.array(timestamp, mask=absent | (timestamp < 0))

@@ -1,4 +1,4 @@
-"""Chunks of a partition's log, wherever they come from, made into rows: what a consumer would be given, without the rest."""
+"""Decodes chunks of a partition's log, from a broker or from files, into rows: the records that a consumer gets."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan
 from txbroker.wire.entries import read_records as read_entry
 
-# As much of one batch, decompressed, as the broker itself would read.
+# Of one batch, decompressed; the limit of the broker itself.
 BATCH_BYTES_MAX = 256 * 1024 * 1024
-# Of the hash of keys, by which samples are taken: another one would be another sample.
+# Of the hash of keys, which selects samples: another seed is another sample.
 SEED = 280
 
 
 class Chunk(NamedTuple):
-    """Batches from offset `start` on (records before it are not meant, the last batch may be cut), and what was aborted of them."""
+    """Batches that hold the records from offset `start` on, and perhaps some before it, and their aborted transactions."""
 
     data: bytes | memoryview
     start: int
@@ -39,23 +39,23 @@ class Chunk(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets of a partition that are there to be read: [start, end)."""
+    """The offsets of a partition that can be read: [start, end)."""
 
     start: int
     end: int
 
 
 class TopicSource(Protocol):
-    """A topic that can be read, more than once, up to an end that is fixed before."""
+    """A topic that can be read several times, up to a fixed end."""
 
     name: str
 
     def bounds(self) -> Mapping[int, Bounds]:
-        """Those of each partition."""
+        """The bounds of each partition, now."""
         ...
 
     def read(self, partition: int, offset: int, end: int) -> Chunk | None:
-        """What lies at an offset, which is before `end`, or at the next one that is still there; None when there is nothing up to the end.
+        """Batches from an offset before `end` on, or from the next one that still exists; None when there is none before the end.
 
         CommandFailed when it cannot be read.
         """
@@ -63,7 +63,7 @@ class TopicSource(Protocol):
 
 
 class Decoded(NamedTuple):
-    """What a chunk held: the chosen records, how many had no key, the offset behind it, and how many records it was in all."""
+    """A chunk's chosen records, how many of all its records had no key, the offset after it, and how many records it had."""
 
     rows: Rows
     keyless: int
@@ -72,22 +72,22 @@ class Decoded(NamedTuple):
 
 
 Chosen = Callable[[Hashes], Flags]
-"""Which keys are wanted, by the first word of their hashes."""
+"""Selects keys by the first word of their hashes."""
 
 
 class Decoder:
-    """Makes chunks into rows, with what the cleaner reads segments with. `header`: of records that holds versions (KIP-280), if any."""
+    """Decodes chunks with the cleaner's columns. `header`: the record header that holds versions (KIP-280), if any."""
 
     def __init__(self, header: str | None) -> None:
         self._hash = KeyHash(SEED)
         self._versions = None if header is None else HeaderVersions(header)
 
     def hashes(self, keys: Sequence[bytes]) -> tuple[Hashes, Hashes]:
-        """128 bits of each key, the same ones whenever they are asked for: a sample of keys is made by them."""
+        """128 bits of hash of each key, the same in every run: they select samples."""
         return self._hash.of_keys(keys)
 
     def rows(self, chunk: Chunk, end: int, chosen: Chosen) -> Decoded:
-        """The records of a chunk before `end`, without markers and what was aborted. CommandFailed for what cannot be read."""
+        """The records of a chunk before `end`, without markers and aborted records. CommandFailed for records that cannot be read."""
         buffer = b"".join((chunk.data, bytes(PADDING + 8)))
         scan = Scan(chunk.data, check_crc=True)
         aborted = AbortedBatches(chunk.aborted)
@@ -137,7 +137,7 @@ class Decoder:
         return rows.take(np.arange(len(rows)))
 
     def _add_messages(self, found: _Found, buffer: bytes, entries: Sequence[tuple[int, EntryHeader]], chosen: Chosen) -> None:
-        """Of old formats, one by one."""
+        """Messages of formats 0 and 1, one by one."""
         all_records = [record for at, header in entries for record in read_entry(buffer, at, header, BATCH_BYTES_MAX)]
         inside = [record for record in all_records if found.start <= record.offset < found.end]
         found.records += len(inside)
@@ -157,7 +157,7 @@ class Decoder:
 
 @dataclass(slots=True)
 class _Found:
-    """Of a chunk, the records in [start, end)."""
+    """What was found in a chunk so far, of the offsets in [start, end)."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""The versions by which a topic's `compaction.strategy` compares records of a key (KIP-280)."""
+"""What a topic's `compaction.strategy` (KIP-280) compares, for columns of records; `compaction_order` has the rule."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ import numpy as np
 from txbroker.errors import CorruptRecords
 from txbroker.log.cleaner.batch_columns import Batches, Section
 from txbroker.log.cleaner.cleaning_job import CleaningSettings, Strategy
-from txbroker.log.cleaner.offset_map import NO_VERSION
+from txbroker.log.cleaner.compaction_order import NO_VERSION, VERSION_BYTES, CompactionOrder
 from txbroker.log.cleaner.record_columns import Records, headers_at
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints
 from txbroker.wire.batch import LOG_APPEND_TIME
 from txbroker.wire.varint import read_varint
 
-VERSION_BYTES = 8  # a signed big-endian number; a header value of another size is not a version
+
+def sort_keys(order: CompactionOrder, offset: Ints, timestamp: Ints, version: Ints, has_version: Flags) -> tuple[Ints | Flags, ...]:
+    """`CompactionOrder.rank` for columns: keys for `numpy.lexsort`, which puts the latest record last.
+
+    `version` counts where `has_version` is set.
+    """
+    if order.strategy is Strategy.TIMESTAMP:
+        return offset, timestamp
+    if order.strategy is Strategy.HEADER:
+        return offset, has_version, np.where(has_version, version, NO_VERSION)
+    return (offset,)
 
 
 def record_times(section: Section, batches: Batches, records: Records) -> Ints:

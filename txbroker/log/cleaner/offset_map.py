@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from txbroker.log.cleaner.compaction_order import NO_VERSION
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints, Words
 
 HASH_BYTES = 16
 PROBES_MAX = 256  # one key in 5 * 10^11 needs more at the default load factor of 0.9
-NO_VERSION = -(2**63)
 
 _HALF, _LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 _VERSIONED = 1 << 62  # added to the offset of a record with a version, so that it wins over records without one
