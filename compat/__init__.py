@@ -1,1 +1,1 @@
-"""Real clients against a broker: the table client x feature (`python -m compat`), and a whole package index through all (`compat.demo`)."""
+"""Real clients on a broker: the table of features (`python -m compat`), and a package index through all clients (`compat.demo`)."""

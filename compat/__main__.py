@@ -1,4 +1,4 @@
-"""`python -m compat`: every client in these folders against a broker, and the tables client x feature."""
+"""`python -m compat`: run every client in these folders on a broker, and print the tables of clients and features."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE = HERE / "TABLE.md"
 
 
 def main() -> int:
-    """The exit status: 1 when a cell is worse than TABLE.md says, of this broker or of Apache Kafka, or a broker failed."""
+    """The exit status: 1 when a cell is worse than in TABLE.md, for this broker or for Apache Kafka, or when a broker failed."""
     options = _options()
     board = Board(len(options.clients), sys.stdout)
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -31,7 +31,7 @@ def main() -> int:
     rows = {name: row for name, row in zip(options.clients, tried, strict=True) if row is not None}
     _print(rows)
     if len(rows) < len(options.clients):
-        print("\nNot every client could be tried.")
+        print("\nNot every client was tried.")
         return 1
     page = from_markdown(TABLE.read_text()) if TABLE.exists() else {}
     if options.write:
@@ -45,12 +45,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat", description=__doc__)
-    parser.add_argument("--broker", choices=sorted(BROKERS), default=BrokerProcess.kind, help="one a client, on a temporary directory")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="a broker that runs already")
+    parser.add_argument("--broker", choices=sorted(BROKERS), default=BrokerProcess.kind, help="the broker to start for each client")
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="use a running broker")
     parser.add_argument("--clients", metavar="NAME,...", type=_names, default=list(CLIENTS), help=f"of: {', '.join(CLIENTS)}")
     parser.add_argument("--features", metavar="NAME,...", type=_names, default=[],
                         help="; ".join(f"of {kind}: {', '.join(features)}" for kind, features in FEATURES.items()))
-    parser.add_argument("--jobs", metavar="N", type=int, default=2, help="clients that run side by side (default 2)")
+    parser.add_argument("--jobs", metavar="N", type=int, default=2, help="number of clients that run at the same time (default 2)")
     parser.add_argument("--write", action="store_true", help="write these cells into TABLE.md, for txbroker or kafka")
     options = parser.parse_args()
     known = {feature for features in FEATURES.values() for feature in features}
@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
     if options.features:
         options.clients = [name for name in options.clients if set(options.features) & set(CLIENTS[name].features)]
     if options.write and (options.bootstrap_server is not None or options.broker not in HALVES):
-        parser.error(f"--write is for a broker that is started here, {' or '.join(HALVES)}")
+        parser.error(f"--write requires --broker {' or '.join(HALVES)}")
     if options.jobs < 1:
         parser.error("--jobs must be at least 1")
     return options
@@ -70,7 +70,7 @@ def _names(text: str) -> list[str]:
 
 
 def _try(name: str, options: argparse.Namespace, board: Board) -> Row | None:
-    """A client's row; None when there was no broker for it, or the broker failed."""
+    """A client's row; None when its broker did not start, or failed."""
     client = CLIENTS[name]
     features = [feature for feature in client.features if not options.features or feature in options.features]
     done = 0
@@ -117,7 +117,7 @@ def _judge(rows: Mapping[str, Row], page: Page, broker: str) -> int:
     fallen = _fallen(_by_kind(rows), page, halves)
     print()
     if not fallen:
-        print("No cell is worse than TABLE.md says." if halves else "TABLE.md has no cells of this broker.")
+        print("No cell is worse than TABLE.md says." if halves else "TABLE.md has no cells for this broker.")
         return 0
     print("\n".join(fallen))
     return 1

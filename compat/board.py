@@ -1,4 +1,4 @@
-"""What is shown while several clients run side by side: a line for each that is done, and what the others are at."""
+"""Progress of several clients that run at the same time: a line for each that has finished, and the status of the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLAIN_S = 10.0
 
 
 class Board:
-    """Told by several threads. A terminal has one line below all others that is drawn anew; elsewhere there is a line every ten seconds."""
+    """Used by several threads. On a terminal the last line is redrawn; elsewhere a line is printed every ten seconds."""
 
     def __init__(self, total: int, out: TextIO) -> None:
         self._total = total
@@ -25,14 +25,14 @@ class Board:
         self._next_line = time.monotonic() + _PLAIN_S
 
     def at(self, title: str, what: str) -> None:
-        """What somebody is at now."""
+        """The current status of one client."""
         with self._lock:
             self._begun.setdefault(title, time.monotonic())
             self._now[title] = what
             self._draw()
 
     def finish(self, title: str, text: str) -> None:
-        """Somebody's last line, which stays."""
+        """The final line of one client."""
         with self._lock:
             self._done += 1
             self._now.pop(title, None)

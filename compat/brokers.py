@@ -1,4 +1,4 @@
-"""A broker for one client: nobody else is on it, so that it may be restarted, and what it logs is this client's doing."""
+"""A broker for one client only, so that it can be restarted, and its log belongs to this client."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
 
 BROKERS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
-HALVES = {BrokerProcess.kind: OURS, KafkaProcess.kind: KAFKA}  # those that TABLE.md has
+HALVES = {BrokerProcess.kind: OURS, KafkaProcess.kind: KAFKA}  # the brokers in TABLE.md
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a client goes, and how the broker there is restarted, if somebody can."""
+    """The address of a broker, and how to restart it, if that is possible."""
 
     address: str
     restart: Restart | None = None
@@ -28,7 +28,7 @@ class Place:
 
 @contextmanager
 def broker_for(client: str, kind: str) -> Iterator[Place]:
-    """A broker process on a temporary directory, as long as a client needs it. ServerFailed when it did not start or live well."""
+    """A broker process on a temporary directory, while a client uses it. ServerFailed if it did not start, ended or logged a traceback."""
     with tempfile.TemporaryDirectory(prefix=f"txbroker-compat-{client}-") as directory:
         server = BROKERS[kind](Path(directory))
         try:

@@ -1,4 +1,4 @@
-"""The clients' folders."""
+"""The folders of the clients."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Client:
 
     @property
     def features(self) -> Sequence[str]:
-        """What is tried with it, in the table's order."""
+        """Its features, in the order of the table."""
         return FEATURES[self.kind]
 
     @property
     def program(self) -> Path:
-        """What runs its driver."""
+        """The command that runs its driver."""
         return HERE / self.folder / "run"
 
 

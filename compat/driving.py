@@ -1,4 +1,4 @@
-"""Every driver in Python: the features that were asked for, one after the other, each with a line of JSON."""
+"""The main program of Python drivers: runs the requested features one after the other, and prints a line of JSON for each."""
 
 from __future__ import annotations
 

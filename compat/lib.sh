@@ -10,13 +10,13 @@ fi
 mkdir -p "$CACHE"
 # Standard input belongs to the driver: nothing that is installed may read from it.
 exec 8<&0 </dev/null
-# Two runs install one after the other.
+# Only one run installs at a time.
 exec 9>"$CACHE/lock"
 flock 9
 
 say() { echo "$*" >&2; }
 
-# driver PROGRAM ARGUMENTS: become the driver.
+# driver PROGRAM ARGUMENTS: exec the driver.
 driver() {
   exec 9>&-
   exec "$@" <&8 8<&-
@@ -32,7 +32,7 @@ need() {
   command -v "$1" >/dev/null || { say "$1 is not installed; on Debian, as root: apt-get install $2"; exit 3; }
 }
 
-# python_client PACKAGE VERSION [EXTRAS]: a virtual environment with that release of the client; its interpreter is $PYTHON_WITH_CLIENT.
+# python_client PACKAGE VERSION [EXTRAS]: create a virtual environment with this release of the client; its interpreter is $PYTHON_WITH_CLIENT.
 python_client() {
   local place=$CACHE/$1-$2
   PYTHON_WITH_CLIENT=$place/bin/python
@@ -59,7 +59,7 @@ go_driver() {
   need go golang-go
   source=$CHECKOUT/compat/$folder
   if [ -n "${CLIENT_VERSION:-}" ]; then
-    # Another version is another go.mod, on copies: the checkout stays as it is.
+    # Another version needs another go.mod: work on a copy of the folder.
     rm -rf "$CACHE/$folder-$CLIENT_VERSION"
     mkdir -p "$CACHE/$folder-$CLIENT_VERSION"
     cp -r "$source" "$CHECKOUT/compat/go_driving" "$CACHE/$folder-$CLIENT_VERSION/"

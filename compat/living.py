@@ -1,4 +1,4 @@
-"""The features of consumers and producers that live on while something happens to them."""
+"""The features of consumers and producers that stay open during a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compat.simple import ready_topic, until_ready
 
 _SHARED = 4  # partitions of a group's topic
 _WAIT_MS = 20_000
-_BEFORE_SENDING_S = 0.3  # a fetch gets to the broker, and waits there
+_BEFORE_SENDING_S = 0.3  # time for a fetch to reach the broker and wait there
 _PACE_S = 0.02
 
 
@@ -72,7 +72,7 @@ def _sharing(protocol: str) -> Callable[[Client, str], None]:
             producer.send(again)
             read += _collect(len(again), first)
             if protocol == COOPERATIVE:
-                equal(sorted(first.revoked), sorted(moved), "what was revoked from the member that stayed")
+                equal(sorted(first.revoked), sorted(moved), "partitions revoked from the remaining member")
         check_records(read, records)
 
     return feature
@@ -93,8 +93,8 @@ def _static(client: Client, topic: str) -> None:
         producer.send(away)
         second = stack.enter_context(closing(client.join(topic, topic, instance="two")))
         read += _collect(len(away), first, second)
-        until(lambda: second.assignment() == owned, f"the member that came back has {sorted(owned)} again")
-        equal(first.rebalances, seen, "rebalances that the other member saw")
+        until(lambda: second.assignment() == owned, f"the returned member has {sorted(owned)} again")
+        equal(first.rebalances, seen, "rebalances of the other member")
     check_records(read, records)
 
 
@@ -106,19 +106,19 @@ def _topic_ids(client: Client, topic: str) -> None:
         consumer = stack.enter_context(closing(client.consumer(topic)))
         _through(client, producer, consumer, 33)
         old = _topic_id(client, topic)
-        equal(_topic_id(client, topic), old, "the id, asked for again")
+        equal(_topic_id(client, topic), old, "the id, requested again")
         client.delete_topic(topic)
-        until(lambda: _made_anew(client, topic), "the topic is made anew")
+        until(lambda: _recreated(client, topic), "the topic is recreated")
         until_ready(client, topic, client.partitions)
-        # Fewer than before: a consumer that has not noticed is past the end.
+        # Fewer than before: a consumer that has not noticed the change is past the end.
         _through(client, producer, consumer, 6)
     if old is None:
-        raise Unsupported("it shows no topic ids; producer and consumer go on with a topic made anew")
-    assert _topic_id(client, topic) != old, "the topic made anew has the id of the old one"
+        raise Unsupported("it does not show topic ids; producer and consumer go on with a recreated topic")
+    assert _topic_id(client, topic) != old, "the recreated topic has the id of the old one"
 
 
-def _made_anew(client: Client, topic: str) -> bool:
-    """Whether this has made it: until the old one is gone nobody can, and a client that lives on may have made it, by asking for it."""
+def _recreated(client: Client, topic: str) -> bool:
+    """Whether the topic was created. It cannot be while the old one exists, and an open client may create it with a metadata request."""
     try:
         client.create_topic(topic, client.partitions, KEEP)
     except Exception:
@@ -156,7 +156,7 @@ def _long_poll(client: Client, topic: str) -> None:
             sent = time.monotonic()
             read += _collect(1, consumer)
             waited = time.monotonic() - sent
-            assert waited < _WAIT_MS / 2000, f"a record came {waited:.1f} s after it was acknowledged; a fetch waits {_WAIT_MS} ms"
+            assert waited < _WAIT_MS / 2000, f"a record arrived {waited:.1f} s after its acknowledgement; a fetch waits {_WAIT_MS} ms"
     check_records(read, records)
 
 
@@ -173,13 +173,13 @@ def _reconnect(client: Client, topic: str) -> None:
                 load.wait_for(30)
             finally:
                 sent = records[:30 + load.stop()]
-        until(lambda: _all_read(read, consumer, sent), "all that was acknowledged is read")
+        until(lambda: _all_read(read, consumer, sent), "all acknowledged records are read")
 
 
 def _all_read(read: list[Record], consumer: Consumer, sent: Sequence[Record]) -> bool:
-    """Whether each partition has what was sent to it, in that order, and nothing else.
+    """Check that each partition has the records that were sent to it, in that order, and nothing else.
 
-    A record may be there twice in a row: Kafka has been seen to keep one again whose answer its restart had cut off.
+    A record may occur twice in a row: Kafka can append a record again whose response was lost in a restart.
     """
     read += consumer.take()
     wanted = _contents(sent)
@@ -190,7 +190,7 @@ def _all_read(read: list[Record], consumer: Consumer, sent: Sequence[Record]) ->
 
 
 def _contents(records: Sequence[Record], like: Sequence[Record] = ()) -> dict[int, list[Record]]:
-    """The records of each partition without their offsets, and without timestamps that the client cannot choose."""
+    """The records of each partition without offsets, and without timestamps where the client cannot set them."""
     chosen = (like or records)[0].timestamp != ANY_TIME
     found: dict[int, list[Record]] = {}
     for record in records:
@@ -199,7 +199,7 @@ def _contents(records: Sequence[Record], like: Sequence[Record] = ()) -> dict[in
 
 
 class _Load:
-    """Sends one record after the other from a thread of its own."""
+    """Sends one record after the other from its own thread."""
 
     def __init__(self, producer: Producer, records: Sequence[Record]) -> None:
         self._producer = producer
@@ -221,14 +221,14 @@ class _Load:
             self._problem = problem
 
     def wait_for(self, more: int) -> None:
-        """That many more acknowledgements."""
+        """Wait for `count` more acknowledgements."""
         enough = min(self._sent + more, len(self._records))
         until(lambda: self._sent >= enough or self._problem, "records are acknowledged again")
         if self._problem is not None:
             raise self._problem
 
     def stop(self) -> int:
-        """How many are acknowledged."""
+        """The number of acknowledged records."""
         self._stop.set()
         self._thread.join(PATIENCE_S)
         return self._sent

@@ -1,4 +1,4 @@
-"""The tables client x feature: what drivers say, and which cells are worse than others."""
+"""The tables of clients and features: results of drivers, and the comparison of cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CLIENTS, TOOLS = "clients", "tools"  # the kinds: each is a table of its own
+CLIENTS, TOOLS = "clients", "tools"  # the kinds of clients, each with its own table
 FEATURES: Mapping[str, tuple[str, ...]] = {
     CLIENTS: (
         "topics", "none", "gzip", "snappy", "lz4", "zstd", "acks", "idempotence", "group", "eager", "cooperative", "static", "offsets",
@@ -25,15 +25,15 @@ _DETAIL_CHARACTERS = 400
 
 @dataclass
 class Row:
-    """What one client can. A feature without a cell was not tried."""
+    """The row of one client. A feature without a cell was not tried."""
 
     client: str
     version: str = "?"
     cells: dict[str, str] = field(default_factory=dict)
-    details: dict[str, str] = field(default_factory=dict)  # why a cell does not say yes
+    details: dict[str, str] = field(default_factory=dict)  # the reasons of cells other than yes
 
     def hear(self, said: Mapping[str, Any]) -> str | None:
-        """A line of a driver; the feature that it was about. KeyError for what is not of a driver's form."""
+        """Add a line of a driver; the feature of this line. KeyError for a malformed line."""
         if "client" in said:
             self.version = str(said["version"])
             return None
@@ -45,13 +45,13 @@ class Row:
         return feature
 
     def lack(self, features: Sequence[str], reason: str) -> None:
-        """Features that a driver should have said something about and did not."""
+        """Mark features for which a driver printed no result."""
         for feature in features:
             if feature not in self.cells:
                 self.set(feature, NO, reason)
 
     def set(self, feature: str, cell: str, reason: str) -> None:
-        """One cell; the reason is cut and made one line."""
+        """Set one cell; the reason is shortened to one line."""
         self.cells[feature] = cell
         self.details.pop(feature, None)
         if reason := " ".join(reason.split()):
@@ -59,7 +59,7 @@ class Row:
 
 
 def worse(rows: Iterable[Row], than: Iterable[Row]) -> list[tuple[Row, str, str]]:
-    """The cells of `rows` that are worse than the same ones of the others, with the other's word. What is new there must not fail."""
+    """The cells of `rows` that are worse than the same cells in `others`, with the other's value. New cells must not be `no`."""
     others = {row.client: row.cells for row in than}
     found = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""What a long step shows while it runs: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a long step: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN_S = 10.0
 
 
 class Progress:
-    """One step. `advance` counts; `note` replaces the words behind the bar."""
+    """One step. `advance` counts; `note` replaces the text after the bar."""
 
     def __init__(self, title: str, total: int | None, out: TextIO) -> None:
         self._title = title
@@ -29,23 +29,23 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the step began."""
+        """The seconds since the step began."""
         return time.monotonic() - self._start
 
     def advance(self, count: int = 1) -> None:
-        """`count` more are done."""
+        """Count `count` more items."""
         self.done += count
         if time.monotonic() >= self._next_draw:
             self._draw()
 
     def note(self, text: str) -> None:
-        """What goes on now."""
+        """Set the text after the bar."""
         self._note = text
         if self._live:
             self._draw()
 
     def finish(self, text: str) -> None:
-        """The step's last line, which stays."""
+        """Print the step's final line."""
         erase = "\r\x1b[K" if self._live else ""
         self._say(f"{erase}{self._title:<{_TITLE_WIDTH}} {text}  ({self.seconds:.1f} s)\n")
 
@@ -68,7 +68,7 @@ class Progress:
 
 @contextmanager
 def step(title: str, total: int | None = None, *, out: TextIO | None = None) -> Iterator[Progress]:
-    """A step that ends with one line: what was given to `finish`, or the failure that ended it."""
+    """A step that ends with one line: the text passed to `finish`, or the exception."""
     progress = Progress(title, total, out or sys.stdout)
     try:
         yield progress

@@ -1,4 +1,4 @@
-"""Who runs a driver restarts the broker for it: a line on standard output asks, a line on standard input says that it is done."""
+"""A driver requests a restart of the broker with a line on standard output; a line on standard input confirms it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from compat.adapter import Unsupported
 
 
 def restart_broker() -> None:
-    """Come back when the broker is there again."""
+    """Return when the broker is up again."""
     print(json.dumps({"restart": True}), flush=True)
     if not sys.stdin.readline():
-        raise Unsupported("nobody here restarts the broker")
+        raise Unsupported("the broker cannot be restarted here")

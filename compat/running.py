@@ -1,4 +1,4 @@
-"""A driver as a process: what it says is heard, the broker is restarted when it asks for it, and it is ended when it hangs."""
+"""A driver as a process: reads its results, restarts the broker on request, and kills a driver that hangs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import IO
 from compat.clients import Client
 from compat.matrix import Row
 
-INSTALLING_S = 900.0  # until a driver says its first line: its client may have to be installed
-SILENCE_S = 300.0  # of a driver, from one line to the next
+INSTALLING_S = 900.0  # until the first line of a driver: its client may have to be installed
+SILENCE_S = 300.0  # between two lines of a driver
 _COMPLAINT_CHARACTERS = 300
 
 Restart = Callable[[], None]
@@ -25,9 +25,9 @@ Restart = Callable[[], None]
 
 def run_client(client: Client, address: str, features: Sequence[str], heard: Callable[[str], None], restart: Restart | None = None, *,
                silence_s: float = SILENCE_S) -> Row:
-    """Run a client's driver; `heard` is told each feature that is done. What the driver did not come to is a no.
+    """Run a client's driver; `heard` is called with each finished feature. Features without a result are `no`.
 
-    `restart` stops and starts the broker; without it the driver's standard input is at its end, and says that nobody does.
+    `restart` stops and starts the broker. Without it the driver's standard input is at its end, so that it cannot request a restart.
     """
     wanted = list(features or client.features)
     row = Row(client.title)
@@ -41,10 +41,10 @@ def run_client(client: Client, address: str, features: Sequence[str], heard: Cal
         complaints.seek(0)
         last = complaints.read().strip()[-_COMPLAINT_CHARACTERS:]
     if watch.bit:
-        trouble = f"the driver hung and was ended; it said last: {last or 'nothing'}"
+        trouble = f"the driver hung and was killed; its last output: {last or 'nothing'}"
     elif not trouble and status != 0:
         trouble = f"the driver ended with {status}: {last}"
-    row.lack(wanted, trouble or "the driver said nothing of it")
+    row.lack(wanted, trouble or "the driver printed no result")
     return row
 
 
@@ -58,7 +58,7 @@ def _environment(client: Client) -> dict[str, str]:
 
 def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], None], restart: Restart | None,
             alive: Callable[[], None]) -> str:
-    """Hear the driver until it ends; what was wrong with what it said."""
+    """Read the driver's lines until it ends; a description of malformed output, if any."""
     assert process.stdout is not None
     for line in process.stdout:
         try:
@@ -70,7 +70,7 @@ def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], Non
                 continue
             feature = row.hear(said)
         except (ValueError, KeyError, AttributeError):  # not JSON, or not an object with these keys
-            return f"the driver said what no driver says: {line.strip()}"
+            return f"the driver printed a malformed line: {line.strip()}"
         alive()
         if feature is not None:
             heard(feature)
@@ -81,13 +81,13 @@ def _restart(restart: Restart, answers: IO[str] | None, alive: Callable[[], None
     assert answers is not None
     restart()
     alive()
-    with contextlib.suppress(BrokenPipeError):  # a driver that has ended meanwhile is seen at its output
+    with contextlib.suppress(BrokenPipeError):  # the end of the driver is noticed at its output
         answers.write("restarted\n")
         answers.flush()
 
 
 class _Watch:
-    """Ends a process, and all that it started, when nothing was heard for too long, and in any case at the end."""
+    """Kills a process and its children when it prints nothing for too long, and at the end in any case."""
 
     def __init__(self, process: subprocess.Popen[str], seconds: float) -> None:
         self._process = process
@@ -107,7 +107,7 @@ class _Watch:
                     pipe.close()
 
     def again(self, seconds: float) -> None:
-        """Something was heard: wait that long for the next."""
+        """There was output: wait this long for the next."""
         self._timer.cancel()
         self._timer = self._started(seconds)
 

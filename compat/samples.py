@@ -1,5 +1,5 @@
-"""The sample records, and what was read compared with them. Standard library only, as all that drivers in Python share: each runs in an
-environment that holds nothing but its client."""
+"""The sample records, and their comparison with what was read. Standard library only, like all code that Python drivers share: each driver
+runs in an environment that has its client only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PARTITIONS = 3
 COUNT = 330
 BASE_TIMESTAMP = 1_700_000_000_000
 STEP_MS = 100
-ANY_TIME = -1  # of an expected record: the client cannot choose it
+ANY_TIME = -1  # in an expected record: the client cannot set it
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record as it is sent and as it is read, its place included; timestamp in milliseconds."""
+    """A record as it is sent and as it is read, with partition and offset; timestamp in milliseconds."""
 
     partition: int
     offset: int
@@ -43,14 +43,14 @@ def sample_records(count: int = COUNT, partitions: int = PARTITIONS) -> list[Rec
 
 
 def check_records(read: Iterable[Record], expected: Sequence[Record]) -> None:
-    """AssertionError with the first difference, unless exactly the expected records were read, in the order of each partition."""
+    """AssertionError with the first difference from the expected records, in the order of each partition."""
     wanted = {(record.partition, record.offset): record for record in expected}
     last: dict[int, int] = {}
     for record in read:
         where = (record.partition, record.offset)
         assert record.offset > last.get(record.partition, -1), f"{where} came after offset {last[record.partition]}"
         last[record.partition] = record.offset
-        assert where in wanted, f"{where} should not be there"
+        assert where in wanted, f"{where} is unexpected"
         want = wanted.pop(where)
         if want.timestamp == ANY_TIME:
             want = want._replace(timestamp=record.timestamp)
@@ -60,7 +60,7 @@ def check_records(read: Iterable[Record], expected: Sequence[Record]) -> None:
 
 
 def equal(got: object, want: object, what: str) -> None:
-    """AssertionError that says what differs."""
+    """AssertionError with the difference."""
     assert got == want, f"{what}: {_short(got)} instead of {_short(want)}"
 
 

@@ -1,4 +1,4 @@
-"""What drivers in Python print: a line of JSON about themselves, and one a feature. Standard library only."""
+"""The output of Python drivers: a line of JSON about the client, and one per feature. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def introduce(client: str, version: str) -> None:
 
 
 def attempt(name: str, feature: Callable[[], None]) -> None:
-    """Try a feature, and say what came of it."""
+    """Try a feature and print its result."""
     _say(feature=name, **_outcome(feature))
 
 
@@ -31,7 +31,7 @@ def _outcome(feature: Callable[[], None]) -> dict[str, Any]:
         return {"ok": None, "detail": str(reason)}
     except Fault as reason:
         return {"ok": None, "fault": str(reason)}
-    except Exception as problem:  # whatever a client raises is a cell that says no
+    except Exception as problem:  # any exception of a client is a cell with `no`
         traceback.print_exc()
         return {"ok": False, "detail": f"{type(problem).__name__}: {problem}"}
     return {"ok": True, "detail": ""}

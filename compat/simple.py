@@ -1,4 +1,4 @@
-"""The features that one step after the other can show, written once for every client that is driven from Python."""
+"""The features that are sequences of steps, for all clients with Python drivers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _LARGE_BYTES = 10 * 2**20
 
 
 def ready_topic(client: Client, topic: str, **configs: str) -> None:
-    """A topic whose leaders answer; where the client creates none, it will come with its first use, unless it needs configs."""
+    """Create a topic and wait for its leaders. If the client does not create topics, the first use creates it, unless it needs configs."""
     try:
         client.create_topic(topic, client.partitions, KEEP | configs)
     except Unsupported:
         if configs:
             raise
-        return  # the broker creates it when it is asked for
+        return  # the broker creates it at the first use
     until_ready(client, topic, client.partitions)
 
 
 def until_ready(client: Client, topic: str, wanted: int) -> None:
-    """Wait for the leaders of a topic just made."""
+    """Wait for the leaders of a new topic."""
     until(lambda: client.partitions_with_leaders(topic) == wanted, f"{wanted} partitions with leaders")
     until(lambda: client.leaders_answer(topic, wanted), f"{wanted} partitions whose leaders answer")
 
@@ -37,7 +37,7 @@ def _topics(client: Client, topic: str) -> None:
     client.add_partitions(topic, 5)
     until(lambda: client.partitions_with_leaders(topic) == 5, "five partitions with leaders")
     client.delete_topic(topic)
-    until(lambda: topic not in client.topics(), "the topic goes")
+    until(lambda: topic not in client.topics(), "the topic is deleted")
 
 
 def _codec(codec: str) -> Callable[[Client, str], None]:
@@ -104,10 +104,10 @@ def _configs(client: Client, topic: str) -> None:
     equal(client.config(topic, "cleanup.policy"), "delete", "a default")
     client.set_config(topic, "max.message.bytes", "600000")
     until(lambda: client.config(topic, "max.message.bytes") == "600000", "the changed config")
-    equal(client.config(topic, "retention.ms"), "-1", "a config that was not to be changed")
+    equal(client.config(topic, "retention.ms"), "-1", "a config that must not change")
     client.reset_config(topic, "max.message.bytes")
     until(lambda: client.config(topic, "max.message.bytes") == "1048588", "the default again")
-    equal(client.config(topic, "retention.ms"), "-1", "a config that was not to be changed")
+    equal(client.config(topic, "retention.ms"), "-1", "a config that must not change")
 
 
 def _groups(client: Client, topic: str) -> None:
@@ -118,7 +118,7 @@ def _groups(client: Client, topic: str) -> None:
     assert topic in client.groups(), "the group is not in the list"
     until(lambda: client.group_state(topic) == "empty", "the group is empty")
     client.delete_group(topic)
-    until(lambda: topic not in client.groups(), "the group goes")
+    until(lambda: topic not in client.groups(), "the group is deleted")
 
 
 def _reset(client: Client, topic: str) -> None:

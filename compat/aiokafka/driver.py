@@ -1,4 +1,4 @@
-"""What aiokafka can."""
+"""The driver of aiokafka."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from compat.samples import Record
 
 T = TypeVar("T")
 _Run = Callable[[Coroutine[Any, Any, Any]], Any]
-_OF_THE_TOPIC = 1  # Kafka's number of the source of a config
+_OF_THE_TOPIC = 1  # the number of a config source in DescribeConfigs
 
 
 class AioKafka(Client):
-    """aiokafka's own classes, on an event loop in a thread of its own."""
+    """aiokafka's classes, on an event loop in a separate thread."""
 
     name = "aiokafka"
     version = aiokafka.__version__
@@ -106,7 +106,7 @@ class AioKafka(Client):
 
     def join(self, topic: str, group: str, *, protocol: str = EAGER, instance: str | None = None) -> Consumer:
         if protocol == COOPERATIVE:
-            raise Unsupported("its assignors are all eager")
+            raise Unsupported("all its assignors are eager")
 
         async def start() -> _Consumer:
             consumer = AIOKafkaConsumer(bootstrap_servers=self.address, group_id=group, group_instance_id=instance,
@@ -150,7 +150,7 @@ class AioKafka(Client):
         return next(str(entry["config_value"]) for entry in self._configs(topic) if entry["config_names"] == key)
 
     def set_config(self, topic: str, key: str, value: str) -> None:
-        """It has AlterConfigs only, which sets whatever it does not name back to the default."""
+        """It has AlterConfigs only, which resets all keys that it does not name."""
         self._alter_configs(topic, self._overrides(topic) | {key: value})
 
     def reset_config(self, topic: str, key: str) -> None:
@@ -169,7 +169,7 @@ class AioKafka(Client):
         return response.to_object()["resources"][0]["config_entries"]
 
     def set_group_offsets(self, topic: str, group: str, offsets: dict[int, int]) -> None:
-        """Its admin client cannot; a consumer without a subscription commits them."""
+        """Its admin client cannot do this; a consumer without a subscription commits the offsets."""
         async def commit() -> None:
             async with AIOKafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False) as consumer:
                 wanted = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
@@ -186,7 +186,7 @@ class AioKafka(Client):
         return str(response.to_object()["groups"][0]["state"]).lower()
 
     def delete_group(self, group: str) -> None:
-        raise Unsupported("its admin client deletes no groups")
+        raise Unsupported("its admin client does not delete groups")
 
     def close(self) -> None:
         self._run(self._admin.close())
@@ -257,7 +257,7 @@ def _records(polled: dict[Any, Iterable[Any]]) -> list[Record]:
 
 
 def _check_topic(response: Any) -> None:
-    """Raise unless the one topic of a create or delete response has no error."""
+    """Raise if the one topic of a create or delete response has an error."""
     (topic,) = getattr(response, "topic_errors", None) or response.topic_error_codes
     assert topic[1] == 0, topic
 

@@ -1,4 +1,4 @@
-"""What confluent-kafka can."""
+"""The driver of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ASSIGNORS = {EAGER: "range", COOPERATIVE: "cooperative-sticky"}
 
 
 class ConfluentKafka(Client):
-    """confluent-kafka's own classes, on librdkafka."""
+    """confluent-kafka's classes, on librdkafka."""
 
     name = "confluent-kafka"
     version = str(confluent_kafka.version())
@@ -183,7 +183,7 @@ class _Consumer(Consumer):
 
     def poll(self) -> list[Record]:
         read = _records(self._consumer.consume(100, 0.1))
-        # Asked for on the thread that polls: from another one it hung in a rebalance.
+        # Called on the polling thread: from another one it hung in a rebalance.
         self._assigned = {tp.partition for tp in self._consumer.assignment()}
         return read
 

@@ -1,4 +1,4 @@
-"""`python -m compat.demo`: a broker, the Debian package index through a producer into it, and back through every client."""
+"""`python -m compat.demo`: starts a broker, produces Debian's package index, and reads it back with every client."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ READERS: dict[str, Read] = {
     **{name: programs.console_consumer_reader(release) for name, release in programs.RELEASES.items()},
     "Spark": programs.read_with_spark,
 }
-WITHOUT_GROUPS = {"Spark"}  # keeps its offsets itself
+WITHOUT_GROUPS = {"Spark"}  # keeps its offsets outside of Kafka
 PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One reading. `problem` is None when it agrees with what was sent."""
+    """The result of one reader. `problem` is None when it read what was sent."""
 
     reader: str
     way: str
@@ -56,25 +56,25 @@ class Outcome:
 
 
 def main() -> int:
-    """The exit status: 1 when a reader disagrees or nothing could be read."""
+    """The exit status: 1 when a reader read something else, or nothing could be read."""
     options = _options()
     try:
         with _broker(options.bootstrap_server) as address:
             sent, outcomes = _demonstrate(address, options)
     except (DemoFailed, Missing, ServerFailed, KafkaError) as problem:
-        print(f"The demonstration stops: {problem}", file=sys.stderr)
+        print(f"The demonstration cannot continue: {problem}", file=sys.stderr)
         return 1
     return _report(sent, outcomes)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat.demo", description=__doc__)
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="a running broker; else one is started on a temporary directory")
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="use a running broker; default: start one on a temporary directory")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--codec", choices=["none", "gzip", "snappy", "lz4", "zstd"], default="lz4")
     parser.add_argument("--readers", metavar="NAME,...", type=lambda text: text.split(","), default=list(READERS),
                         help=f"of: {', '.join(READERS)}")
-    parser.add_argument("--keep", action="store_true", help="leave the topic on the broker")
+    parser.add_argument("--keep", action="store_true", help="do not delete the topic")
     options = parser.parse_args()
     if unknown := set(options.readers) - READERS.keys():
         parser.error(f"no such reader: {', '.join(sorted(unknown))}")
@@ -104,7 +104,7 @@ def _broker(running: str | None) -> Iterator[str]:
 
 
 def _demonstrate(address: str, options: argparse.Namespace) -> tuple[Tally, list[Outcome]]:
-    """What was sent, and each reading of it."""
+    """Send the index and read it with every reader."""
     with step("read apt's package index") as progress:
         packages = read_packages(progress.note)
         progress.finish(f"{len(packages):,} packages, {sum(len(stanza) for _, stanza in packages):,} bytes")
@@ -126,7 +126,7 @@ def _demonstrate(address: str, options: argparse.Namespace) -> tuple[Tally, list
 
 
 def _ways(name: str, source: Source) -> list[Source]:
-    """By group and by offset, as far as the reader can."""
+    """Read by group and by offset, if the reader supports both."""
     by_group = replace(source, group=f"{source.topic}-{name.replace(' ', '-').lower()}")
     return [source] if name in WITHOUT_GROUPS else [by_group, source]
 
@@ -143,14 +143,14 @@ def _read(name: str, source: Source, sent: Tally, admin: KafkaAdminClient) -> Ou
         try:
             READERS[name](source, take)
             problem = sent.difference(tally) or _difference_of_commits(source, admin)
-        except Exception as failure:  # a client's own errors are of many kinds; each is a row that says no
+        except Exception as failure:  # clients raise many kinds of errors; each is a failed row
             problem = f"{type(failure).__name__}: {failure}"
         progress.finish(f"{tally.count:,} records, " + ("agrees" if problem is None else f"DISAGREES: {problem}"))
         return Outcome(name, way, tally, progress.seconds, problem)
 
 
 def _difference_of_commits(source: Source, admin: KafkaAdminClient) -> str | None:
-    """What the group's committed offsets should be and are not."""
+    """The difference between the group's committed offsets and the ends of the partitions; None if there is none."""
     if source.group is None:
         return None
     (found,) = admin.list_group_offsets(source.group).values()
@@ -159,7 +159,7 @@ def _difference_of_commits(source: Source, admin: KafkaAdminClient) -> str | Non
 
 
 def _clean_up(admin: KafkaAdminClient, topic: str) -> None:
-    """Nothing stays on a broker that was there before; a group goes once its last member has left."""
+    """Remove topic and groups from a broker that was not started here."""
     groups = [group["group_id"] for group in admin.list_groups() if group["group_id"].startswith(topic)]
     deadline = time.monotonic() + PATIENCE_S
     while groups and time.monotonic() < deadline:

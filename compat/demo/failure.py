@@ -1,7 +1,7 @@
-"""Why a demonstration cannot go on."""
+"""The error that ends a demonstration."""
 
 from __future__ import annotations
 
 
 class DemoFailed(Exception):
-    """One sentence for the person who runs it."""
+    """The text is one sentence for the user."""

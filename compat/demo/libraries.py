@@ -11,8 +11,8 @@ import kafka
 from compat.demo.failure import DemoFailed
 from compat.demo.source import Countdown, Source, Take
 
-_POLL_S = 5.0  # these polls end as soon as something comes
-_CONSUME_S = 0.2  # this one waits for all that it was asked for
+_POLL_S = 5.0  # these polls end with the first records
+_CONSUME_S = 0.2  # this one waits for all requested records
 _POLL_RECORDS = 2000
 
 
@@ -39,7 +39,7 @@ def read_with_kafka_python(source: Source, take: Take) -> None:
 
 
 def read_with_confluent_kafka(source: Source, take: Take) -> None:
-    """confluent-kafka's Consumer, which is librdkafka's."""
+    """confluent-kafka's Consumer, on librdkafka."""
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": source.address, "group.id": source.group or "no group", "auto.offset.reset": "earliest",
         "enable.auto.commit": False, "check.crcs": True,

@@ -1,4 +1,4 @@
-"""Debian's package index as records: one a package, keyed by its name, the stanza as value."""
+"""Debian's package index as records: one per package, with its name as key and its stanza as value."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FIRST_FIELD = b"Package: "
 
 
 def read_packages(say: Callable[[str], None]) -> list[Package]:
-    """Every package that apt knows, in its order. An empty list is filled by `apt-get update` when we may; DemoFailed otherwise."""
+    """Every package that apt knows, in its order. Runs `apt-get update` if the list is empty and this user may; otherwise DemoFailed."""
     if shutil.which("apt-cache") is None:
-        raise DemoFailed("apt-cache is not installed, and its package index is what this demonstration reads: run it on Debian or Ubuntu, "
+        raise DemoFailed("apt-cache is not installed, and this demonstration needs its package index: run it on Debian or Ubuntu, "
                          "or in a container of one of them")
     packages = _dump()
     if not packages and os.geteuid() == 0:
@@ -35,7 +35,7 @@ def _dump() -> list[Package]:
 
 
 def parse(index: bytes) -> list[Package]:
-    """The stanzas of a package index, which are parted by empty lines; those without a name are passed over."""
+    """The stanzas of a package index, separated by empty lines; stanzas without a name are skipped."""
     packages = []
     for stanza in index.split(b"\n\n"):
         text = stanza.strip(b"\n")

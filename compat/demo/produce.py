@@ -13,11 +13,11 @@ from compat.demo.packages import Package
 from compat.demo.tally import Tally
 
 _FLUSH_S = 60.0
-_POLL_EVERY = 500  # sends between two looks at the acknowledgements
+_POLL_EVERY = 500  # records between two polls for acknowledgements
 
 
 def produce(address: str, topic: str, packages: Sequence[Package], codec: str, advance: Callable[[], None]) -> Tally:
-    """Send all packages, acks=all and idempotent; the tally of what was acknowledged, in each partition by offset."""
+    """Send all packages with an idempotent producer and acks=all; the tally of acknowledged records, in each partition by offset."""
     producer = Producer({
         "bootstrap.servers": address, "compression.codec": codec, "enable.idempotence": True, "linger.ms": 20, "batch.num.messages": 2000,
         "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 256 * 1024,
@@ -39,7 +39,7 @@ def produce(address: str, topic: str, packages: Sequence[Package], codec: str, a
     try:
         left = producer.flush(_FLUSH_S)
     except KafkaException as problem:
-        raise DemoFailed(f"the producer gave up: {problem}") from problem
+        raise DemoFailed(f"the producer failed: {problem}") from problem
     if left or problems:
         raise DemoFailed(f"{left + len(problems)} of {len(packages)} records were not acknowledged: {problems[:1] or 'no answer'}")
     return tally

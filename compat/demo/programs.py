@@ -1,5 +1,5 @@
-"""Reading the topic with programs of their own: kcat, Apache Kafka's console consumer, Spark. Their output is framed so that every byte
-of a record, newlines too, arrives as it is."""
+"""Reading the topic with other programs: kcat, Apache Kafka's console consumer, Spark. Their output is framed, so that every byte
+of a record arrives unchanged, newlines included."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from compat.demo.source import STALL_S, Source, Take
 from tests.support import java
 from tests.support.cache import CHECKOUT, KAFKA_NEW, KAFKA_OLD
 
-# One line of numbers (a length is -1 for null), then key and value as they are.
+# One line of numbers (a length is -1 for null), then key and value unchanged.
 _KCAT_FORMAT = "%p %o %K %S\\n%k%s\\n"
 
-# Bytes.toString of Kafka's own class writes what is not printable ASCII, and the backslash, as \xNN: lines and tabs are the format's alone.
+# Bytes.toString of Kafka writes the backslash and all bytes that are not printable ASCII as \xNN: newlines and tabs belong to the format.
 _ESCAPING = "org.apache.kafka.common.serialization.BytesDeserializer"
 _ESCAPED = re.compile(rb"\\x([0-9A-F]{2})")
 _CONSOLE_LINE = re.compile(rb"Partition:(\d+)\tOffset:(\d+)\t([^\t]*)\t([^\t]*)\n")
@@ -49,7 +49,7 @@ def console_consumer_reader(release: str) -> Callable[[Source, Take], None]:
 
 
 def _read_with_console_consumer(release: str, source: Source, take: Take) -> None:
-    """With a group once, else once a partition, from its offset 0: the tool knows no other way."""
+    """Runs once with a group; without one, once per partition from offset 0."""
     if source.group:
         _console_consumer(release, source, take, ["--group", source.group, "--from-beginning"], source.count)
         return
@@ -75,7 +75,7 @@ def _console_consumer(release: str, source: Source, take: Take, arguments: list[
 
 
 def read_with_spark(source: Source, take: Take) -> None:
-    """Spark's Kafka source, a batch from offset 0 to the ends, in a process of its own."""
+    """Spark's Kafka source, a batch from offset 0 to the ends, in a separate process."""
     ends = [f"{partition}:{end}" for partition, end in sorted(source.ends.items())]
     with _output([sys.executable, "-m", "compat.demo.spark_job", source.address, source.topic, *ends]) as output:
         for partition, offset, key, value in _framed(output):
@@ -104,7 +104,7 @@ def _sized(output: IO[bytes], size: int) -> bytes | None:
 
 @contextmanager
 def _output(command: list[str]) -> Iterator[IO[bytes]]:
-    """What a program prints, as it comes; DemoFailed with its complaints unless it ends with 0. One that says nothing for long is ended."""
+    """The output of a program, as it arrives. DemoFailed with its standard error unless it exits with 0. A hanging one is killed."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, env=environment)

@@ -1,4 +1,4 @@
-"""What a reader is given, and when it has read everything."""
+"""The task of a reader, and when it has read everything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALL_S = 60.0
 
 @dataclass(frozen=True)
 class Source:
-    """The topic to be read from its beginning up to `ends`, an offset a partition. With a group, as its only member; else by offset."""
+    """The topic to be read from its start up to `ends`, one offset per partition. With `group`, as its only member; otherwise by offset."""
 
     address: str
     topic: str
@@ -25,12 +25,12 @@ class Source:
 
     @property
     def count(self) -> int:
-        """How many records there are: each partition starts at 0."""
+        """The number of records: each partition starts at 0."""
         return sum(self.ends.values())
 
 
 class Countdown:
-    """Hands records on until the end of every partition was seen; DemoFailed when nothing comes for a minute."""
+    """Passes records on up to the end of every partition; DemoFailed after a minute without records."""
 
     def __init__(self, source: Source, take: Take) -> None:
         self._open = dict(source.ends)
@@ -38,9 +38,9 @@ class Countdown:
         self._last = time.monotonic()
 
     def __bool__(self) -> bool:
-        """Whether something is still to come."""
+        """Whether records are missing."""
         if self._open and time.monotonic() - self._last > STALL_S:
-            raise DemoFailed(f"no record came for {STALL_S:.0f} s; partitions {sorted(self._open)} are not read to their ends")
+            raise DemoFailed(f"no record arrived for {STALL_S:.0f} s; partitions {sorted(self._open)} are not read to their ends")
         return bool(self._open)
 
     def take(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:

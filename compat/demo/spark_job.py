@@ -1,6 +1,6 @@
 """`python -m compat.demo.spark_job ADDRESS TOPIC PARTITION:END ...`: reads the topic by Spark's Kafka source and prints the records.
 
-Each record is a line with partition, offset, length of key and of value (-1: null), then both as they are and a newline.
+Each record is a line with partition, offset, length of key and of value (-1: null), then both unchanged and a newline.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.java import java
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 2, with a sentence, when Spark is not there."""
+    """The exit status: 2, with a message, when Spark is not installed."""
     address, topic, *ends = arguments
     try:
         java()

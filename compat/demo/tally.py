@@ -1,4 +1,4 @@
-"""What was seen of a topic: counts, keys and checksums, made the same way from what was sent and from what came back."""
+"""Counts, keys and checksums of a topic, computed in the same way from sent and from received records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NULL = b"\xff" * 8
 
 
 class Tally:
-    """One reading of a topic. Records of one partition come in the order in which they were read."""
+    """One reading of a topic. Records of a partition are added in the order in which they were read."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -21,7 +21,7 @@ class Tally:
         self._seen: dict[int, list[tuple[int, bytes]]] = defaultdict(list)  # partition -> (offset, digest of key and value)
 
     def add(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """One more record."""
+        """Add a record."""
         digest = _digest(key, value)
         self.count += 1
         if key is not None:
@@ -31,7 +31,7 @@ class Tally:
 
     @property
     def checksum(self) -> str:
-        """Of all keys and values, whatever their order: the sum of their hashes, 16 hex digits."""
+        """The checksum of all keys and values, independent of their order: the sum of their hashes, 16 hex digits."""
         return f"{self._sum:016x}"
 
     @property
@@ -40,7 +40,7 @@ class Tally:
         return {partition: seen[-1][0] + 1 for partition, seen in self._seen.items()}
 
     def difference(self, other: Tally) -> str | None:
-        """Where `other` first departs from this one, in a few words; None when they agree, in every partition's order too."""
+        """The first difference between `other` and this one; None if they are equal, including the order in every partition."""
         for partition in sorted(self._seen.keys() | other._seen.keys()):
             expected, found = self._seen.get(partition, []), other._seen.get(partition, [])
             if expected == found:

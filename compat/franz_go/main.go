@@ -1,4 +1,4 @@
-// What franz-go can: HOST:PORT [FEATURE ...]; franz_go/run builds and runs it.
+// The driver of franz-go: HOST:PORT [FEATURE ...]; franz_go/run builds and runs it.
 package main
 
 import (
@@ -23,7 +23,7 @@ type client struct {
 
 func main() {
 	driving.Drive("franz-go", "github.com/twmb/franz-go", func(address string) (driving.Client, error) {
-		// Administration goes by metadata that may be as old as this.
+		// The largest age of the metadata that administration uses.
 		plain, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.MetadataMinAge(10*time.Millisecond))
 		if err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (p producer) Send(ctx context.Context, topic string, records []driving.Reco
 	return p.ProduceSync(ctx, made...).FirstErr()
 }
 
-// Renew: a topic made anew is refused until the old one is purged, as the client's documentation says.
+// Renew: a recreated topic is refused until the old one is purged, as the client's documentation says.
 func (p producer) Renew(topic string) { p.PurgeTopicsFromClient(topic) }
 
 func (p producer) Close() error {

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	errLacks = errors.New("the client has no such thing")
-	errFault = errors.New("the client itself is wrong")
+	errLacks = errors.New("the client lacks this feature")
+	errFault = errors.New("the client is faulty")
 )
 
 // Lacks is the error of a step for which a client has no API; `what` says which one is missing.
@@ -18,7 +18,7 @@ func Lacks(what string) error { return told{errLacks, what} }
 // Fault is the error of a step that the client does wrong, whatever the broker answers.
 func Fault(what string) error { return told{errFault, what} }
 
-// told is one of the two kinds above, which does not show in the text.
+// told is one of the two kinds above; its text does not show which.
 type told struct {
 	kind error
 	what string
@@ -35,29 +35,29 @@ type How struct {
 	BatchBytes int // the largest batch
 }
 
-// Fetching is how a consumer asks.
+// Fetching has the settings of a consumer's fetches.
 type Fetching struct {
 	MaxWait  time.Duration
 	MaxBytes int // of a partition
 }
 
-// Membership is how a consumer belongs to a group.
+// Membership has the group settings of a consumer.
 type Membership struct {
 	Group       string
 	Cooperative bool   // cooperative-sticky, else range
 	Instance    string // group.instance.id, or none
 }
 
-// Producer lives until it is closed.
+// Producer is open until it is closed.
 type Producer interface {
-	// Send returns when all is acknowledged or, with acks "0", sent.
+	// Send returns when all records are acknowledged or, with acks "0", sent.
 	Send(ctx context.Context, topic string, records []Record) error
-	// Renew: the topic was made anew. Some clients want to be told.
+	// Renew: the topic was recreated. Some clients have to be notified.
 	Renew(topic string)
 	Close() error
 }
 
-// Consumer is what both kinds can.
+// Consumer is the common part of both kinds.
 type Consumer interface {
 	// Next waits for some records.
 	Next(ctx context.Context) ([]Record, error)
@@ -67,7 +67,7 @@ type Consumer interface {
 // FreeConsumer reads without a group.
 type FreeConsumer interface {
 	Consumer
-	// Renew: the topic was made anew, and is read from its first offsets on.
+	// Renew: the topic was recreated, and is read from its first offsets on.
 	Renew() error
 }
 
@@ -76,26 +76,26 @@ type Member interface {
 	Consumer // Close leaves the group, unless the member is static
 	Commit(ctx context.Context, read []Record) error
 	Assignment() []int32
-	// Revoked are the partitions that were taken away so far, in that order.
+	// Revoked are the partitions revoked so far, in that order.
 	Revoked() []int32
-	// Rebalances counts how often an assignment came.
+	// Rebalances is the number of assignments.
 	Rebalances() int
 }
 
-// GroupDescription is what an admin client says of a group; State is Kafka's name.
+// GroupDescription is an admin client's description of a group; State has Kafka's names.
 type GroupDescription struct {
 	State   string
 	Members int
 }
 
-// Client is what an adapter says of its client.
+// Client is the interface of an adapter.
 type Client interface {
 	CreateTopic(ctx context.Context, topic string, partitions int, configs map[string]string) error
 	Topics(ctx context.Context) ([]string, error)
-	// PartitionsWithLeaders is 0 for a topic that is not there.
+	// PartitionsWithLeaders is 0 for a topic that does not exist.
 	PartitionsWithLeaders(ctx context.Context, topic string) (int, error)
 	AddPartitions(ctx context.Context, topic string, total int) error
-	// TopicID in any form.
+	// TopicID in the client's notation.
 	TopicID(ctx context.Context, topic string) (string, error)
 	DeleteTopic(ctx context.Context, topic string) error
 	OpenProducer(ctx context.Context, how How) (Producer, error)
@@ -106,7 +106,7 @@ type Client interface {
 	OffsetAt(ctx context.Context, topic string, partition int32, timestamp int64) (int64, error)
 	DeleteRecords(ctx context.Context, topic string, partition int32, before int64) error
 	Config(ctx context.Context, topic, key string) (string, error)
-	// SetConfig changes one key and leaves the others; nil is back to the default.
+	// SetConfig changes one key only; nil resets it to the default.
 	SetConfig(ctx context.Context, topic, key string, value *string) error
 	Groups(ctx context.Context) ([]string, error)
 	Group(ctx context.Context, group string) (GroupDescription, error)
@@ -117,7 +117,7 @@ type Client interface {
 	EmptyIsNull() bool
 }
 
-// either is the error that there was, or else what was wrong without one.
+// either is the error if there was one, or the given problem.
 func either(err error, format string, values ...any) error {
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func until(ctx context.Context, what string, condition func() (bool, error)) err
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("in time there was not: %s", what)
+			return fmt.Errorf("not in time: %s", what)
 		}
 	}
 }

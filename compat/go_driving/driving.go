@@ -1,4 +1,4 @@
-// Package driving has the features that compat/README.md lists, written once for the clients that are driven from Go.
+// Package driving has the features that compat/README.md lists, for the clients with Go drivers.
 package driving
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const (
 	patience = 90 * time.Second // for a feature
-	grace    = 5 * time.Second  // for one that does not heed its context
+	grace    = 5 * time.Second  // for one that ignores its context
 )
 
 type feature struct {
@@ -34,7 +34,7 @@ var features = []feature{
 }
 
 // Drive runs the features named on the command line (HOST:PORT [FEATURE ...]), or all, and prints a line of JSON for each. `module` is the
-// client's Go module, whose version is told.
+// client's Go module, whose version is printed.
 func Drive(name, module string, open func(address string) (Client, error)) {
 	client, err := open(os.Args[1])
 	if err != nil {
@@ -51,7 +51,7 @@ func Drive(name, module string, open func(address string) (Client, error)) {
 	}
 	for _, unknown := range wanted {
 		if !slices.ContainsFunc(features, func(f feature) bool { return f.name == unknown }) {
-			report(unknown, Lacks("the driver does not know it"))
+			report(unknown, Lacks("the driver does not know this feature"))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 const shared = 4 // partitions that members share
 
-// readInGroup: a new member reads n records, commits these and leaves.
+// readInGroup: a new member reads n records, commits them and leaves.
 func (d driver) readInGroup(ctx context.Context, topic, group string, n int) ([]Record, error) {
 	member, err := d.Join(ctx, topic, Membership{Group: group})
 	if err != nil {
@@ -114,7 +114,7 @@ func (d driver) groups(ctx context.Context, topic string) error {
 	if err := d.DeleteGroup(ctx, topic); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	return until(ctx, "the group goes", func() (bool, error) {
+	return until(ctx, "the group is deleted", func() (bool, error) {
 		there, err := listed()
 		return !there, err
 	})
@@ -123,13 +123,13 @@ func (d driver) groups(ctx context.Context, topic string) error {
 func (d driver) eager(ctx context.Context, topic string) error {
 	return d.rebalanced(ctx, topic, Membership{Group: topic}, func(first, _ []int32) error {
 		if len(first) == 0 {
-			return errors.New("nothing was revoked from the member that stayed")
+			return errors.New("nothing was revoked from the member that remained")
 		}
 		return nil
 	})
 }
 
-// cooperative: what stays with a member is never revoked.
+// cooperative: partitions that remain with a member are never revoked.
 func (d driver) cooperative(ctx context.Context, topic string) error {
 	return d.rebalanced(ctx, topic, Membership{Group: topic, Cooperative: true}, func(first, moved []int32) error {
 		slices.Sort(moved)
@@ -140,8 +140,8 @@ func (d driver) cooperative(ctx context.Context, topic string) error {
 	})
 }
 
-// rebalanced: two members share four partitions, then one leaves and the other has all; nothing is lost or read twice. `judge` is given what was revoked
-// from the first member, and what the second had.
+// rebalanced: two members share four partitions, then one leaves and the other gets all; nothing is lost or read twice. `judge` gets the partitions revoked
+// from the first member, and those of the second.
 func (d driver) rebalanced(ctx context.Context, topic string, as Membership, judge func(first, moved []int32) error) error {
 	if err := d.readyTopic(ctx, topic, shared, nil); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (d driver) rebalanced(ctx context.Context, topic string, as Membership, jud
 	return judge(first.Revoked(), moved)
 }
 
-// static: a member that comes back gets what it had, and the other is not disturbed.
+// static: a member that returns gets its partitions back, and the other sees no rebalance.
 func (d driver) static(ctx context.Context, topic string) error {
 	if err := d.readyTopic(ctx, topic, shared, nil); err != nil {
 		return err
@@ -218,12 +218,12 @@ func (d driver) static(ctx context.Context, topic string) error {
 		all = append(all, back)
 		members[i] = back
 		if err := untilShared(ctx, members...); err != nil {
-			return fmt.Errorf("%s came back: %w", instance, err)
+			return fmt.Errorf("%s returned: %w", instance, err)
 		}
 		if has := back.Assignment(); !slices.Equal(has, had) {
 			return fmt.Errorf("%s had %v and has %v", instance, had, has)
 		}
-		// Both go on, and by then a rebalance would have been noticed.
+		// Both continue; by then a rebalance would have been noticed.
 		if err := d.burst(ctx, topic, i); err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (d driver) static(ctx context.Context, topic string) error {
 			return err
 		}
 		if now := stayer.Rebalances(); now != before {
-			return fmt.Errorf("when %s came back, the other was rebalanced %d times", instance, now-before)
+			return fmt.Errorf("when %s returned, the other was rebalanced %d times", instance, now-before)
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func bursting(partition int32, offset int64) []byte {
 	return fmt.Appendf(nil, "record %d of partition %d", offset, partition)
 }
 
-// attendee is a member that reads and commits all the time.
+// attendee is a member that reads and commits continuously.
 type attendee struct {
 	Member
 	lock    sync.Mutex
@@ -294,13 +294,13 @@ func (a *attendee) goOn(ctx context.Context) {
 	}
 }
 
-// note what is read and committed. Records come and are committed while no rebalance is under way, so none may come twice.
+// note what is read and committed. Records arrive and are committed while there is no rebalance, so none may arrive twice.
 func (a *attendee) note(some []Record, err error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	for _, record := range some {
 		if _, twice := a.read[record.place()]; twice {
-			err = errors.Join(err, fmt.Errorf("%v came twice", record.place()))
+			err = errors.Join(err, fmt.Errorf("%v arrived twice", record.place()))
 		}
 		a.read[record.place()] = string(record.Value)
 	}
@@ -340,7 +340,7 @@ func (a *attendee) failed() error {
 	return a.problem
 }
 
-// untilRead waits until the members together have read so many bursts.
+// untilRead waits until the members together have read that many bursts.
 func untilRead(ctx context.Context, bursts int, members ...*attendee) error {
 	return until(ctx, fmt.Sprintf("%d bursts are read", bursts), func() (_ bool, err error) {
 		read := map[place]string{}
@@ -351,7 +351,7 @@ func untilRead(ctx context.Context, bursts int, members ...*attendee) error {
 			member.lock.Lock()
 			for where, value := range member.read {
 				if _, twice := read[where]; twice {
-					err = fmt.Errorf("%v came to two members", where)
+					err = fmt.Errorf("%v arrived at two members", where)
 				}
 				read[where] = value
 			}

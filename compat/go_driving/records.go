@@ -12,7 +12,7 @@ import (
 const (
 	batchBytes = 32 << 10 // small, so that there are several batches
 	largeBytes = 10_000_000
-	// How long a consumer that is waiting may be left without an answer; clients give up on requests after 30 s.
+	// The longest wait of a fetch; clients abort requests after 30 s.
 	longWait = 15 * time.Second
 )
 
@@ -22,7 +22,7 @@ var (
 	patient = Fetching{MaxWait: longWait, MaxBytes: 1 << 20}
 )
 
-// readyTopic makes a topic and waits until each leader knows that it is one: Kafka tells clients who leads before it has told all leaders.
+// readyTopic makes a topic and waits until each leader serves its partition: Kafka reports leaders to clients before all leaders know.
 func (d driver) readyTopic(ctx context.Context, topic string, partitions int, configs map[string]string) error {
 	all := map[string]string{"retention.ms": "-1"} // the sample records have old timestamps
 	for key, value := range configs {
@@ -68,7 +68,7 @@ func (d driver) send(ctx context.Context, topic string, records []Record, how Ho
 	return errors.Join(producer.Send(ctx, topic, records), producer.Close())
 }
 
-// readBack reads what is in the topic, and nothing must be behind it.
+// readBack reads all records of the topic; nothing may follow them.
 func (d driver) readBack(ctx context.Context, topic string, expected []Record, how Fetching) error {
 	ends := map[int32]int64{}
 	for _, record := range expected {
@@ -97,7 +97,7 @@ func take(ctx context.Context, consumer Consumer, n int) ([]Record, error) {
 	for len(read) < n {
 		some, err := consumer.Next(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%d of %d records came: %w", len(read), n, err)
+			return nil, fmt.Errorf("%d of %d records arrived: %w", len(read), n, err)
 		}
 		read = append(read, some...)
 	}
@@ -142,7 +142,7 @@ func (d driver) acks(ctx context.Context, topic string) error {
 		}
 	}
 	for partition := range int32(partitions) {
-		err = until(ctx, "what was sent without acknowledgement", func() (bool, error) {
+		err = until(ctx, "records sent without acknowledgement", func() (bool, error) {
 			_, last, err := d.FirstAndLast(ctx, topic, partition)
 			return last == 22, err
 		})
@@ -153,7 +153,7 @@ func (d driver) acks(ctx context.Context, topic string) error {
 	return d.readBack(ctx, topic, records, prompt)
 }
 
-// longPoll: records reach a consumer that waits. Did answers come at the end of each wait only, ten would take ten waits.
+// longPoll: records reach a waiting consumer. If responses came at the end of each wait only, ten would take ten waits.
 func (d driver) longPoll(ctx context.Context, topic string) error {
 	if err := d.readyTopic(ctx, topic, 1, nil); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (d driver) longPoll(ctx context.Context, topic string) error {
 		if err := check(read, []Record{record}, d.EmptyIsNull()); err != nil {
 			return err
 		}
-		// Meanwhile the consumer asks for the next.
+		// Meanwhile the consumer sends its next fetch.
 		if _, _, err := d.FirstAndLast(ctx, topic, 0); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 
 const enough = 50 // records before and after the restart
 
-// reconnect: a producer and a consumer live through a restart of the broker, records are sent all the while, and all that were acknowledged are read.
+// reconnect: a producer and a consumer survive a restart of the broker; records are sent continuously, and all acknowledged ones are read.
 func (d driver) reconnect(ctx context.Context, topic string) error {
 	if err := d.readyTopic(ctx, topic, partitions, nil); err != nil {
 		return err
@@ -57,10 +57,10 @@ func (d driver) reconnect(ctx context.Context, topic string) error {
 	}
 	stop()
 	<-sent
-	return until(ctx, "all that was acknowledged is read", lived.complete)
+	return until(ctx, "all acknowledged records are read", lived.complete)
 }
 
-// restarted asks who runs the driver for a restart of the broker and waits for the answer.
+// restarted requests a restart of the broker from the process that runs the driver, and waits until it is done.
 func restarted(ctx context.Context) error {
 	say(map[string]any{"restart": true})
 	answer := make(chan error, 1)
@@ -71,11 +71,11 @@ func restarted(ctx context.Context) error {
 	select {
 	case err := <-answer:
 		if err != nil {
-			return Lacks("nobody here restarts the broker")
+			return Lacks("the broker cannot be restarted here")
 		}
 		return nil
 	case <-ctx.Done():
-		return errors.New("nobody said that the broker is restarted")
+		return errors.New("the restart of the broker was not confirmed")
 	}
 }
 
@@ -92,7 +92,7 @@ type ledger struct {
 func (l *ledger) send(ctx context.Context, producer Producer, topic string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		value := fmt.Sprintf("record %d", i)
-		// Stopping is not for a record that is under way.
+		// Stopping does not cancel a record in flight.
 		err := producer.Send(context.WithoutCancel(ctx), topic, []Record{{Partition: int32(i % partitions), Timestamp: baseTimestamp, Value: []byte(value)}})
 		l.lock.Lock()
 		if l.refused = err; err == nil {
@@ -111,7 +111,7 @@ func (l *ledger) receive(ctx context.Context, consumer Consumer) {
 		l.lock.Lock()
 		for _, record := range some {
 			if before, seen := l.last[record.Partition]; seen && record.Offset <= before {
-				l.problem = fmt.Errorf("%v came after offset %d", record.place(), before)
+				l.problem = fmt.Errorf("%v arrived after offset %d", record.place(), before)
 			}
 			l.last[record.Partition] = record.Offset
 			l.read[string(record.Value)] = true

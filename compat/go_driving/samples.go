@@ -22,7 +22,7 @@ type Header struct {
 	Value []byte
 }
 
-// Record is a record as it is sent and as it is read, its place included. A nil key or value is null; Timestamp is in milliseconds.
+// Record is a record as it is sent and as it is read, with partition and offset. A nil key or value is null; Timestamp is in milliseconds.
 type Record struct {
 	Partition  int32
 	Offset     int64
@@ -87,7 +87,7 @@ func repeated(data []byte, times int) []byte {
 	return bytes.Repeat(data, times)
 }
 
-// check says where the records that were read first differ from the expected, in the order of each partition.
+// check returns the first difference between the records read and the expected ones, in the order of each partition.
 func check(read, expected []Record, emptyIsNull bool) error {
 	left := map[place]Record{}
 	for _, record := range expected {
@@ -96,12 +96,12 @@ func check(read, expected []Record, emptyIsNull bool) error {
 	last := map[int32]int64{}
 	for _, record := range read {
 		if before, seen := last[record.Partition]; seen && record.Offset <= before {
-			return fmt.Errorf("%v came after offset %d", record.place(), before)
+			return fmt.Errorf("%v arrived after offset %d", record.place(), before)
 		}
 		last[record.Partition] = record.Offset
 		want, there := left[record.place()]
 		if !there {
-			return fmt.Errorf("%v should not be there", record.place())
+			return fmt.Errorf("%v is unexpected", record.place())
 		}
 		if err := same(record, want, emptyIsNull); err != nil {
 			return fmt.Errorf("%v: %w", record.place(), err)

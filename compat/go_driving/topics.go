@@ -36,13 +36,13 @@ func (d driver) gone(ctx context.Context, topic string) error {
 	if err := d.DeleteTopic(ctx, topic); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	return until(ctx, "the topic goes", func() (bool, error) {
+	return until(ctx, "the topic is deleted", func() (bool, error) {
 		there, err := d.listed(ctx, topic)
 		return !there, err
 	})
 }
 
-// topicIDs: one producer and one consumer go on when the topic is made anew, with another id.
+// topicIDs: one producer and one consumer continue when the topic is recreated with another id.
 func (d driver) topicIDs(ctx context.Context, topic string) error {
 	records, err := samples(33)
 	if err != nil {

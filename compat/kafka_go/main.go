@@ -1,4 +1,4 @@
-// What kafka-go can: HOST:PORT [FEATURE ...]; kafka_go/run builds and runs it.
+// The driver of kafka-go: HOST:PORT [FEATURE ...]; kafka_go/run builds and runs it.
 package main
 
 import (
@@ -20,7 +20,7 @@ type client struct {
 
 func main() {
 	driving.Drive("kafka-go", "github.com/segmentio/kafka-go", func(address string) (driving.Client, error) {
-		// Administration goes by metadata that may be as old as this, which is also the time that a request for them may take.
+		// The largest age of the metadata that administration uses; also the time limit of metadata requests.
 		transport := &kafka.Transport{MetadataTTL: time.Second}
 		return &client{address, &kafka.Client{Addr: kafka.TCP(address), Transport: transport}}, nil
 	})
@@ -76,7 +76,7 @@ func (c *client) AddPartitions(ctx context.Context, topic string, total int) err
 }
 
 func (c *client) TopicID(context.Context, string) (string, error) {
-	return "", driving.Lacks("its metadata has no topic ids")
+	return "", driving.Lacks("it does not show topic ids")
 }
 
 func (c *client) DeleteTopic(ctx context.Context, topic string) error {
@@ -114,13 +114,13 @@ func (c *client) offset(ctx context.Context, topic string, which kafka.OffsetReq
 	}
 	found := answer.Topics[topic]
 	if len(found) != 1 {
-		return kafka.PartitionOffsets{}, fmt.Errorf("%d answers for one partition", len(found))
+		return kafka.PartitionOffsets{}, fmt.Errorf("%d responses for one partition", len(found))
 	}
 	return found[0], found[0].Error
 }
 
 func (c *client) DeleteRecords(context.Context, string, int32, int64) error {
-	return driving.Lacks("it has no request for that")
+	return driving.Lacks("it does not delete records")
 }
 
 func (c *client) Config(ctx context.Context, topic, key string) (string, error) {

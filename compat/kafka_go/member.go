@@ -32,7 +32,7 @@ func (c *client) Join(_ context.Context, topic string, as driving.Membership) (d
 	case as.Cooperative:
 		return nil, driving.Lacks("its assignors are eager")
 	case as.Instance != "":
-		return nil, driving.Lacks("its groups have no static members")
+		return nil, driving.Lacks("it does not support static members")
 	}
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 		ID: as.Group, Brokers: []string{c.address}, Topics: []string{topic}, GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},

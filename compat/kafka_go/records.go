@@ -20,7 +20,7 @@ type producer struct{ *kafka.Writer }
 
 func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Producer, error) {
 	if how.Idempotent {
-		return nil, driving.Lacks("its writer is not idempotent")
+		return nil, driving.Lacks("its producer is not idempotent")
 	}
 	chosen := kafka.BalancerFunc(func(message kafka.Message, _ ...int) int { return message.WriterData.(int) })
 	return producer{&kafka.Writer{
@@ -43,7 +43,7 @@ func (p producer) Send(ctx context.Context, topic string, records []driving.Reco
 
 func (p producer) Renew(string) {}
 
-// consumer has a reader for each partition, as kafka-go's readers have without a group.
+// consumer has one reader per partition, because kafka-go's readers without a group read one.
 type consumer struct {
 	readers []*kafka.Reader
 	arrived chan kafka.Message
@@ -68,7 +68,7 @@ func (c *client) reader(topic string, partition int, how driving.Fetching) *kafk
 	})
 }
 
-// forward what a reader reads until the context ends; after an error the reader goes on.
+// forward the records of a reader until the context ends; after an error the reader continues.
 func forward(ctx context.Context, reader *kafka.Reader, arrived chan<- kafka.Message) {
 	for ctx.Err() == nil {
 		message, err := reader.FetchMessage(ctx)

@@ -1,4 +1,4 @@
-"""What kafka-python can."""
+"""The driver of kafka-python."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SEND
 from compat.driving import drive
 from compat.samples import Record
 
-# 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: few polls, and long ones.
+# 3.0.12 loses an assignment that arrives at the moment when a poll ends, and then waits forever: hence few and long polls.
 _POLL_MS = 1000
 _ASSIGNORS = {EAGER: RangePartitionAssignor, COOPERATIVE: CooperativeStickyAssignor}
 
 
 class KafkaPython(Client):
-    """kafka-python's own classes."""
+    """kafka-python's classes."""
 
     name = "kafka-python"
     version = kafka.__version__

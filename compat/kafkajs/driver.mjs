@@ -1,11 +1,11 @@
-// What kafkajs can: HOST:PORT [FEATURE ...]; kafkajs/run installs and runs it.
+// The driver of kafkajs: HOST:PORT [FEATURE ...]; kafkajs/run installs and runs it.
 
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { drive } from '../node_driving/driving.mjs'
 import { Arrivals, Lacks } from '../node_driving/waiting.mjs'
 
-// The client is installed in the cache, not beside this file.
+// The client is installed in the cache, not next to this file.
 const require = createRequire(path.join(process.env.CLIENT_PLACE, 'driver.js'))
 const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
 
@@ -90,7 +90,7 @@ async function consume(topic, groupId, options = {}, isNew = () => true) {
 }
 
 async function openConsumer(topic, partitions, { maxWaitMs, maxBytes }) {
-  // This group commits nothing: when a member has to join again, it begins at the first offset again.
+  // This group commits nothing: a member that rejoins starts at the first offset again.
   const next = new Map()
   const isNew = (partition, offset) => {
     if (offset < (next.get(partition) ?? 0)) return false
@@ -112,7 +112,7 @@ async function openConsumer(topic, partitions, { maxWaitMs, maxBytes }) {
 
 async function join(topic, { group, cooperative, instance }) {
   if (cooperative) throw new Lacks('its assignors are eager')
-  if (instance) throw new Lacks('its groups have no static members')
+  if (instance) throw new Lacks('it does not support static members')
   const { consumer, arrived, run } = await consume(topic, group)
   let assigned = []
   let rebalances = 0
@@ -176,7 +176,7 @@ const client = {
   topics: () => admin.listTopics(),
   partitionsWithLeaders,
   addPartitions: (topic, count) => admin.createPartitions({ topicPartitions: [{ topic, count }] }),
-  topicId() { throw new Lacks('its metadata has no topic ids') },
+  topicId() { throw new Lacks('it does not show topic ids') },
   deleteTopic: topic => admin.deleteTopics({ topics: [topic] }),
   openProducer, openConsumer, join, firstAndLast, offsetAt,
   deleteRecords: (topic, partition, before) => admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] }),

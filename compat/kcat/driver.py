@@ -1,4 +1,4 @@
-"""What kcat can."""
+"""The driver of kcat."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ASSIGNORS = {EAGER: "roundrobin", COOPERATIVE: "cooperative-sticky"}
 
 
 class Kcat(Client):
-    """One program a step. A run of it sends with one set of text headers, at its own time, and empty parts become null.
+    """One process per step. A run sends with one set of text headers and its own timestamps, and empty keys and values become null.
 
-    It creates no topics but by using them, and those have one partition. What a group shares are several topics, TOPIC.0, TOPIC.1, ...
+    Topics are created by use only and have one partition. The members of a group share several topics, TOPIC.0, TOPIC.1, ...
     """
 
     name = "kcat"
@@ -36,15 +36,15 @@ class Kcat(Client):
         return [r._replace(timestamp=ANY_TIME, key=r.key or None, value=r.value or None, headers=headers) for r in samples]
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        raise Unsupported("kcat creates no topics")
+        raise Unsupported("kcat does not create topics")
 
     def create_shared(self, topic: str, partitions: int) -> None:
         self._parts[topic] = partitions
         self._use(topic)
 
     def _use(self, topic: str) -> None:
-        """Ask for it, which creates it."""
-        until(lambda: all(self._leaders(part) == 1 for part in self._topics_of(topic)), "topics that were asked for")
+        """Request the topic's metadata, which creates it."""
+        until(lambda: all(self._leaders(part) == 1 for part in self._topics_of(topic)), "requested topics")
 
     def _topics_of(self, topic: str) -> list[str]:
         return [self._place(topic, partition)[0] for partition in range(self._parts.get(topic, 1))]
@@ -119,7 +119,7 @@ class Kcat(Client):
 
 
 class _Producer(Producer):
-    """Runs of kcat: it reads its input to the end before it sends any, and tells that all was acknowledged by ending well."""
+    """Runs of kcat: it reads its input to the end before it sends, and exits with 0 when all records are acknowledged."""
 
     def __init__(self, client: Kcat, topics: Sequence[str], idempotent: bool) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""kcat as a process that lives on: what it reads and writes, and what it says of its group."""
+"""kcat as a process that stays open: its records, and its messages about its group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from compat.adapter import Consumer
 from compat.samples import Record
 
-# Neither is in a sample record.
+# Neither occurs in a sample record.
 RECORD_END = b"|record|"
 KEY_END = b"|key|"
 FORMAT = "%t %p %o %T %K %S %h\\n%k%s\\n"
@@ -26,12 +26,12 @@ _PARTITION = re.compile(r"(\S+) \[(\d+)\]")
 
 
 def settings(values: Mapping[str, object]) -> list[str]:
-    """librdkafka's settings, as kcat takes them."""
+    """librdkafka's settings as kcat's flags."""
     return [part for key, value in values.items() for part in ("-X", f"{key}={value}")]
 
 
 def parsed(output: bytes) -> tuple[list[Record], int]:
-    """The whole records of an output in FORMAT, and the bytes that they take up. A topic NAME.N is partition N."""
+    """The whole records in an output in FORMAT, and their length in bytes. A topic NAME.N is partition N."""
     read: list[Record] = []
     at = 0
     while True:
@@ -62,11 +62,11 @@ def _headers(text: list[bytes]) -> tuple[tuple[str, bytes | None], ...]:
 
 
 class KcatConsumer(Consumer):
-    """A kcat that goes on reading; a member of a group says on standard error what it is given and what is taken. It commits by itself."""
+    """A kcat that keeps reading. A member of a group reports assigned and revoked partitions on standard error. Commits automatically."""
 
     def __init__(self, address: str, mode: Sequence[str], topics: Sequence[str], values: Mapping[str, object]) -> None:
         super().__init__(commits=False)
-        self._said = tempfile.NamedTemporaryFile("w+b")  # noqa: SIM115  # it lives as long as the process
+        self._said = tempfile.NamedTemporaryFile("w+b")  # noqa: SIM115  # open as long as the process
         arguments = topics if mode[0] == "-G" else ()
         self._process = subprocess.Popen(["kcat", "-E", "-u", "-b", address, "-f", FORMAT, *settings(values), *mode, *arguments],
                                          stdout=subprocess.PIPE, stderr=self._said)
@@ -86,7 +86,7 @@ class KcatConsumer(Consumer):
         return read
 
     def _hear(self) -> None:
-        """Whole lines about the group, since the last ones."""
+        """New lines about the group."""
         text = Path(self._said.name).read_bytes()[self._heard:]
         text = text[:text.rfind(b"\n") + 1]
         self._heard += len(text)
@@ -102,7 +102,7 @@ class KcatConsumer(Consumer):
     _heard = 0
 
     def commit(self) -> None:
-        raise NotImplementedError  # it commits by itself
+        raise NotImplementedError  # it commits automatically
 
     def assignment(self) -> set[int]:
         return set(self._assigned)

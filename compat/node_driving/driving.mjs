@@ -1,16 +1,16 @@
-// The features that compat/README.md lists, written once for the clients that are driven from Node.
+// The features that compat/README.md lists, for the clients with Node drivers.
 //
-// An adapter is an object with the methods that the features call on `client`; what its client has no API for throws Lacks, with the
-// reason, and what the client does wrong on whatever broker throws Fault. Records are objects {partition, offset, timestamp, key, value,
+// An adapter is an object with the methods that the features call on `client`. A method throws Lacks if the client has no API for it, with the
+// reason, and Fault if the client is faulty on any broker. Records are objects {partition, offset, timestamp, key, value,
 // headers}: numbers, Buffers or null, and pairs of a name and a Buffer or null.
 //
 //   createTopic(topic, partitions, configs)  topics()  partitionsWithLeaders(topic)  addPartitions(topic, total)  topicId(topic)  deleteTopic(topic)
-//   openProducer({codec, acks, idempotent})  -> send(topic, records), renew(topic): it was made anew, close()
+//   openProducer({codec, acks, idempotent})  -> send(topic, records), renew(topic): it was recreated, close()
 //   openConsumer(topic, partitions, {maxWaitMs, maxBytes})  -> arrived (Arrivals, from the first offsets on), renew(), close()
-//   join(topic, {group, cooperative, instance})  -> arrived, commit(records), assignment(), revoked(): all that was taken away so far,
-//                                                   rebalances(): how often an assignment came, close(): leaves, unless it is static
+//   join(topic, {group, cooperative, instance})  -> arrived, commit(records), assignment(), revoked(): all partitions revoked so far,
+//                                                   rebalances(): the number of assignments, close(): leaves, unless it is static
 //   firstAndLast(topic, partition)  offsetAt(topic, partition, timestamp)  deleteRecords(topic, partition, before)
-//   config(topic, key)  setConfig(topic, key, value): that key alone, null is back to the default
+//   config(topic, key)  setConfig(topic, key, value): one key, null resets it to the default
 //   groups()  group(name) -> {state, members}  deleteGroup(name)  setGroupOffsets(group, topic, {partition: offset})
 
 import fs from 'node:fs'
@@ -35,12 +35,12 @@ export async function drive(name, client, wanted) {
   for (const feature of wanted.length ? wanted : ORDER) {
     print({ feature, ...await attempt(feature, client, `compat-${name.replace(/\W+/g, '-')}-${feature}-${Date.now()}`) })
   }
-  // Whatever a feature that failed has left open must not keep the process.
+  // Resources that a failed feature left open must not keep the process alive.
   process.exit(0)
 }
 
 async function attempt(feature, client, topic) {
-  if (!(feature in features)) return { ok: null, detail: 'the driver does not know it' }
+  if (!(feature in features)) return { ok: null, detail: 'the driver does not know this feature' }
   const ending = new AbortController()
   const late = new Promise((_, reject) => {
     const timer = setTimeout(() => reject(new Error(`not done after ${PATIENCE_MS / 1000} s`)), PATIENCE_MS)

@@ -8,7 +8,7 @@ import { until } from './waiting.mjs'
 const SHARED = 4 // partitions that members share
 const BURST = 5 // records to each of them
 
-// A new member reads `count` records, commits these and leaves.
+// A new member reads `count` records, commits them and leaves.
 function readInGroup(client, topic, group, count) {
   return using(client.join(topic, { group }), async member => {
     const read = (await member.arrived.take(count)).slice(0, count)
@@ -55,10 +55,10 @@ async function groups(client, topic) {
   })
   await emptied(client, topic)
   await client.deleteGroup(topic)
-  await until(async () => !(await client.groups()).includes(topic), 'the group goes')
+  await until(async () => !(await client.groups()).includes(topic), 'the group is deleted')
 }
 
-// Two members share four partitions, then one leaves and the other has all; nothing is lost or read twice.
+// Two members share four partitions, then one leaves and the other gets all; nothing is lost or read twice.
 function rebalanced(cooperative) {
   return async (client, topic) => {
     const as = { group: topic, cooperative }
@@ -78,14 +78,14 @@ function rebalanced(cooperative) {
       await untilShared(first)
       await burst(client, topic, 2)
       await untilRead(3, first, second)
-      // What stays with a member is never revoked by a cooperative assignor.
+      // A cooperative assignor never revokes partitions that remain with a member.
       if (cooperative) assert.deepEqual(first.revoked().sort(), moved, 'what was revoked, and what moved')
-      else assert(first.revoked().length, 'nothing was revoked from the member that stayed')
+      else assert(first.revoked().length, 'nothing was revoked from the member that remained')
     })
   }
 }
 
-// A member that comes back gets what it had, and the other is not disturbed.
+// A member that returns gets its partitions back, and the other sees no rebalance.
 async function statically(client, topic) {
   await readyTopic(client, topic, SHARED)
   const names = ['one', 'two']
@@ -102,10 +102,10 @@ async function statically(client, topic) {
       all.push(members[i])
       await untilShared(...members)
       assert.deepEqual(members[i].assignment(), had, `what ${instance} has and had`)
-      // Both go on, and by then a rebalance would have been noticed.
+      // Both continue; by then a rebalance would have been noticed.
       await burst(client, topic, i)
       await untilRead(i + 1, ...all)
-      assert.equal(stayer.rebalances(), before, `rebalances of the other when ${instance} came back`)
+      assert.equal(stayer.rebalances(), before, `rebalances of the other when ${instance} returned`)
     }
   } finally {
     for (const member of members) await member.close()
@@ -125,7 +125,7 @@ function bursting(partition, offset) {
   return `record ${offset} of partition ${partition}`
 }
 
-// A member that reads and commits all the time; `read` has what is committed too.
+// A member that reads and commits continuously; `read` has committed records only.
 async function attend(client, topic, as) {
   const member = await client.join(topic, as)
   const attendee = {
@@ -160,14 +160,14 @@ function untilShared(...members) {
   }, () => `${members.length} members share ${SHARED} partitions, but have ${JSON.stringify(members.map(member => member.assignment()))}`)
 }
 
-// So many bursts are read by the members together, each record once.
+// Wait until the members together have read that many bursts, each record once.
 async function untilRead(bursts, ...members) {
   await until(() => {
     for (const { problem } of members) if (problem) throw problem
     return members.flatMap(({ read }) => read).length >= bursts * BURST * SHARED
   }, `${bursts} bursts are read`)
   const read = members.flatMap(member => member.read)
-  assert.equal(new Set(read.map(place)).size, read.length, 'records came twice')
+  assert.equal(new Set(read.map(place)).size, read.length, 'records arrived twice')
   for (const { partition, offset, value } of read) assert.equal(value.toString(), bursting(partition, offset))
 }
 

@@ -1,4 +1,4 @@
-// Features about records: codecs, acknowledgements, waiting, sizes. And what other features need of them.
+// Features about records: codecs, acknowledgements, waiting, sizes. And helpers for other features.
 
 import assert from 'node:assert/strict'
 import crypto from 'node:crypto'
@@ -10,7 +10,7 @@ const LARGE_BYTES = 10_000_000
 const MESSAGE_BYTES_MAX = 12_000_000
 export const PLAIN = { codec: 'none', acks: 'all', idempotent: false }
 export const PROMPT = { maxWaitMs: 200, maxBytes: 1 << 20 }
-// How long a consumer that is waiting may be left without an answer; clients give up on requests after 30 s.
+// The longest wait of a fetch; clients abort requests after 30 s.
 const LONG_WAIT_MS = 15_000
 
 export async function readyTopic(client, topic, partitions = PARTITIONS, configs = {}) {
@@ -18,7 +18,7 @@ export async function readyTopic(client, topic, partitions = PARTITIONS, configs
   await led(client, topic, partitions)
 }
 
-// Kafka answers that a topic is made before every broker knows it, and names leaders before they know it.
+// Kafka confirms a topic before every broker knows it, and reports leaders before they know.
 export async function led(client, topic, partitions) {
   let problem = null
   const works = step => step().catch(found => { problem = found })
@@ -28,7 +28,7 @@ export async function led(client, topic, partitions) {
   }
 }
 
-// Use what was opened, and close it however that goes.
+// Use a resource, and close it in any case.
 export async function using(opened, work) {
   const open = await opened
   try {
@@ -46,7 +46,7 @@ export async function send(client, topic, records, how = {}) {
   })
 }
 
-// Read what is in the topic; nothing may be behind it.
+// Read all records of the topic; nothing may follow them.
 export async function readBack(client, topic, expected, fetching = PROMPT) {
   const ends = new Map()
   for (const { partition, offset } of expected) ends.set(partition, Math.max(ends.get(partition) ?? 0, offset + 1))
@@ -71,12 +71,12 @@ async function acks(client, topic) {
   await send(client, topic, records.slice(0, 33), { acks: '1' })
   await send(client, topic, records.slice(33), { acks: '0' })
   for (let partition = 0; partition < PARTITIONS; partition++) {
-    await until(async () => (await client.firstAndLast(topic, partition))[1] === 22, 'what was sent without acknowledgement')
+    await until(async () => (await client.firstAndLast(topic, partition))[1] === 22, 'records sent without acknowledgement')
   }
   await readBack(client, topic, records)
 }
 
-// Records reach a consumer that waits. Did answers come at the end of each wait only, ten would take ten waits.
+// Records reach a waiting consumer. If responses came at the end of each wait only, ten would take ten waits.
 async function longPoll(client, topic) {
   await readyTopic(client, topic, 1)
   await using(client.openConsumer(topic, 1, { ...PROMPT, maxWaitMs: LONG_WAIT_MS }), consumer =>
@@ -86,7 +86,7 @@ async function longPoll(client, topic) {
         const record = plainRecord(0, i, `record ${i}`)
         await producer.send(topic, [record])
         check(await consumer.arrived.take(1), [record])
-        await client.firstAndLast(topic, 0) // meanwhile the consumer asks for the next
+        await client.firstAndLast(topic, 0) // meanwhile the consumer sends its next fetch
       }
       const took = Date.now() - begun
       assert(took < LONG_WAIT_MS, `ten records took ${took} ms, with a longest wait of ${LONG_WAIT_MS} ms for one`)

@@ -1,4 +1,4 @@
-// The broker is restarted under a producer and a consumer; records are sent all the while, and all that were acknowledged are read.
+// The broker is restarted under a producer and a consumer; records are sent continuously, and all acknowledged ones are read.
 
 import readline from 'node:readline'
 import { PLAIN, PROMPT, readyTopic, using } from './records.mjs'
@@ -24,7 +24,7 @@ export async function reconnect(client, topic, print) {
     await until(() => {
       if (ledger.problem) throw ledger.problem
       return ledger.acked.every(value => ledger.read.has(value))
-    }, 'all that was acknowledged is read')
+    }, 'all acknowledged records are read')
   }))
 }
 
@@ -55,7 +55,7 @@ async function keepReading(consumer, ledger) {
     try {
       for (const record of await consumer.arrived.next()) {
         if (record.offset <= (ledger.last.get(record.partition) ?? -1)) {
-          ledger.problem ??= new Error(`${place(record)} came after offset ${ledger.last.get(record.partition)}`)
+          ledger.problem ??= new Error(`${place(record)} arrived after offset ${ledger.last.get(record.partition)}`)
         }
         ledger.last.set(record.partition, record.offset)
         ledger.read.add(record.value.toString())
@@ -75,12 +75,12 @@ async function more(ledger, when) {
   }, () => `${ENOUGH} records ${when} (${ledger.acked.length} acknowledged, ${ledger.read.size} read, sender: ${ledger.refused})`)
 }
 
-// Ask who runs the driver for a restart, and wait for the answer.
+// Request a restart of the broker from the process that runs the driver, and wait until it is done.
 async function restarted(print) {
   const input = readline.createInterface({ input: process.stdin })
   const answered = new Promise((resolve, reject) => {
     input.once('line', resolve)
-    input.once('close', () => reject(new Lacks('nobody here restarts the broker')))
+    input.once('close', () => reject(new Lacks('the broker cannot be restarted here')))
   })
   print({ restart: true })
   await answered

@@ -1,4 +1,4 @@
-// The sample records, in the order in which they are sent, each with the offset that it must get; and their comparison.
+// The sample records, in the order in which they are sent, each with its expected offset; and their comparison.
 
 import assert from 'node:assert/strict'
 import fs from 'node:fs'
@@ -36,15 +36,15 @@ export function place({ partition, offset }) {
   return `${partition}-${offset}`
 }
 
-// Every byte, and each partition in order.
+// Compares every byte, in the order of each partition.
 export function check(read, expected) {
   const left = new Map(expected.map(record => [place(record), record]))
   const last = new Map()
   for (const record of read) {
-    assert(record.offset > (last.get(record.partition) ?? -1), `${place(record)} came after ${last.get(record.partition)}`)
+    assert(record.offset > (last.get(record.partition) ?? -1), `${place(record)} arrived after ${last.get(record.partition)}`)
     last.set(record.partition, record.offset)
     const wanted = left.get(place(record))
-    assert(wanted, `${place(record)} should not be there`)
+    assert(wanted, `${place(record)} is unexpected`)
     for (const part of ['timestamp', 'headers']) assert.deepEqual(record[part], wanted[part], `${part} of ${place(record)}`)
     for (const part of ['key', 'value']) {
       const [got, want] = [record[part], wanted[part]]

@@ -16,7 +16,7 @@ async function topics(client, topic) {
 
 async function gone(client, topic) {
   await client.deleteTopic(topic)
-  await until(async () => !(await client.topics()).includes(topic), 'the topic goes')
+  await until(async () => !(await client.topics()).includes(topic), 'the topic is deleted')
 }
 
 async function identified(client, topic) {
@@ -26,7 +26,7 @@ async function identified(client, topic) {
   return id
 }
 
-// One producer and one consumer go on when the topic is made anew, with another id.
+// One producer and one consumer continue when the topic is recreated with another id.
 async function topicIds(client, topic) {
   const records = samples(33)
   const first = await identified(client, topic)
@@ -36,7 +36,7 @@ async function topicIds(client, topic) {
       check(await consumer.arrived.take(records.length), records)
     }
     await through()
-    assert.equal(await client.topicId(topic), first, 'the id is another one')
+    assert.equal(await client.topicId(topic), first, 'the id has changed')
     await gone(client, topic)
     assert.notEqual(await identified(client, topic), first, 'the new topic has the old id')
     await producer.renew(topic)
@@ -70,7 +70,7 @@ async function configs(client, topic) {
   for (const [given, shown] of [['600000', '600000'], [null, '1048588']]) {
     await client.setConfig(topic, changed, given)
     await until(async () => await client.config(topic, changed) === shown, `${changed}=${shown}`)
-    assert.equal(await client.config(topic, kept), '1048576', 'a config that nobody changed')
+    assert.equal(await client.config(topic, kept), '1048576', 'a config that was not changed')
   }
 }
 

@@ -1,4 +1,4 @@
-// What drivers wait for, and the two errors by which an adapter says that it is no use.
+// Waiting for conditions, and the two errors of adapters for features that the client lacks or gets wrong.
 
 import assert from 'node:assert/strict'
 
@@ -12,7 +12,7 @@ export async function until(condition, what) {
   for (;;) {
     const value = await condition()
     if (value) return value
-    assert(Date.now() < deadline, `after ${PATIENCE_MS / 1000} s still not: ${typeof what === 'function' ? what() : what}`)
+    assert(Date.now() < deadline, `after ${PATIENCE_MS / 1000} s still waiting for: ${typeof what === 'function' ? what() : what}`)
     await pause()
   }
 }
@@ -21,7 +21,7 @@ export function pause() {
   return new Promise(resolve => setTimeout(resolve, 50))
 }
 
-// Records on their way from a client's callbacks to whoever takes them.
+// Records on their way from a client's callbacks to their reader.
 export class Arrivals {
   #records = []
   #problem = null
@@ -37,7 +37,7 @@ export class Arrivals {
     this.#wake()
   }
 
-  // All records that are there, or the next; an error that came is thrown once.
+  // All records that have arrived, or the next one; an error is thrown once.
   async next() {
     for (;;) {
       if (this.#records.length) return this.#records.splice(0)

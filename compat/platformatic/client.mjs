@@ -1,4 +1,4 @@
-// The client, which is installed in the cache and not beside this file, and what all its parts are made with.
+// The client, which is installed in the cache and not next to this file, and the settings of all its parts.
 
 import { createRequire } from 'node:module'
 import path from 'node:path'

@@ -1,4 +1,4 @@
-// What @platformatic/kafka can: HOST:PORT [FEATURE ...]; platformatic/run installs and runs it.
+// The driver of @platformatic/kafka: HOST:PORT [FEATURE ...]; platformatic/run installs and runs it.
 
 import { drive } from '../node_driving/driving.mjs'
 import { kafka, options } from './client.mjs'

@@ -1,4 +1,4 @@
-// Records out and back.
+// Writing and reading records.
 
 import { Arrivals, Lacks } from '../node_driving/waiting.mjs'
 import { kafka, options } from './client.mjs'
@@ -30,8 +30,8 @@ export async function openProducer({ codec, acks, idempotent }) {
   }
 }
 
-// A stream brings its records into `arrived` until it is closed; this client reads in groups only. A fetch that was under way when a
-// partition was taken away still brings its records: `mine` says which to take.
+// A stream brings its records into `arrived` until it is closed; this client reads in groups only. A fetch that was in flight when a
+// partition was revoked still returns its records: `mine` selects the records to accept.
 export async function stream(consumer, topic, arrived, given, mine = () => true) {
   const opened = await consumer.consume({ topics: [topic], autocommit: false, maxWaitTime: 200, ...given })
   opened.on('data', message => { if (mine(message.partition)) arrived.push(received(message)) })

@@ -1,4 +1,4 @@
-// A static member in a thread of its own. A consumer that is closed leaves its group, static or not; one whose thread ends does not.
+// A static member in its own thread. A consumer that is closed leaves its group, static or not; one whose thread ends does not.
 
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
 import { Arrivals } from '../node_driving/waiting.mjs'

@@ -1,4 +1,4 @@
-// What sarama can: HOST:PORT [FEATURE ...]; sarama/run builds and runs it.
+// The driver of sarama: HOST:PORT [FEATURE ...]; sarama/run builds and runs it.
 package main
 
 import (
@@ -39,7 +39,7 @@ func config() *sarama.Config {
 	made.Consumer.Offsets.AutoCommit.Enable = false
 	made.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
 	made.Producer.Return.Successes = true
-	made.Net.MaxOpenRequests = 1 // what is sent again must not come after the next
+	made.Net.MaxOpenRequests = 1 // a retry must not follow the next request
 	made.Producer.Partitioner = sarama.NewManualPartitioner
 	return made
 }
@@ -132,7 +132,7 @@ func (p producer) Send(_ context.Context, topic string, records []driving.Record
 
 func (p producer) Renew(string) {}
 
-// consumer gives what its partition consumers bring.
+// consumer returns the records of its partition consumers.
 type consumer struct {
 	sarama.Consumer
 	topic      string

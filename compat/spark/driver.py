@@ -1,4 +1,4 @@
-"""What Spark's Kafka source and sink can. kafka-python makes topics, and is the other side of what Spark reads and writes."""
+"""The driver of Spark's Kafka source and sink. kafka-python creates the topics, and is the other client for what Spark reads and writes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from compat.spark.session import Spark, offsets
 _LARGE_BYTES = 10_000_000
 _ROOM_BYTES = 12_000_000
 _SOME = 60
-# What Spark's connector has not.
+# Features that Spark's connector does not have.
 _ABSENT = {
-    "topics": "Spark makes and lists no topics",
-    "eager": "Spark gives partitions to its tasks itself",
-    "cooperative": "Spark gives partitions to its tasks itself",
-    "static": "Spark is no member of a group",
-    "delete_records": "Spark deletes no records",
-    "configs": "Spark describes no configs",
-    "groups": "Spark lists no groups",
-    "reset": "Spark's offsets are in its checkpoint, and are none of a group",
-    "topic_ids": "Spark shows no topic ids",
-    "long_poll": "Spark fetches only what it knows to be there",
+    "topics": "Spark neither creates nor lists topics",
+    "eager": "Spark assigns partitions to its tasks itself",
+    "cooperative": "Spark assigns partitions to its tasks itself",
+    "static": "Spark is not a member of a group",
+    "delete_records": "Spark does not delete records",
+    "configs": "Spark does not describe configs",
+    "groups": "Spark does not list groups",
+    "reset": "Spark's offsets are in its checkpoint, not in a group",
+    "topic_ids": "Spark does not show topic ids",
+    "long_poll": "Spark fetches only up to offsets that it knows",
 }
 
 
@@ -44,7 +44,7 @@ class _Bench:
 
 
 def _codec(codec: str) -> Callable[[_Bench, str], None]:
-    """Batches that another client packed are read, and batches that Spark packed are read by the other client and by Spark."""
+    """Spark reads another client's compressed batches, and the other client and Spark read Spark's."""
 
     def feature(bench: _Bench, topic: str) -> None:
         written = f"{topic}-written"
@@ -75,7 +75,7 @@ def _idempotence(bench: _Bench, topic: str) -> None:
 
 
 def _stream(bench: _Bench, topic: str) -> None:
-    """A stream reads what there is, stops, and goes on from its checkpoint; the offsets are Spark's, not a group's."""
+    """A stream reads all records, stops, and continues from its checkpoint; the offsets are Spark's, not a group's."""
     ready_topic(bench.plain, topic)
     records = sample_records(120)
     bench.plain.produce(topic, records[:90])
@@ -89,7 +89,7 @@ def _stream(bench: _Bench, topic: str) -> None:
 
 
 def _run(bench: _Bench, topic: str) -> list[int]:
-    """Let a stream take what there is; the number of records in each batch that had any."""
+    """Run a stream up to the end of the topic; the number of records in each non-empty batch."""
     place = bench.spark.place / topic
     frame = bench.spark.source(topic, stream=True, startingOffsets="earliest", maxOffsetsPerTrigger=30)
     query = (frame.select("partition", "offset", "value").writeStream.format("parquet").option("path", str(place / "out"))
@@ -126,7 +126,7 @@ def _large(bench: _Bench, topic: str) -> None:
 
 
 def _reconnect(bench: _Bench, topic: str) -> None:
-    """A stream from one topic into another lives on while the broker is restarted: what was acknowledged arrives there."""
+    """A stream from one topic into another survives a restart of the broker: all acknowledged records arrive."""
     copied = f"{topic}-copied"
     ready_topic(bench.plain, topic)
     ready_topic(bench.plain, copied)
@@ -140,7 +140,7 @@ def _reconnect(bench: _Bench, topic: str) -> None:
         restart_broker()
         bench.plain.produce(topic, records[_SOME:])
         _until_copied(bench, query, copied, 2 * _SOME)
-        # Spark's sink writes at least once: what a restart interrupts may be there twice.
+        # Spark's sink writes at least once: what a restart interrupts may be written twice.
         sent = {(record.partition, record.key, record.value, record.headers) for record in records}
         read = {(record.partition, record.key, record.value, record.headers) for record in bench.spark.read(copied)}
         equal(len(read ^ sent), 0, "records that differ")

@@ -33,7 +33,7 @@ class Spark:
         self.version = str(self.session.version)
 
     def source(self, topic: str, *, stream: bool = False, **options: Any) -> Any:
-        """A frame of a topic's records; options of the source, with `__` for a dot in their names."""
+        """A data frame of a topic's records; options of the source, with `__` for dots in their names."""
         reader = self.session.readStream if stream else self.session.read
         reader = reader.format("kafka").option("kafka.bootstrap.servers", self.address)
         for key, value in options.items():
@@ -41,13 +41,13 @@ class Spark:
         return reader.option("subscribe", topic).option("includeHeaders", "true").load()
 
     def read(self, topic: str, **options: Any) -> list[Record]:
-        """All records of a topic, or those that the options leave."""
+        """All records of a topic, or those that the options select."""
         rows = self.source(topic, **options).orderBy("partition", "offset").collect()
         return [Record(row.partition, row.offset, round(row.timestamp.timestamp() * 1000), _bytes(row.key), _bytes(row.value),
                        tuple((header.key, _bytes(header.value)) for header in row.headers or ())) for row in rows]
 
     def write(self, topic: str, records: Sequence[Record], **options: object) -> list[Record]:
-        """Write records, in their order; as they must come back: Spark cannot choose a record's time."""
+        """Write records in order; returns them without timestamps, which Spark cannot set."""
         rows = [(record.key, record.value, list(record.headers) or None, record.partition) for record in records]
         frame = self.session.createDataFrame(rows, _COLUMNS).coalesce(1)
         self.sink(frame.write, topic, **options).save()
@@ -66,7 +66,7 @@ class Spark:
 
 
 def offsets(topic: str, by_partition: dict[int, int]) -> str:
-    """What the source's options want."""
+    """Offsets as the source's options need them."""
     return json.dumps({topic: {str(partition): offset for partition, offset in by_partition.items()}})
 
 

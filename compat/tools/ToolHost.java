@@ -17,20 +17,20 @@ import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Runs Apache Kafka's tools by their main classes, one after the other in one JVM: a JVM's start takes longer than most of what they do.
+ * Runs Apache Kafka's tools by their main classes, one after the other in one JVM: starting a JVM takes longer than most calls.
  *
  * A line of the standard input is one call: the class, what the tool reads from its own standard input, and its arguments, each in base64 and
- * parted by spaces. A line of the standard output answers it: exit status, standard output and standard error.
+ * separated by spaces. A line of the standard output answers it: exit status, standard output and standard error.
  */
 public final class ToolHost {
-    /** Ends a tool where it would have ended the JVM. */
+    /** Ends a tool that calls System.exit. */
     private static final class Exited extends Error {
         Exited() {
             super("the tool exits", null, false, false);
         }
     }
 
-    /** Where a tool prints; the stream behind it is another one for each call. */
+    /** A tool's output; the underlying stream changes with each call. */
     private static final class Swapped extends OutputStream {
         private volatile ByteArrayOutputStream target = new ByteArrayOutputStream();
         private volatile boolean muted;
@@ -50,7 +50,7 @@ public final class ToolHost {
         }
     }
 
-    /** Loads the tools' own classes anew for each call, so that none finds what another has left in a static field. */
+    /** Loads the tools' classes again for each call, so that no call sees static fields of another. */
     private static final class Fresh extends URLClassLoader {
         Fresh(URL[] places) {
             super(places, ToolHost.class.getClassLoader());

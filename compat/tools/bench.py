@@ -1,4 +1,4 @@
-"""What the features of the tools are made of: calls of a tool, and kafka-python, which shows whether a tool is right."""
+"""Helpers for the features of tools: calls of a tool, and kafka-python to check their effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compat.tools.events import EventTool
 from compat.tools.host import Ended, ToolHost
 from tests.support.cache import KAFKA_NEW
 
-LIMIT_S = 120.0  # of one feature
+LIMIT_S = 120.0  # for one feature
 _CALL_S = 60.0
 _HEADING = re.compile(r"[#A-Z][A-Z-]*")
 
@@ -27,7 +27,7 @@ class _OnePartition(KafkaPython):
 
 
 class Bench:
-    """One release's tools on one broker. `plain` is another client there, whose topics have three partitions, or one in `single`."""
+    """The tools of one release on one broker. `plain` is another client, whose topics have three partitions; those of `single` have one."""
 
     def __init__(self, address: str, release: str, classes: Path) -> None:
         self.address = address
@@ -40,7 +40,7 @@ class Bench:
         self._deadline = 0.0
 
     def begin(self) -> None:
-        """A feature begins: it has LIMIT_S."""
+        """Begin a feature, which may take LIMIT_S."""
         self._deadline = time.monotonic() + LIMIT_S
 
     def run(self, tool: str, *arguments: str, stdin: str = "", status: int = 0, server: bool = True) -> Ended:
@@ -54,17 +54,17 @@ class Bench:
         return ended
 
     def out(self, tool: str, *arguments: str) -> str:
-        """What kafka-TOOL prints, which must end with 0."""
+        """The output of kafka-TOOL, which must exit with 0."""
         return self.run(tool, *arguments).out
 
     def fails(self, tool: str, *arguments: str, saying: str) -> None:
-        """That kafka-TOOL ends with 1 and says what it should, a regular expression."""
+        """Check that kafka-TOOL exits with 1 and prints a message that matches."""
         ended = self.run(tool, *arguments, status=1)
         assert re.search(saying, ended.out + ended.err), f"kafka-{tool} {' '.join(arguments)} said {(ended.out + ended.err)[:300]}"
 
     @contextmanager
     def events(self, tool: str, *arguments: str) -> Iterator[EventTool]:
-        """A verifiable tool that runs meanwhile."""
+        """A verifiable tool that runs in the background."""
         running = EventTool(f"kafka-{tool}", self.release, ["--bootstrap-server", self.address, *arguments])
         try:
             yield running
@@ -85,12 +85,12 @@ class Bench:
         return records
 
     def group_offsets(self, group: str) -> dict[int, int]:
-        """What a group has committed, by partition, of its one topic."""
+        """The committed offsets of a group in its one topic, by partition."""
         listed = self._admin.list_group_offsets(group)[group]
         return {place.partition: found.offset for place, found in listed.items() if found.offset >= 0}
 
     def close(self) -> None:
-        """End the JVM and the clients."""
+        """Stop the JVM and the clients."""
         self._host.close()
         self._admin.close()
         self.plain.close()
@@ -98,7 +98,7 @@ class Bench:
 
 
 def table(text: str) -> list[Mapping[str, str]]:
-    """The rows of every table in a tool's output, by the words of its heading; what is not a table's is passed over."""
+    """The rows of all tables in a tool's output, by the words of the heading; other lines are skipped."""
     heading: list[str] = []
     rows: list[Mapping[str, str]] = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""kafka-console-producer and kafka-console-consumer: every byte that goes in comes out."""
+"""kafka-console-producer and kafka-console-consumer: every byte that is written is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compat.simple import CODECS, ready_topic
 from compat.tools.bench import Bench
 
 _NULL = "<null>"
-# Prints what is not printable ASCII, and the backslash, as \xNN.
+# Prints the backslash, and bytes that are not printable ASCII, as \xNN.
 _ESCAPING = "org.apache.kafka.common.serialization.BytesDeserializer"
 _LINE = re.compile(r"CreateTime:(\d+)\tPartition:(\d+)\tOffset:(\d+)\t([^\t]*)\t([^\t]*)\t([^\t]*)")
 _COUNT = 40
@@ -74,7 +74,7 @@ def console_consumer(bench: Bench, topic: str) -> None:
 
 
 def _groups(bench: Bench, topic: str, records: Sequence[Record]) -> None:
-    """A group goes on where it stopped, and its commits are in __consumer_offsets."""
+    """A group continues where it stopped, and its commits are in __consumer_offsets."""
     group = f"{topic}-group"
     first = _consumed(bench, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", "40")
     second = _consumed(bench, "--topic", topic, "--group", group, "--max-messages", "59")
@@ -88,7 +88,7 @@ def _groups(bench: Bench, topic: str, records: Sequence[Record]) -> None:
 
 
 def _objects(text: str) -> Iterator[Any]:
-    """JSON without commas or lines between."""
+    """JSON objects without commas or newlines between them."""
     decoder, place = json.JSONDecoder(), 0
     while place < len(text.rstrip()):
         found, place = decoder.raw_decode(text, place)

@@ -1,4 +1,4 @@
-"""Each of Kafka's tools: `driver HOST:PORT [TOOL ...]` prints a line of JSON a tool. RELEASE and CLASSES in the environment: see `run`."""
+"""The driver of Kafka's tools: `driver HOST:PORT [TOOL ...]` prints a line of JSON per tool. It reads RELEASE and CLASSES (see `run`)."""
 
 from __future__ import annotations
 

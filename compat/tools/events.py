@@ -1,4 +1,4 @@
-"""The verifiable producer and consumer, which print an event a line: processes of their own, since the consumer goes on until SIGTERM."""
+"""The verifiable producer and consumer, which print one event per line: separate processes, since the consumer runs until SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 
 class EventTool:
-    """A tool that runs; `events` grows."""
+    """A running tool; `events` grows."""
 
     def __init__(self, tool: str, release: str, arguments: Sequence[str]) -> None:
         self.events: list[Event] = []
@@ -37,7 +37,7 @@ class EventTool:
         return [event for event in list(self.events) if event["name"] == name]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for events; AssertionError with the last of them when they do not come."""
+        """Wait for events; AssertionError with the last ones if they do not arrive."""
         try:
             until(lambda: condition() or self._process.poll() is not None, what)
         except AssertionError as problem:
@@ -45,7 +45,7 @@ class EventTool:
         assert condition(), f"the tool ended with {self._process.poll()} before: {what}"
 
     def ended(self) -> int:
-        """Wait until it has ended by itself; its status."""
+        """Wait until the tool has ended; its exit status."""
         try:
             status = self._process.wait(_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -54,12 +54,12 @@ class EventTool:
         return status
 
     def stop(self) -> None:
-        """SIGTERM, which the tool answers with its last events."""
+        """Send SIGTERM, upon which the tool prints its last events."""
         self._process.terminate()
         self.ended()
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """Kill the tool."""
         self._process.kill()
         self._process.wait()
         self._reader.join()

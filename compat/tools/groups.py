@@ -40,8 +40,8 @@ def _without_members(bench: Bench, topic: str, group: str) -> None:
     state = bench.out("consumer-groups", "--describe", "--group", group, "--state")
     assert state.split()[-2:] == ["Empty", "0"] and f"{bench.address}  ({bench.broker_id})" in state, state
     assert group in bench.out("consumer-groups", "--describe", "--all-groups", "--state").split()
-    nobody = bench.run("consumer-groups", "--describe", "--group", f"{group}-none")
-    assert re.search("GroupIdNotFoundException|does not exist", nobody.out + nobody.err), nobody
+    unknown = bench.run("consumer-groups", "--describe", "--group", f"{group}-none")
+    assert re.search("GroupIdNotFoundException|does not exist", unknown.out + unknown.err), unknown
 
 
 def _with_a_member(bench: Bench, topic: str, group: str) -> None:

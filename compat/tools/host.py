@@ -1,4 +1,4 @@
-"""Calls of Kafka's tools, all in one JVM: ToolHost.java is its other end."""
+"""Calls of Kafka's tools, all in one JVM that runs ToolHost.java."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import java
 
 
 class Ended(NamedTuple):
-    """How a tool ended: its status, and what it printed."""
+    """The result of a tool: exit status and output."""
 
     status: int
     out: str
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
 
 class ToolHost:
-    """The tools of one release. A call that does not end takes the JVM with it, and the next has a new one."""
+    """The tools of one release. A call that hangs is killed with its JVM, and the next call starts a new one."""
 
     def __init__(self, release: str, classes: Path) -> None:
         self._release = release
@@ -29,7 +29,7 @@ class ToolHost:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, tool: str, arguments: Sequence[str], stdin: str, limit_s: float) -> Ended:
-        """Run a tool, by its script's name. AssertionError when it does not end."""
+        """Run a tool by the name of its script. AssertionError if it does not end."""
         process = self._process = self._process or subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -49,7 +49,7 @@ class ToolHost:
         return Ended(int(status), base64.b64decode(out).decode(), base64.b64decode(err).decode())
 
     def close(self) -> None:
-        """End the JVM."""
+        """Stop the JVM."""
         if self._process is None:
             return
         self._process.kill()

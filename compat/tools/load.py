@@ -1,4 +1,4 @@
-"""The tools that make load: perf tests and the verifiable producer and consumer."""
+"""The tools that generate load: perf tests, verifiable producer and consumer."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def verifiable_producer(bench: Bench, topic: str) -> None:
         equal((data["sent"], data["acked"], len(sent)), (500, 500, 500), "records sent, acknowledged and reported")
     read = {(record.partition, record.offset): ((record.key or b"").decode(), (record.value or b"").decode())
             for record in bench.plain.read(topic, 500)}
-    equal(read, sent, "what is there")
+    equal(read, sent, "records in the topic")
     equal(sorted(value for _, value in read.values()), sorted(f"7.{n}" for n in range(500)), "values")
 
 
 def verifiable_consumer(bench: Bench, topic: str) -> None:
-    """One reads, another joins and both share; what is committed and what was read agree."""
+    """One reads, another joins and both share the partitions; committed offsets match the records read."""
     records = bench.filled(topic, 99)
     group = f"{topic}-group"
     arguments = ("--topic", topic, "--group-id", group, "--reset-policy", "earliest", "--session-timeout", "30000")
@@ -65,7 +65,7 @@ def verifiable_consumer(bench: Bench, topic: str) -> None:
     with bench.events("verifiable-consumer", *arguments, *strategy, "--verbose") as first:
         first.until(lambda: len(first.named("record_data")) >= 99, "99 records")
         read = {(event["partition"], event["offset"]): event["value"] for event in first.named("record_data")}
-        equal(sorted(read), sorted((record.partition, record.offset) for record in records), "places that were read")
+        equal(sorted(read), sorted((record.partition, record.offset) for record in records), "offsets that were read")
         texts = {place: value for place, value in read.items() if value is not None and value.isascii()}
         wanted = {(record.partition, record.offset): record.value for record in records}
         assert texts and all(wanted[place] == value.encode() for place, value in texts.items()), "other values"
@@ -76,10 +76,10 @@ def verifiable_consumer(bench: Bench, topic: str) -> None:
             shares = [_partitions(tool.named("partitions_assigned")[-1]) for tool in (first, second)]
             equal(sorted(shares[0] + shares[1]), [0, 1, 2], "partitions of both")
             second.stop()
-            assert second.named("shutdown_complete"), "the second did not end well"
-        first.until(lambda: _partitions(first.named("partitions_assigned")[-1]) == [0, 1, 2], "the first has all again")
+            assert second.named("shutdown_complete"), "the second failed"
+        first.until(lambda: _partitions(first.named("partitions_assigned")[-1]) == [0, 1, 2], "the first has all partitions again")
         first.stop()
-        assert first.named("shutdown_complete"), "the first did not end well"
+        assert first.named("shutdown_complete"), "the first failed"
     with bench.events("verifiable-consumer", *arguments, "--max-messages", "3") as third:
         bench.plain.produce(topic, [record._replace(offset=record.offset + 33) for record in records[:3]])
         equal(third.ended(), 0, "exit status")

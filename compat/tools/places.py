@@ -19,7 +19,7 @@ from tests.support.raw import RawConnection
 def get_offsets(bench: Bench, topic: str) -> None:
     bench.filled(topic, 99)
     bench.plain.delete_records(topic, 1, 4)
-    tenth = BASE_TIMESTAMP + 10 * PARTITIONS * STEP_MS  # of record 10 in partition 0
+    tenth = BASE_TIMESTAMP + 10 * PARTITIONS * STEP_MS  # the timestamp of record 10 in partition 0
     for arguments, wanted in (
         ((), {0: 33, 1: 33, 2: 33}),
         (("--time", "-1"), {0: 33, 1: 33, 2: 33}),
@@ -50,7 +50,7 @@ def delete_records(bench: Bench, topic: str) -> None:
     equal([bench.plain.first_and_last(topic, partition) for partition in range(3)], [(7, 33), (33, 33), (0, 33)], "first and last offsets")
     assert "low_watermark: 7" in _delete(bench, topic, {0: 3}), "a deletion before the first offset changes nothing"
     assert "OffsetOutOfRangeException" in _delete(bench, topic, {0: 34})
-    equal({record.offset for record in bench.plain.read(topic, 26 + 33) if record.partition == 0}, set(range(7, 33)), "what is left")
+    equal({record.offset for record in bench.plain.read(topic, 26 + 33) if record.partition == 0}, set(range(7, 33)), "remaining records")
 
 
 def _delete(bench: Bench, topic: str, offsets: dict[int, int]) -> str:
@@ -76,8 +76,8 @@ def log_dirs(bench: Bench, topic: str) -> None:
         assert each["size"] == files if here.exists() else each["size"] > 0, each
     (whole,) = _log_dirs(bench, "--broker-list", str(bench.broker_id))["brokers"][0]["logDirs"]
     assert {each["partition"] for each in whole["partitions"]} > {f"{topic}-0"}, "not all partitions"
-    nobody = bench.run("log-dirs", "--describe", "--broker-list", "77", status=1)
-    assert "brokers do not exist" in nobody.out + nobody.err, nobody
+    unknown = bench.run("log-dirs", "--describe", "--broker-list", "77", status=1)
+    assert "brokers do not exist" in unknown.out + unknown.err, unknown
 
 
 def _log_dirs(bench: Bench, *arguments: str) -> Any:
@@ -85,7 +85,7 @@ def _log_dirs(bench: Bench, *arguments: str) -> Any:
 
 
 def dump_log(bench: Bench, topic: str) -> None:
-    """The broker's own files, while it writes to them."""
+    """The files of the running broker."""
     records = [record for record in bench.filled(topic, 300) if record.partition == 0]
     bench.plain.read_in_group(topic, f"{topic}-group", 300)
     (folder,) = _log_dirs(bench, "--topic-list", topic)["brokers"][0]["logDirs"]
@@ -118,7 +118,7 @@ def _size(part: bytes | None) -> int:
 
 
 def broker_api_versions(bench: Bench, topic: str) -> None:
-    """What the tool prints is what the broker answers."""
+    """The tool prints what the broker answers."""
     printed = bench.out("broker-api-versions")
     assert f"{bench.address} (id: {bench.broker_id} rack: null" in printed, printed[:200]
     found = _ranges(printed)

@@ -43,14 +43,14 @@ def topics(bench: Bench, topic: str) -> None:
     equal(_described(bench, topic, 5), topic_id, "the topic's id")
     bench.fails("topics", "--alter", "--topic", topic, "--partitions", "2", saying="InvalidPartitionsException")
     bench.out("topics", "--delete", "--topic", topic)
-    until(lambda: topic not in bench.plain.topics(), "the topic goes")
+    until(lambda: topic not in bench.plain.topics(), "the topic is deleted")
     bench.fails("topics", "--delete", "--topic", topic, saying="does not exist as expected")
     bench.fails("topics", "--describe", "--topic", topic, saying="does not exist as expected")
     bench.out("topics", "--delete", "--topic", topic, "--if-exists")
 
 
 def _described(bench: Bench, topic: str, partitions: int) -> str:
-    """What --describe prints of a topic is right; the topic's id."""
+    """Check the output of --describe; the topic's id."""
     printed = bench.out("topics", "--describe", "--topic", topic)
     first, *lines = printed.strip().splitlines()
     found = re.fullmatch(rf"Topic: {topic}\tTopicId: (\S{{22}})\tPartitionCount: {partitions}\tReplicationFactor: 1\tConfigs: (\S+)", first)
@@ -93,7 +93,7 @@ def _topic_configs(bench: Bench, topic: str) -> None:
 
 
 def _broker_configs(bench: Bench, topic: str) -> None:
-    """The same key for the one broker and for all; the topic gets what is nearest to it."""
+    """The same key for one broker and for all brokers; the value of the broker has precedence for the topic."""
     one = ("--entity-type", "brokers", "--entity-name", str(bench.broker_id))
     every = ("--entity-type", "brokers", "--entity-default")
     bench.out("configs", *every, "--alter", "--add-config", f"log.retention.ms={9 * _DAY_MS}")
@@ -120,7 +120,7 @@ def _until(bench: Bench, entity: tuple[str, ...], wanted: dict[str, str | None])
 
 
 def _values(bench: Bench, *entity: str) -> dict[str, str]:
-    """What is described, by key."""
+    """The described configs, by key."""
     return dict(re.findall(r"^  ([\w.]+)=(.*?) sensitive=", bench.out("configs", *entity, "--describe"), re.MULTILINE))
 
 

@@ -97,7 +97,7 @@ def test_the_page_is_read_as_it_was_written() -> None:
     assert from_markdown(written) == page
     assert "Worse on txbroker than on Kafka: some client lz4 (client, there yes), some client zstd (-, there yes)." in written
     assert "No cell is worse on txbroker than on Kafka." in to_markdown({OURS: {CLIENTS: [row()]}, KAFKA: {CLIENTS: [row(lz4=NO)]}})
-    with pytest.raises(ValueError, match="a row of TABLE"):
+    with pytest.raises(ValueError, match="a malformed row in TABLE"):
         from_markdown(written.replace("| client |", "| client | more |", 1).replace("| some client | 1.0 | yes", "| some client | 1.0"))
 
 

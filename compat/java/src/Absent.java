@@ -1,4 +1,4 @@
-/** The client has no such thing; the message says which. */
+/** The client lacks this feature; the message says which. */
 final class Absent extends RuntimeException {
     Absent(String reason) {
         super(reason);

@@ -20,7 +20,7 @@ import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 
-/** What an admin client is for: topics, configurations, groups and their offsets. */
+/** The features of admin clients: topics, configurations, groups and their offsets. */
 final class AdminFeatures {
     static void topics(Cluster cluster, String topic) throws Exception {
         cluster.create(topic, 3, Map.of("segment.bytes", "1048576"));
@@ -32,7 +32,7 @@ final class AdminFeatures {
             Check.equal(partition.replicas(), List.of(partition.leader()), "replicas");
             Check.equal(partition.isr(), List.of(partition.leader()), "in-sync replicas");
         }
-        Check.fails(TopicExistsException.class, "creation of what is there",
+        Check.fails(TopicExistsException.class, "creation of a topic that exists",
                     () -> cluster.admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get());
 
         cluster.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all().get();
@@ -48,8 +48,8 @@ final class AdminFeatures {
                     () -> cluster.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(2))).all().get());
 
         cluster.admin.deleteTopics(List.of(topic)).all().get();
-        Check.until("the topic goes", () -> !cluster.admin.listTopics().names().get().contains(topic));
-        Check.fails(UnknownTopicOrPartitionException.class, "description of what is gone", () -> cluster.describe(topic));
+        Check.until("the topic is deleted", () -> !cluster.admin.listTopics().names().get().contains(topic));
+        Check.fails(UnknownTopicOrPartitionException.class, "description of a deleted topic", () -> cluster.describe(topic));
     }
 
     static void configs(Cluster cluster, String topic) throws Exception {
@@ -110,7 +110,7 @@ final class AdminFeatures {
         });
         cluster.admin.deleteConsumerGroups(List.of(topic)).all().get();
         Check.that(!isListed(cluster, topic), "the group is still in the list");
-        Check.fails(GroupIdNotFoundException.class, "deletion of what is gone",
+        Check.fails(GroupIdNotFoundException.class, "deletion of a deleted group",
                     () -> cluster.admin.deleteConsumerGroups(List.of(topic)).all().get());
     }
 
@@ -118,7 +118,7 @@ final class AdminFeatures {
         return cluster.admin.listConsumerGroups().all().get().stream().anyMatch(listed -> listed.groupId().equals(group));
     }
 
-    /** Committed offsets are set anew while nobody is in the group, and refused while somebody is. */
+    /** Committed offsets are reset while the group is empty; while it has members the reset is refused. */
     static void reset(Cluster cluster, String topic) throws Exception {
         cluster.create(topic);
         var samples = Sample.samples(99);
@@ -147,7 +147,7 @@ final class AdminFeatures {
 
         try (var member = new Member(cluster, topic, topic, Map.of())) {
             Check.until("a member has all partitions", () -> member.assigned().size() == Sample.PARTITIONS);
-            Check.fails(UnknownMemberIdException.class, "a reset while a member is there",
+            Check.fails(UnknownMemberIdException.class, "a reset of a group with a member",
                         () -> cluster.admin.alterConsumerGroupOffsets(topic, earliest).all().get());
         }
     }

@@ -1,7 +1,7 @@
 import java.util.Objects;
 import java.util.concurrent.ExecutionException;
 
-/** What a feature says of what it found. */
+/** Assertions of features. */
 final class Check {
     static final long PATIENCE_MS = 30_000;
 
@@ -25,12 +25,12 @@ final class Check {
     static void until(String what, Condition condition) throws Exception {
         long end = System.nanoTime() + PATIENCE_MS * 1_000_000;
         while (!condition.holds()) {
-            that(System.nanoTime() < end, "after " + PATIENCE_MS / 1000 + " s still not: " + what);
+            that(System.nanoTime() < end, "after " + PATIENCE_MS / 1000 + " s still waiting for: " + what);
             Thread.sleep(20);
         }
     }
 
-    /** That a call fails with this error, itself or as the cause that a future's failure has. */
+    /** Check that a call fails with this error, itself or as the cause of a future's failure. */
     static void fails(Class<? extends Exception> expected, String what, Call call) throws Exception {
         try {
             call.run();

@@ -23,7 +23,7 @@ import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** A broker by its address, with the steps that features are made of. */
+/** A broker by its address, with the steps of features. */
 final class Cluster implements AutoCloseable {
     /** The sample records have old timestamps. */
     static final Map<String, String> KEEP = Map.of("retention.ms", "-1");
@@ -49,7 +49,7 @@ final class Cluster implements AutoCloseable {
         return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    /** Create a topic, and wait until every leader answers: Kafka names leaders before they know it. The topic's id. */
+    /** Create a topic, and wait until every leader answers: Kafka reports leaders to clients before all leaders know. Returns the topic's id. */
     String create(String topic, int partitions, Map<String, String> configs) throws Exception {
         var all = new HashMap<>(KEEP);
         all.putAll(configs);
@@ -72,7 +72,7 @@ final class Cluster implements AutoCloseable {
         create(topic, Sample.PARTITIONS, Map.of());
     }
 
-    /** What the broker says of a topic: `all` in old releases, `allTopicNames` since 3.1. */
+    /** The broker's description of a topic: `all` in old releases, `allTopicNames` since 3.1. */
     @SuppressWarnings("unchecked")
     TopicDescription describe(String topic) throws Exception {
         var result = admin.describeTopics(List.of(topic));
@@ -99,7 +99,7 @@ final class Cluster implements AutoCloseable {
         }
     }
 
-    /** Send, and wait until all is acknowledged or, with acks=0, sent; each record must have got the offset that it was to get. */
+    /** Send, and wait until all is acknowledged or, with acks=0, sent; checks the offset of each record. */
     void send(String topic, List<Sample> samples, Map<String, ?> settings) throws Exception {
         try (var producer = producer(settings)) {
             var sent = new ArrayList<Future<RecordMetadata>>();
@@ -111,7 +111,7 @@ final class Cluster implements AutoCloseable {
         }
     }
 
-    /** `count` records from the first offsets of all partitions on, without a group; no more may come at once. */
+    /** `count` records from the first offsets of all partitions on, without a group; checks that no more arrive. */
     List<Sample> read(String topic, int partitions, int count, Map<String, ?> settings) throws Exception {
         try (var consumer = consumer(settings)) {
             consumer.assign(places(topic, partitions));

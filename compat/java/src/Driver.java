@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.common.utils.AppInfoParser;
 
-/** What Apache Kafka's Java client can: `Driver RECORDS.JSON HOST:PORT [FEATURE ...]` prints a line of JSON a feature. */
+/** The driver of Apache Kafka's Java client: `Driver RECORDS.JSON HOST:PORT [FEATURE ...]` prints a line of JSON per feature. */
 public final class Driver {
     private static final int LIMIT_S = 120;
 
@@ -46,10 +46,10 @@ public final class Driver {
         for (var name : wanted) {
             var topic = "compat-java-" + name + "-" + System.currentTimeMillis();
             attempt(name, features.getOrDefault(name, (one, other) -> {
-                throw new Absent("the driver does not know it");
+                throw new Absent("the driver does not know this feature");
             }), cluster, topic);
         }
-        System.exit(0); // whatever a feature that failed has left
+        System.exit(0); // resources that a failed feature left open
     }
 
     private static void attempt(String name, Feature feature, Cluster cluster, String topic) {

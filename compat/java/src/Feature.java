@@ -1,4 +1,4 @@
-/** One column of the table: throws Absent where the client has no such thing, and whatever else is wrong. */
+/** One column of the table: throws Absent where the client lacks this feature, and any exception if the feature does not work. */
 interface Feature {
     void run(Cluster cluster, String topic) throws Exception;
 }

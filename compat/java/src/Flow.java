@@ -5,7 +5,7 @@ import java.util.concurrent.ConcurrentSkipListSet;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** An idempotent producer that goes on while other things happen: record n has the text n, and goes to partition n modulo their number. */
+/** An idempotent producer that keeps sending: record n has the text n, and goes to partition n modulo their number. */
 final class Flow implements AutoCloseable {
     private static final int PAUSE_MS = 5;
     private static final int UNDER_WAY = 500;
@@ -50,10 +50,10 @@ final class Flow implements AutoCloseable {
     /** Wait until `count` more than now are acknowledged. */
     void more(int count) throws Exception {
         int wanted = acknowledged() + count;
-        Check.until("the producer goes on", () -> acknowledged() >= wanted);
+        Check.until("the producer continues", () -> acknowledged() >= wanted);
     }
 
-    /** Send no more; how many there are, all of them acknowledged. */
+    /** Stop sending; returns the number of records, all of them acknowledged. */
     int finish() throws Exception {
         over = true;
         thread.join(2 * Check.PATIENCE_MS);

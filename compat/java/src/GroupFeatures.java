@@ -12,7 +12,7 @@ import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.common.errors.FencedInstanceIdException;
 
-/** Groups whose members come, go and come back, while a producer goes on: nothing may be lost. */
+/** Groups whose members join, leave and return while a producer keeps sending: nothing may be lost. */
 final class GroupFeatures {
     private static final Set<Integer> ALL = Set.of(0, 1, 2, 3);
     private static final int SOME = 50;
@@ -36,7 +36,7 @@ final class GroupFeatures {
             try (second) {
                 untilShared(first, second);
                 Check.equal(List.of(first.assigned().size(), second.assigned().size()), List.of(2, 2), "partitions of each");
-                Check.equal(first.taken(), List.of(ALL), "what was taken from the first");
+                Check.equal(first.taken(), List.of(ALL), "partitions revoked from the first");
                 flow.more(SOME);
                 Check.until("the second reads", () -> second.read().size() > 0);
             }
@@ -59,21 +59,21 @@ final class GroupFeatures {
                 untilShared(first, second);
                 moved = second.assigned();
                 Check.equal(moved.size(), 2, "partitions of the second");
-                Check.equal(first.taken(), List.of(moved), "what was taken from the first");
-                Check.equal(first.given(), List.of(ALL), "what was given to the first");
+                Check.equal(first.taken(), List.of(moved), "partitions revoked from the first");
+                Check.equal(first.given(), List.of(ALL), "partitions assigned to the first");
                 flow.more(SOME);
                 Check.until("the second reads", () -> second.read().size() > 0);
             }
             untilShared(first);
-            Check.equal(first.taken(), List.of(moved), "what was taken from the first in all");
-            Check.equal(first.given(), List.of(ALL, moved), "what was given to the first in all");
+            Check.equal(first.taken(), List.of(moved), "all partitions revoked from the first");
+            Check.equal(first.given(), List.of(ALL, moved), "all partitions assigned to the first");
             flow.more(SOME);
             nothingLost(flow, first, second);
             Check.equal(first.read().size() + second.read().size(), flow.finish(), "records read once");
         }
     }
 
-    /** A static member goes and comes back to its partitions; the other sees no rebalance. Who takes its name fences it. */
+    /** A static member stops and returns to its partitions; the other sees no rebalance. A member with the same instance id fences it. */
     static void staticMember(Cluster cluster, String topic) throws Exception {
         cluster.create(topic, ALL.size(), Map.of());
         try (var flow = new Flow(cluster, topic, ALL.size()); var stays = new Member(cluster, topic, topic, named("stays"))) {
@@ -90,20 +90,20 @@ final class GroupFeatures {
             var back = new Member(cluster, topic, topic, named("goes"));
             var usurper = new Member[1];
             try (back) {
-                Check.until("the member that came back has its partitions", () -> back.assigned().equals(its));
+                Check.until("the returned member has its partitions", () -> back.assigned().equals(its));
                 Check.until("it reads", () -> back.read().size() > 0);
                 var described = cluster.admin.describeConsumerGroups(List.of(topic)).all().get().get(topic);
                 Check.equal(described.members().stream().map(member -> member.groupInstanceId().orElse("")).collect(Collectors.toCollection(TreeSet::new)),
                             new TreeSet<>(Set.of("goes", "stays")), "instances in the group");
                 usurper[0] = new Member(cluster, topic, topic, named("goes"));
-                Check.until("the other with its name has its partitions", () -> usurper[0].assigned().equals(its));
-                Check.until("the one whose name was taken is fenced", () -> back.failure() instanceof FencedInstanceIdException);
+                Check.until("the other member with the instance id has its partitions", () -> usurper[0].assigned().equals(its));
+                Check.until("the first member with the instance id is fenced", () -> back.failure() instanceof FencedInstanceIdException);
                 Check.until("the other reads", () -> usurper[0].read().size() > 0);
             } finally {
                 if (usurper[0] != null) usurper[0].close();
             }
-            Check.equal(stays.generation(), generation, "generation of the member that stayed");
-            Check.equal(stays.given(), given, "what was given to the member that stayed");
+            Check.equal(stays.generation(), generation, "generation of the remaining member");
+            Check.equal(stays.given(), given, "partitions assigned to the remaining member");
             cluster.admin.removeMembersFromConsumerGroup(topic, new RemoveMembersFromConsumerGroupOptions(List.of(new MemberToRemove("goes")))).all().get();
             untilShared(stays);
             nothingLost(flow, stays, goes, back, usurper[0]);

@@ -7,7 +7,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.Uuid;
 
-/** Clients that live on while a topic is made anew, or the broker is restarted. */
+/** Clients that stay open while a topic is recreated, or the broker is restarted. */
 final class LifeFeatures {
     static void topicIds(Cluster cluster, String topic) throws Exception {
         var before = cluster.create(topic, 1, Map.of());
@@ -22,9 +22,9 @@ final class LifeFeatures {
             values(Cluster.poll(consumer, 30), "old ");
 
             cluster.admin.deleteTopics(List.of(topic)).all().get();
-            Check.until("the topic goes", () -> !cluster.admin.listTopics().names().get().contains(topic));
+            Check.until("the topic is deleted", () -> !cluster.admin.listTopics().names().get().contains(topic));
             var after = cluster.create(topic, 1, Map.of());
-            Check.that(!after.equals(before), "the id of the topic that was deleted came back");
+            Check.that(!after.equals(before), "the new topic has the id of the deleted one");
             Check.equal(id(cluster, topic), after, "the id of the new topic");
 
             for (int i = 0; i < 10; i++) producer.send(new ProducerRecord<>(topic, 0, null, text("new " + i))).get();
@@ -47,7 +47,7 @@ final class LifeFeatures {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Asks for a restart by a line on the standard output, and waits for a line on the standard input. */
+    /** Requests a restart with a line on standard output, and waits for a line on standard input. */
     static void reconnect(Cluster cluster, String topic) throws Exception {
         cluster.create(topic, 2, Map.of());
         int count;
@@ -56,13 +56,13 @@ final class LifeFeatures {
             Check.until("the consumer reads", () -> member.read().size() >= 100);
             Driver.print("\"restart\": true");
             if (new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)).readLine() == null) {
-                throw new Absent("nobody here restarts the broker");
+                throw new Absent("the broker cannot be restarted here");
             }
-            flow.more(600); // more than can have been under way
+            flow.more(600); // more than can have been in flight
             GroupFeatures.nothingLost(flow, member);
             count = flow.finish();
         }
-        // What was sent again must not be there twice, nor out of order.
+        // Retried records must be neither duplicated nor out of order.
         var read = cluster.read(topic, 2, count, Map.of());
         for (var sample : read) {
             Check.equal(new String(sample.value(), StandardCharsets.UTF_8), Long.toString(2 * sample.offset() + sample.partition()),

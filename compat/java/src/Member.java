@@ -14,7 +14,7 @@ import org.apache.kafka.common.errors.FencedInstanceIdException;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.WakeupException;
 
-/** A consumer of a group on a thread of its own; it commits what it reads, and notes what it is given and what is taken from it. */
+/** A consumer of a group on its own thread; it commits what it reads, and records its assignments and revocations. */
 final class Member implements ConsumerRebalanceListener, AutoCloseable {
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Thread thread;
@@ -96,18 +96,18 @@ final class Member implements ConsumerRebalanceListener, AutoCloseable {
         return new TreeSet<>(places.stream().map(TopicPartition::partition).toList());
     }
 
-    /** The partitions that it has now. */
+    /** The assigned partitions. */
     synchronized Set<Integer> assigned() throws Exception {
         if (failure != null) throw failure;
         return new TreeSet<>(assigned);
     }
 
-    /** The sets of partitions that it was given, one a rebalance; empty ones are left out. */
+    /** The assigned sets of partitions, one per rebalance, without empty ones. */
     synchronized List<Set<Integer>> given() {
         return List.copyOf(given);
     }
 
-    /** The sets of partitions that were taken from it. */
+    /** The revoked sets of partitions. */
     synchronized List<Set<Integer>> taken() {
         return List.copyOf(taken);
     }

@@ -11,7 +11,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.OffsetOutOfRangeException;
 import org.apache.kafka.common.errors.RecordTooLargeException;
 
-/** What concerns records: sent, read, found by offset and time, deleted. */
+/** The features of records: write, read, look up by offset and time, delete. */
 final class RecordFeatures {
     private static final Map<String, ?> SIMPLE = Map.of("enable.idempotence", false, "max.in.flight.requests.per.connection", 1);
 
@@ -73,11 +73,11 @@ final class RecordFeatures {
         Check.equal(cluster.offset(topic, 0, OffsetSpec.earliest()), 20L, "earliest offset");
         var left = samples.stream().filter(sample -> sample.partition() != 0 || sample.offset() >= 20).toList();
         Sample.check(cluster.read(topic, left.size()), left);
-        Check.fails(OffsetOutOfRangeException.class, "deletion of records that are not there yet",
+        Check.fails(OffsetOutOfRangeException.class, "deletion of records that do not exist yet",
                     () -> cluster.admin.deleteRecords(Map.of(place, RecordsToDelete.beforeOffset(34))).all().get());
     }
 
-    /** Records of ten million bytes, both that compress and that do not; a topic without the setting refuses them. */
+    /** Records of ten million bytes, compressible or not; a topic without the setting refuses them. */
     static void large(Cluster cluster, String topic) throws Exception {
         var random = new byte[10_000_000];
         new Random(7).nextBytes(random);
@@ -102,7 +102,7 @@ final class RecordFeatures {
         }
     }
 
-    /** Fetches wait for fetch.min.bytes: what is less stays back, and what is enough comes at once, long before fetch.max.wait.ms. */
+    /** Fetches wait for fetch.min.bytes: less is held back, and enough is returned at once, long before fetch.max.wait.ms. */
     static void longPoll(Cluster cluster, String topic) throws Exception {
         int patienceMs = 40_000;
         var settings = Map.of("fetch.min.bytes", 1000, "fetch.max.wait.ms", patienceMs, "request.timeout.ms", 2 * patienceMs);
@@ -113,12 +113,12 @@ final class RecordFeatures {
             Check.that(consumer.poll(Duration.ofSeconds(1)).isEmpty(), "a record in an empty topic");
             long start = System.nanoTime();
             producer.send(new ProducerRecord<>(topic, 0, null, new byte[100])).get();
-            Check.that(consumer.poll(Duration.ofSeconds(1)).isEmpty(), "a record came before there were fetch.min.bytes");
+            Check.that(consumer.poll(Duration.ofSeconds(1)).isEmpty(), "a record arrived before there were fetch.min.bytes");
             producer.send(new ProducerRecord<>(topic, 0, null, new byte[2000])).get();
             Check.equal(Cluster.poll(consumer, 2).size(), 2, "records");
-            Check.that(System.nanoTime() - start < patienceMs * 1_000_000L, "the records came when fetch.max.wait.ms was over");
+            Check.that(System.nanoTime() - start < patienceMs * 1_000_000L, "the records arrived when fetch.max.wait.ms was over");
         } finally {
-            consumer.close(Duration.ZERO); // newer clients wait for the fetch that is under way
+            consumer.close(Duration.ZERO); // newer clients wait for the fetch in flight
         }
     }
 

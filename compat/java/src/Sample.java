@@ -15,7 +15,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 
-/** A record as it is sent and as it is read, its place included; time in milliseconds. */
+/** A record as it is sent and as it is read, with partition and offset; time in milliseconds. */
 record Sample(int partition, long offset, long time, byte[] key, byte[] value, List<Header> headers) {
     static final int PARTITIONS = 3;
     static final int COUNT = 330;
@@ -27,7 +27,7 @@ record Sample(int partition, long offset, long time, byte[] key, byte[] value, L
     private static final Pattern HEADER = Pattern.compile("\\[\"([^\"]*)\", \"([^\"]*)\"\\]");
     private static final List<Sample> ENTRIES = new ArrayList<>();
 
-    /** Read records.json, which has an entry a line. */
+    /** Read records.json, which has one entry per line. */
     static void load(Path path) throws Exception {
         for (var line : Files.readAllLines(path)) {
             var entry = ENTRY.matcher(line);
@@ -60,7 +60,7 @@ record Sample(int partition, long offset, long time, byte[] key, byte[] value, L
         return new ProducerRecord<>(topic, partition, time, key, value, headers);
     }
 
-    /** That exactly the expected records were read, in the order of each partition. */
+    /** Check that exactly the expected records were read, in the order of each partition. */
     static void check(List<Sample> read, List<Sample> expected) {
         Map<String, Sample> wanted = new TreeMap<>();
         for (var sample : expected) wanted.put(sample.place(), sample);
@@ -69,7 +69,7 @@ record Sample(int partition, long offset, long time, byte[] key, byte[] value, L
             var before = last.put(found.partition, found.offset);
             Check.that(before == null || before < found.offset, found.place() + " came after offset " + before);
             var want = wanted.remove(found.place());
-            Check.that(want != null, found.place() + " should not be there");
+            Check.that(want != null, found.place() + " is unexpected");
             Check.equal(found.time, want.time, "timestamp of " + found.place());
             Check.that(Arrays.equals(found.key, want.key), "other key at " + found.place() + ": " + text(found.key));
             Check.that(Arrays.equals(found.value, want.value), "other value at " + found.place() + ": " + text(found.value));
