@@ -71,7 +71,6 @@ UNCLEAR_STILL = (
     "txbroker/connection",
     "txbroker/log/",
     "txbroker/logtools/",
-    "txbroker/metrics/",
     "txbroker/peer",
     "txbroker/transport/",
     "txbroker/wire/",

@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_stops_the_start(start_broker: Callable[..., Server
         taken.bind((HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = rf"the metrics port cannot be opened on {HOST}:{port}: Address already in use; stop what uses the port"
+        said = rf"the metrics port cannot be bound on {HOST}:{port}: Address already in use; stop what uses the port"
         with pytest.raises(pytest.fail.Exception, match=said):
             start_broker({"txbroker.metrics.port": str(port)})
 

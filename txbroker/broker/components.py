@@ -43,7 +43,7 @@ from txbroker.peer import OwnBroker
 from txbroker.purgatory import Purgatory
 
 if TYPE_CHECKING:
-    from txbroker.metrics.watched import Watched
+    from txbroker.metrics.sources import MetricSources
 
 log = logging.getLogger("txbroker.broker")
 
@@ -146,11 +146,11 @@ class Components:
         if topics:
             _logged(first_topics.make(self._admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
 
-    def watched(self, listening: Listening, directories: LogDirectories, controller: Controller) -> Watched:
+    def metric_sources(self, listening: Listening, directories: LogDirectories, controller: Controller) -> MetricSources:
         """The components that metrics read."""
-        from txbroker.metrics.watched import Watched
+        from txbroker.metrics.sources import MetricSources
 
-        return Watched(
+        return MetricSources(
             listeners=list(listening.bound),
             hub=listening.hub,
             registry=self.registry,

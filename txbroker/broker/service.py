@@ -152,7 +152,7 @@ class Broker:
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.accept()
         if metrics is not None:
-            metrics.watch(components.watched(listening, directories, controller))
+            metrics.add(components.metric_sources(listening, directories, controller))
         self._status.phase = Phase.RUNNING
         components.make_topics(self._first_topics)
 

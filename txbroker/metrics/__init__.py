@@ -1,5 +1,5 @@
-"""The metrics port: what the broker counts and keeps, told in Prometheus' formats under the names that Kafka's JMX exporter gives.
+"""The metrics port: the broker's metrics in Prometheus' formats, with the names that Kafka's JMX exporter uses.
 
-Only `endpoint.py` is imported by others, and only when a port is configured: what it imports in turn (prometheus-client, Twisted's HTTP)
-takes longer than the rest of a start. Rooms know nothing of it: they count in plain numbers, and these are read when somebody asks.
+Only `endpoint.py` is imported by other packages, and only if a port is configured: importing prometheus-client and Twisted's HTTP takes
+longer than the rest of a start. Other packages count in plain numbers, which are read at each scrape.
 """

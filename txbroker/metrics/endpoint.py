@@ -1,4 +1,4 @@
-"""The metrics port of one broker: /metrics, /healthz, /readyz, from before the logs are loaded until the process is about to end."""
+"""The metrics port: /metrics, /healthz and /readyz, open from before the logs are loaded until the broker has stopped."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from txbroker.errors import StartError
 from txbroker.metrics import cleaning, groups, partitions, process, refusals, traffic
 from txbroker.metrics.families import Piece, gauge, gauges
 from txbroker.metrics.http import Answer, Pages, text
+from txbroker.metrics.reactor_load import ReactorLoad
 from txbroker.metrics.scrape import Scrapes
-from txbroker.metrics.turns import Turns
-from txbroker.metrics.watched import Watched
+from txbroker.metrics.sources import MetricSources
 
 log = logging.getLogger("txbroker.metrics")
 
@@ -27,7 +27,7 @@ OK, UNAVAILABLE = 200, 503
 
 
 class MetricsEndpoint:
-    """Tells what it is given to `watch`; before that only what the process itself has to tell."""
+    """Serves metrics of the process, and of the broker's components once they are added."""
 
     def __init__(self, config: BrokerConfig, world: World, instruments: Instruments, status: Status) -> None:
         self._host = config.text("txbroker.metrics.host")
@@ -36,8 +36,8 @@ class MetricsEndpoint:
         self._world = world
         self._instruments = instruments
         self._status = status
-        self._watched: Watched | None = None
-        self._turns = Turns(world.reactor, world.monotonic_s, instruments.thread_cpu_s)
+        self._sources: MetricSources | None = None
+        self._load = ReactorLoad(world.reactor, world.monotonic_s, instruments.thread_cpu_s)
         self._system = process.SystemMetrics()
         self._scrapes = Scrapes(world.reactor, world.monotonic_s, self._collect)
         pages = {b"/metrics": self._metrics, b"/healthz": self._healthz, b"/readyz": self._readyz}
@@ -46,32 +46,32 @@ class MetricsEndpoint:
         self.address = ("", 0)
 
     def start(self) -> None:
-        """Take the port; StartError."""
+        """Bind the port; StartError."""
         try:
             self._listening = self._world.reactor.listenTCP(self._port, self._pages, interface=self._host)
         except CannotListenError as error:
             why = error.socketError.strerror or error.socketError
             raise StartError(
-                f"the metrics port cannot be opened on {self._host or '*'}:{self._port}: {why}; stop what uses the port, or correct"
+                f"the metrics port cannot be bound on {self._host or '*'}:{self._port}: {why}; stop what uses the port, or correct"
                 " txbroker.metrics.port and txbroker.metrics.host"
             ) from error
         self.address = (self._host or "0.0.0.0", self._listening.getHost().port)
-        self._turns.start()
-        log.info("metrics are served on %s", self.url)
+        self._load.start()
+        log.info("serving metrics on %s", self.url)
 
     @property
     def url(self) -> str:
-        """Where Prometheus finds them."""
+        """The address for Prometheus."""
         host, port = self.address
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
-    def watch(self, watched: Watched) -> None:
-        """The broker's parts are there."""
-        self._watched = watched
+    def add(self, sources: MetricSources) -> None:
+        """Serve the metrics of the broker's components too."""
+        self._sources = sources
 
     async def stop(self) -> None:
         """Close the port and every connection."""
-        self._turns.stop()
+        self._load.stop()
         if self._listening is not None:
             closed = self._listening.stopListening()
             if isinstance(closed, Deferred):
@@ -96,28 +96,29 @@ class MetricsEndpoint:
     def _pieces(self, system: list[Metric]) -> Iterator[Piece]:
         yield from process.build()
         yield from process.system(system)
-        yield from process.reactor(self._turns)
+        yield from process.reactor(self._load)
         yield from process.workers(self._instruments)
         yield from process.syncs(self._instruments)
-        yield from gauge("kafka_server_kafkaserver_brokerstate", "1 starting, 2 loading, 3 running, 6 stopping", self._status.phase.value)
-        watched, labels_max = self._watched, self._labels_max
-        if watched is None:
+        documentation = "State of the broker: 1 starting, 2 loading logs, 3 running, 6 stopping"
+        yield from gauge("kafka_server_kafkaserver_brokerstate", documentation, self._status.phase.value)
+        sources, labels_max = self._sources, self._labels_max
+        if sources is None:
             return
-        yield from refusals.refusals(watched)
-        yield from traffic.requests(watched)
-        yield from traffic.connections(watched)
-        yield from traffic.waiting(watched)
-        yield from partitions.replicas(watched)
-        yield from partitions.controller(watched)
-        yield from partitions.directories(watched)
-        yield from cleaning.cleaner(watched)
-        yield from groups.states(watched)
-        left_out = [*partitions.left_out(watched, labels_max), *groups.left_out(watched, labels_max)]
-        documentation = "What is too much to be told each on its own (txbroker.metrics.labels.max)"
+        yield from refusals.refusals(sources)
+        yield from traffic.requests(sources)
+        yield from traffic.connections(sources)
+        yield from traffic.waiting(sources)
+        yield from partitions.replicas(sources)
+        yield from partitions.controller(sources)
+        yield from partitions.directories(sources)
+        yield from cleaning.cleaner(sources)
+        yield from groups.states(sources)
+        left_out = [*partitions.left_out(sources, labels_max), *groups.left_out(sources, labels_max)]
+        documentation = "Number of items left out of labelled metrics by txbroker.metrics.labels.max, by kind"
         yield from gauges("txbroker_metrics_left_out", documentation, left_out)
-        yield from traffic.topics(watched, labels_max)
-        yield from partitions.cluster(watched, labels_max)
-        yield from partitions.logs(watched, labels_max)
-        yield from cleaning.partitions(watched, labels_max)
-        yield from partitions.retention(watched, labels_max)
-        yield from groups.consumers(watched, labels_max)
+        yield from traffic.topics(sources, labels_max)
+        yield from partitions.cluster(sources, labels_max)
+        yield from partitions.logs(sources, labels_max)
+        yield from cleaning.partitions(sources, labels_max)
+        yield from partitions.retention(sources, labels_max)
+        yield from groups.consumers(sources, labels_max)

@@ -1,4 +1,4 @@
-"""HTTP for a few short answers: one request a connection, with limits on all that a peer may send, hold or leave waiting."""
+"""A small HTTP server: one request per connection, with limits on size, time and connections."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from twisted.web import http
 
 log = logging.getLogger("txbroker.metrics")
 
-# A connection may last so long, with whatever is received and sent on it.
+# The maximum duration of a connection.
 CONNECTION_S_MAX = 30.0
-# With more connections than this the one that has been there longest is ended: a prompt client is served even while others hold theirs.
+# With more connections the oldest is closed, so that clients that hold theirs do not block others.
 CONNECTIONS_MAX = 32
 
 TEXT = "text/plain; charset=utf-8"
 
 
 class Answer(NamedTuple):
-    """What a path gives: status, content type and the body in parts."""
+    """A response: status, content type and the body in parts."""
 
     status: int
     content_type: str
     parts: list[bytes]
 
 
-Page = Callable[[str], "Deferred[Answer]"]  # is given the Accept header
+Page = Callable[[str], "Deferred[Answer]"]  # the argument is the Accept header
 
 
 def text(status: int, line: str) -> Deferred[Answer]:
-    """An answer of one line."""
+    """A response of one line."""
     return succeed(Answer(status, TEXT, [line.encode() + b"\n"]))
 
 
 class _Request(http.Request):
-    """One request. Bodies are not taken: whoever announces one is told so at once."""
+    """One request. A request with a body is refused at once."""
 
     _refused = False
 
@@ -52,7 +52,7 @@ class _Request(http.Request):
             self.channel.loseConnection()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Of a body that is not taken."""
+        """Ignore it, as the request has been refused."""
 
     def process(self) -> None:
         if self._refused:
@@ -82,11 +82,11 @@ class _Request(http.Request):
         self.finish()
 
     def _failed(self, _: Failure) -> None:
-        self._answer(Answer(http.INTERNAL_SERVER_ERROR, TEXT, [b"this failed; the broker's log says why\n"]))
+        self._answer(Answer(http.INTERNAL_SERVER_ERROR, TEXT, [b"internal error; see the broker's log\n"]))
 
 
 class _Factory(http.HTTPFactory):
-    """Without Twisted's access log, and the clock that it keeps for it."""
+    """Without Twisted's access log and its timer."""
 
     noisy = False
 
@@ -110,7 +110,7 @@ class _Factory(http.HTTPFactory):
 
 
 class _Connection(ProtocolWrapper):
-    """A connection that ends in time."""
+    """A connection with a limited duration."""
 
     factory: Any
     transport: Any
@@ -121,7 +121,7 @@ class _Connection(ProtocolWrapper):
         self.factory.opened(self)
 
     def abort(self) -> None:
-        """End it, whatever is under way."""
+        """Close it at once."""
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
@@ -131,7 +131,7 @@ class _Connection(ProtocolWrapper):
 
 
 class Pages(WrappingFactory):
-    """The factory of a port that serves these pages, by path."""
+    """The factory of a port that serves these pages by path."""
 
     noisy = False
     protocol = _Connection
@@ -142,7 +142,7 @@ class Pages(WrappingFactory):
         self._open: deque[_Connection] = deque()
 
     def opened(self, connection: _Connection) -> None:
-        """One more; the oldest goes if there are too many."""
+        """Count a connection, and close the oldest if there are too many."""
         self._open.append(connection)
         if len(self._open) > CONNECTIONS_MAX:
             self._open.popleft().abort()
@@ -153,6 +153,6 @@ class Pages(WrappingFactory):
             self._open.remove(p)
 
     def abort_all(self) -> None:
-        """End every connection."""
+        """Close all connections."""
         for connection in tuple(self._open):
             connection.abort()

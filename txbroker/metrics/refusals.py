@@ -1,4 +1,4 @@
-"""Whatever was refused, delayed by a limit, or ended by the broker, by reason: the first place to look at when clients complain."""
+"""Requests and connections that were refused, delayed by a limit, or closed by the broker, by reason."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from txbroker.api.registry import Registry
 from txbroker.api.unsupported_features import Feature
 from txbroker.errors import ErrorCode
 from txbroker.metrics.families import Piece, Sample, counter, counters, labels
-from txbroker.metrics.watched import Watched
+from txbroker.metrics.sources import MetricSources
 from txbroker.wire.messages.join_group import JoinGroupRequest
 from txbroker.wire.messages.offset_commit import OffsetCommitRequest
 from txbroker.wire.messages.produce import ProduceRequest
 
-# What ends connections, by whom: the protocol of a connection, or the transport.
+# Reasons for which the connection's protocol, or the transport, closes connections.
 _CLOSED_BY_PROTOCOL = (
     "request_too_large",
     "request_too_small",
@@ -23,7 +23,7 @@ _CLOSED_BY_PROTOCOL = (
     "failed_without_answer",
 )
 _CLOSED_BY_TRANSPORT = ("idle", "replies_not_taken", "stalled_request", "file_gone", "stopping")
-# What an answer's error says of a limit.
+# Errors in responses that mean a limit.
 _BY_ERROR = (
     ("record_too_large", ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE),
     ("batch_too_large", ProduceRequest, ErrorCode.RECORD_LIST_TOO_LARGE),
@@ -33,32 +33,32 @@ _BY_ERROR = (
 )
 
 
-def refusals(watched: Watched) -> Iterator[Piece]:
-    """`txbroker_refusals`: every reason from the start on, that rates can be told."""
-    hub, registry, sessions = watched.hub, watched.registry, watched.sessions
+def refusals(sources: MetricSources) -> Iterator[Piece]:
+    """`txbroker_refusals`, with all reasons from the start, so that rates can be computed."""
+    hub, registry, sessions = sources.hub, sources.registry, sources.sessions
     quotas = hub.quotas
     counts: dict[str, int] = {
         "max_connections": quotas.waits_for_connections,
         "max_connections_per_ip": quotas.refused,
         "no_descriptors": quotas.waits_for_descriptors,
         "request_memory": hub.buffers.waits,
-        "no_descriptors_for_logs": watched.directories.lacks,
-        "no_space_for_logs": watched.directories.full,
+        "no_descriptors_for_logs": sources.directories.lacks,
+        "no_space_for_logs": sources.directories.full,
         "fetch_session_slots": sessions.refused_slots,
         "fetch_session_too_large": sessions.refused_size,
         "fetch_session_evicted": sessions.evicted,
-        **{f"{name.lower()}_purgatory_full": purgatory.refused for name, purgatory in watched.purgatories.items()},
+        **{f"{name.lower()}_purgatory_full": purgatory.refused for name, purgatory in sources.purgatories.items()},
         **{reason: registry.closed[reason] for reason in _CLOSED_BY_PROTOCOL},
         **{f"unsupported_{feature.name.lower()}": registry.unsupported.counts[feature] for feature in Feature},
         **{reason: hub.closed_for[reason] for reason in _CLOSED_BY_TRANSPORT},
         **{reason: _errors(registry, request.api_key, code) for reason, request, code in _BY_ERROR},
     }
     samples: list[Sample] = [(labels(reason=reason), count) for reason, count in sorted(counts.items())]
-    documentation = "What was refused, made to wait by a limit, or ended by the broker, by reason"
+    documentation = "Requests and connections refused, delayed by a limit or closed by the broker, by reason"
     yield from counters("txbroker_refusals", documentation, samples)
     yield from counter(
         "txbroker_reading_paused",
-        "How often a connection was not read any further until some of its requests were answered, or answers taken",
+        "Times that reading from a connection was paused because too many of its requests or responses were pending",
         hub.pauses,
     )
 

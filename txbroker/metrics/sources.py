@@ -1,4 +1,4 @@
-"""What metrics read: the parts of a broker, once they are there."""
+"""The components whose metrics are served."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watched:
-    """The parts whose numbers are told."""
+class MetricSources:
+    """The components of a started broker, as far as they have metrics."""
 
     listeners: Sequence[str]
     hub: Hub
