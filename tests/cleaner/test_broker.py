@@ -23,7 +23,7 @@ from tests.support.dump import dump_directory
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, delete_records, until_leaders
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 Start = Callable[[dict[str, str]], Server]
 
@@ -51,12 +51,12 @@ def last_closed(server: Server, topic: str) -> int:
 
 
 def until_clean(server: Server, topic: str) -> None:
-    until(lambda: cleaned_to(server, topic) >= last_closed(server, topic) > 0, f"{topic} is clean up to its active segment", timeout_s=90)
+    until(lambda: cleaned_to(server, topic) >= last_closed(server, topic) > 0, f"{topic} is clean up to its active segment")
 
 
 def until_cleaning(server: Server, topic: str, start: int) -> None:
-    until(lambda: f"cleaning {topic}-0:" in server.log(start), f"a pass over {topic} has begun", timeout_s=90)
-    until(lambda: list(server.data.glob(f"{topic}-0/*.cleaned")), "the pass writes", timeout_s=90)
+    until(lambda: f"cleaning {topic}-0:" in server.log(start), f"a pass over {topic} has begun")
+    until(lambda: list(server.data.glob(f"{topic}-0/*.cleaned")), "the pass writes")
 
 
 def kept_of(server: Server, topic: str) -> int:
@@ -90,7 +90,7 @@ def test_consumers_get_the_latest_values(start_broker: Start, name: str) -> None
     own.assign([TopicPartition(name, 0, OFFSET_BEGINNING)])
     theirs.clear()
     while True:
-        message = own.poll(30)
+        message = own.poll(PATIENCE_S)
         assert message is not None
         assert message.error() is None
         theirs[message.key()] = message.value()
@@ -126,7 +126,7 @@ def test_deletions_go_once_their_time_has_come(start_broker: Start, name: str) -
         with RawConnection(server.address) as connection:
             return all((record.key or b"").startswith(b"filler") for record in read_all(connection, name)[0])
 
-    until(all_gone, "nothing is left of the deleted keys", timeout_s=90, every_s=0.2)
+    until(all_gone, "nothing is left of the deleted keys", every_s=0.2)
 
 
 def test_groups_keep_their_offsets_in_a_compacted_topic(start_broker: Start, name: str) -> None:
@@ -139,7 +139,7 @@ def test_groups_keep_their_offsets_in_a_compacted_topic(start_broker: Start, nam
             consumer.commit(offsets=[TopicPartition(name, 0, offset)], asynchronous=False)
     for consumer in consumers:
         consumer.close()
-    until(lambda: cleaned_to(server, "__consumer_offsets") > 200, "the offsets are compacted", timeout_s=90)
+    until(lambda: cleaned_to(server, "__consumer_offsets") > 200, "the offsets are compacted")
     size = sum(path.stat().st_size for path in server.data.glob("__consumer_offsets-0/*.log"))
     assert size < 360 * 60, "360 commits take more than that"
     server.kill()
@@ -147,7 +147,7 @@ def test_groups_keep_their_offsets_in_a_compacted_topic(start_broker: Start, nam
     until_leaders(server, name, 1)
     for group in groups:
         consumer = Consumer({"bootstrap.servers": server.address, "group.id": group})
-        assert [found.offset for found in consumer.committed([TopicPartition(name, 0)], timeout=60)] == [120]
+        assert [found.offset for found in consumer.committed([TopicPartition(name, 0)], timeout=PATIENCE_S)] == [120]
         consumer.close()
     assert server.stop() == 0
     dump_directory(server.data)
@@ -182,10 +182,10 @@ def test_readers_never_see_a_gap_that_was_no_deleted_record(start_broker: Start,
         reader.start()
     with RawConnection(server.address) as connection:
         until(lambda: (keyed.send(connection), scans >= 12 and server.log().count("is clean up to") >= 4)[1],
-              "a dozen scans and four passes", timeout_s=120, every_s=0.01)  # fmt: skip
+              "a dozen scans and four passes", every_s=0.01)  # fmt: skip
     done.set()
     for reader in readers:
-        reader.join(60)
+        reader.join(PATIENCE_S)
     assert problems == []
 
 
@@ -237,7 +237,7 @@ def test_a_worker_that_hangs_is_killed_and_after_the_second_one_the_partition_is
         until(lambda: workers_of(server), "a worker is there")
         (worker,) = workers_of(server)
         os.kill(worker, signal.SIGSTOP)
-        until(lambda start=start: "reported no progress for 6 s" in server.log(start), "the broker has lost the worker", timeout_s=90)
+        until(lambda start=start: "reported no progress for 6 s" in server.log(start), "the broker has lost the worker")
         until(lambda worker=worker: not Path(f"/proc/{worker}").exists(), "the worker is killed")
     until(lambda: "is uncleanable" in server.log(), "the partition is uncleanable")
     scrape = Scrape(server)
@@ -272,9 +272,9 @@ def test_kills_in_the_middle_of_passes(start_broker: Start, name: str, seed: int
         elif what == "cleaned":
             until_cleaning(server, name, start)
         elif what == "swapped":
-            until(lambda: list(server.partition_directory(name).glob("*.deleted")), "a group is swapped in", timeout_s=90, every_s=0.001)
+            until(lambda: list(server.partition_directory(name).glob("*.deleted")), "a group is swapped in", every_s=0.001)
         else:
-            until(lambda start=start: "is clean up to" in server.log(start), "a pass has ended", timeout_s=90, every_s=0.001)
+            until(lambda start=start: "is clean up to" in server.log(start), "a pass has ended", every_s=0.001)
         server.kill()
         server.start()
         until_leaders(server, name, 1)
@@ -337,18 +337,18 @@ def test_a_log_moves_to_another_directory_while_it_is_cleaned(start_broker: Star
     keyed = Keyed(name)
     write(server, keyed, 60)
     here, there = (first, second) if (first / f"{name}-0").exists() else (second, first)
-    until(lambda: list(here.glob(f"{name}-0/*.cleaned")), "a pass writes", timeout_s=90)
+    until(lambda: list(here.glob(f"{name}-0/*.cleaned")), "a pass writes")
     directories = AlterReplicaLogDirsRequest.AlterReplicaLogDir
     request = AlterReplicaLogDirsRequest(dirs=[
         directories(path=str(there), topics=[directories.AlterReplicaLogDirTopic(name=name, partitions=[0])])])
     with RawConnection(server.address) as connection:
         connection.call(request, 1)
-    until(lambda: (there / f"{name}-0").exists() and not (here / f"{name}-0").exists(), "the log has moved", timeout_s=90)
+    until(lambda: (there / f"{name}-0").exists() and not (here / f"{name}-0").exists(), "the log has moved")
     write(server, keyed, 20)
     with RawConnection(server.address) as connection:
         keyed.check(*read_all(connection, name))
         active = lambda: max(int(path.stem) for path in (there / f"{name}-0").glob("*.log"))  # noqa: E731
-        until(lambda: cleaned_to(server, name, directory=there) >= active(), "it is cleaned there", timeout_s=120)
+        until(lambda: cleaned_to(server, name, directory=there) >= active(), "it is cleaned there")
         found, end = read_all(connection, name)
         keyed.check(found, end)
     assert cleaned_to(server, name, directory=here) == 0

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.cleaner.logs import NOW, LogMaker
+from tests.support.waiting import PATIENCE_S
 from txbroker.cleaner_process import worker_command
 from txbroker.log.cleaner.cleaning_job import Done, Mapped, event_from_json, to_json
 
@@ -33,5 +34,5 @@ def test_a_bug_ends_the_process_and_is_no_damage_of_the_log(tmp_path: Path) -> N
         worker.stdin.write(f"{spoilt}\n")
         worker.stdin.flush()
         assert worker.stdout.read() == ""
-        assert worker.wait(60) == 1
+        assert worker.wait(PATIENCE_S) == 1
         assert "TypeError" in worker.stderr.read()

@@ -19,6 +19,7 @@ import pytest
 
 from tests.cli.commands import ENVIRONMENT, command, on_terminal, run
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 from txbroker.cli import produce
 
 pytestmark = pytest.mark.process
@@ -224,7 +225,7 @@ def test_ctrl_c_and_sigterm_end_a_consumer(broker: Server, name: str) -> None:
             assert process.stderr is not None
             assert process.stdout.readline() == b"first\n"
             process.send_signal(number)
-            assert process.wait(20) == 130
+            assert process.wait(PATIENCE_S) == 130
             assert process.stderr.read() == b"Processed a total of 1 messages\n"
         output, _ = run("consume", *flags, "--timeout-ms", "1000")
         assert output == "", "its offsets were committed"
@@ -239,7 +240,7 @@ def test_who_reads_our_output_may_have_enough(broker: Server, name: str) -> None
         assert process.stderr is not None
         assert process.stdout.readline() == b"0\n"
         process.stdout.close()
-        assert process.wait(20) == 1
+        assert process.wait(PATIENCE_S) == 1
         complaint = process.stderr.read().decode()
     assert re.fullmatch(r"Processed a total of \d+ messages\n", complaint)
 
@@ -247,12 +248,13 @@ def test_who_reads_our_output_may_have_enough(broker: Server, name: str) -> None
 def test_output_that_finds_no_room_or_no_place(broker: Server) -> None:
     flags = command("broker-api-versions", "--bootstrap-server", broker.address)
     with open("/dev/full", "wb") as full:
-        ended = subprocess.run(flags, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=60)
+        ended = subprocess.run(flags, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     assert ended.stderr.decode() == (
         "txbroker broker-api-versions: there is no room for the output (No space left on device); make some, or write elsewhere\n"
     )
-    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *flags], stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=60)
+    unwritable = ["sh", "-c", 'exec "$@" >&-', "sh", *flags]
+    closed = subprocess.run(unwritable, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)
     assert (closed.returncode, closed.stderr) == (0, b"")
 
 
@@ -316,7 +318,7 @@ def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path
         with contextlib.suppress(OSError):
             while data := os.read(ours, 65536):
                 shown += data
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
     os.close(ours)
     assert (tmp_path / "records").stat().st_size == 100 * count
     text = shown.decode()

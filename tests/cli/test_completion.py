@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_S
 from txbroker.cli.completion import SHELLS
 from txbroker.cli.main import main
 
@@ -34,7 +35,7 @@ def script(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.Captur
 def run(program: str, text: str, directory: Path) -> str:
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
-    ended = subprocess.run([program, "-c", text], cwd=directory, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([program, "-c", text], cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

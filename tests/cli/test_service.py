@@ -18,6 +18,7 @@ from tests.support import raw, raw_admin, raw_log
 from tests.support.records import numbered
 from tests.support.running import ENVIRONMENT, RUN, TWISTD, Running, flags, patched
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +42,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 def refused(host: Sequence[str], *arguments: str, directory: Path) -> str:
     """The one sentence on standard error of a service that ends with 1 instead of starting."""
-    ended = subprocess.run([*host, *arguments], cwd=directory, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    ended = subprocess.run(
+        [*host, *arguments], cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=ENVIRONMENT
+    )
     sentence = ended.stderr
     if host is RUN:
         sentence = "".join(line for line in sentence.splitlines(keepends=True) if " INFO " not in line)
@@ -80,7 +83,7 @@ def test_it_says_where_it_listens_and_what_to_try(start: Callable[..., Running])
     # The three lines work as they are.
     script = "\n".join(lines[3:6])
     shell = ["bash", "-e", "-c", script]
-    tried = subprocess.run(shell, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, cwd=service.data.parent)
+    tried = subprocess.run(shell, capture_output=True, text=True, timeout=PATIENCE_S, env=ENVIRONMENT, cwd=service.data.parent)
     assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
     assert service.end(signal.SIGINT) == 0
 
@@ -113,7 +116,7 @@ def test_a_second_ctrl_c_ends_it_at_once(start: Callable[..., Running]) -> None:
 
 
 def test_sigterm_while_logs_are_loaded(start: Callable[..., Running]) -> None:
-    slow = "def slow(*a):\n  print('loading', flush=True)\n  time.sleep(0.5)\n  load(*a)"
+    slow = "def slow(*a):\n  print('loading', flush=True)\n  while not a[4](): time.sleep(0.01)\n  load(*a)"
     service = start(patched(f"load = d.LogDirectories.load\n{slow}\nd.LogDirectories.load = slow"))
     service.wait_for("loading")
     assert service.end(signal.SIGTERM) == 0
@@ -129,7 +132,8 @@ def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], n
     raw_admin.create_topic(server, name, 3)
     write(server, name, 100)
     server.kill()
-    slow = "def slow(self, *a):\n  print('recovering', flush=True)\n  time.sleep(1)\n  return recover(self, *a)"
+    wait = "while not self._interrupted(): time.sleep(0.01)"
+    slow = f"def slow(self, *a):\n  print('recovering', flush=True)\n  {wait}\n  return recover(self, *a)"
     script = f"from txbroker.log.recovery import Loader\nrecover = Loader._recover_segment\n{slow}\nLoader._recover_segment = slow"
     service = Running(patched(script), server.directory, "--override", "num.recovery.threads.per.data.dir=1")
     try:
@@ -149,7 +153,7 @@ def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], n
 
 def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) -> None:
     service = start(patched("d.LogDirectories.open = lambda self: 1 / 0"))
-    assert service.process.wait(20) == 1
+    assert service.process.wait(PATIENCE_S) == 1
     sentence = "txbroker: internal error during the start: division by zero; the log has the traceback, please report it\n"
     assert sentence in service.written
     assert "ZeroDivisionError" in service.written
@@ -159,7 +163,7 @@ def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) ->
 def test_a_broker_that_cannot_go_on(host: Sequence[str], start: Callable[..., Running]) -> None:
     fails = "def started(self):\n  ready(self)\n  self._reactor.callLater(0.1, self._fail, 'no log directory is left')"
     service = start(patched(f"ready = tap.BrokerService._started\n{fails}\ntap.BrokerService._started = started", host))
-    assert service.process.wait(20) == 1
+    assert service.process.wait(PATIENCE_S) == 1
     assert re.search(r"(CRITICAL|critical\]) no log directory is left", service.written)
     assert (service.data / CLEAN).exists(), "what can be closed is closed"
 

@@ -17,6 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tests.support.records import BASE_TIMESTAMP, Received, Sample, assert_same, numbered, numbers, samples
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 PARTITIONS = 3
 NONE, TOPIC_ALREADY_EXISTS, INVALID_TOPIC, INVALID_REPLICATION_FACTOR, UNKNOWN_TOPIC = 0, 36, 17, 38, 3
@@ -27,12 +28,12 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
     @functools.wraps(test)
     def run(**arguments: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**arguments), 120))
+        asyncio.run(asyncio.wait_for(test(**arguments), 2 * PATIENCE_S))
 
     return run
 
 
-async def until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Wait for a condition, which may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -371,7 +372,7 @@ async def test_a_restart_in_the_middle(start_broker: Callable[..., Server], name
         await until(lambda: len(member.received) > 200, "records flow")
         await asyncio.to_thread(server.restart)
         so_far = len(member.received)
-        await until(lambda: len(member.received) > so_far + 200, "records flow again", 60)
+        await until(lambda: len(member.received) > so_far + 200, "records flow again")
         stop.set()
         await sender
         await until(lambda: set(numbers(member.received)) == set(acknowledged), "the rest")

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 from tests.support.members import Member, until_shared
 from tests.support.records import BASE_TIMESTAMP, Received, Sample, assert_same, numbered, numbers, samples
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 PARTITIONS = 3
 FINAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)
@@ -56,14 +56,14 @@ def create(admin: AdminClient, topic: str, partitions: int = 1, **configs: str) 
 
 
 def described_partitions(admin: AdminClient, topic: str) -> int:
-    found = admin.list_topics(topic, timeout=30).topics[topic]
+    found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
     return len([p for p in found.partitions.values() if p.leader >= 0])
 
 
 def only(futures: dict[Any, Any]) -> Any:
     """The result of the one future of an admin call."""
     (future,) = futures.values()
-    return future.result(timeout=30)
+    return future.result(timeout=PATIENCE_S)
 
 
 def refused(futures: dict[Any, Any]) -> int:
@@ -88,7 +88,7 @@ def produce(server: Server, topic: str, records: Sequence[Sample], *, partitions
     for partition, record in placed:
         producer.produce(topic, record.value, record.key, partition, on_delivery=delivered, timestamp=record.timestamp,
                          headers=list(record.headers))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert problems == []
     return placed
 
@@ -227,7 +227,7 @@ def test_commit_and_resume(broker: Server, topic: str) -> None:
     rest: list[Received] = []
     until(lambda: rest.extend(checked(consumer.consume(60 - len(rest), 0.5))) or len(rest) == 60, "the other sixty")
     assert numbers(got + rest) == list(range(100))
-    (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
     consumer.close()
     assert (committed.offset, committed.metadata) == (40, "forty — сорок")
 
@@ -263,14 +263,14 @@ def test_offsets_by_time(broker: Server, admin: AdminClient, topic: str) -> None
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "unused"})
 
     def at(timestamp: int) -> int:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=30)
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=PATIENCE_S)
         offset: int = found.offset
         return offset
 
     assert at(BASE_TIMESTAMP + 1950) == 20
     assert at(0) == 0
     assert at(BASE_TIMESTAMP + 100_000) == -1
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 100)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S) == (0, 100)
     consumer.close()
     late = only(admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.max_timestamp()}))
     assert (late.offset, late.timestamp) == (99, BASE_TIMESTAMP + 9900)
@@ -286,8 +286,8 @@ def test_delete_records(broker: Server, admin: AdminClient, topic: str) -> None:
 
 def test_topics(admin: AdminClient, name: str) -> None:
     only(admin.create_topics([NewTopic(name, 2, 1)], validate_only=True))
-    assert name not in admin.list_topics(timeout=30).topics
-    nodes = [node.id for node in admin.describe_cluster().result(30).nodes]
+    assert name not in admin.list_topics(timeout=PATIENCE_S).topics
+    nodes = [node.id for node in admin.describe_cluster().result(PATIENCE_S).nodes]
     only(admin.create_topics([NewTopic(name, 2, replica_assignment=[nodes, nodes], config={"cleanup.policy": "compact"})]))
     until(lambda: described_partitions(admin, name) == 2, "two partitions")
     assert refused(admin.create_topics([NewTopic(name, 1, 1)])) == KafkaError.TOPIC_ALREADY_EXISTS
@@ -296,7 +296,7 @@ def test_topics(admin: AdminClient, name: str) -> None:
     assert refused(admin.create_topics([NewTopic(name + "-bad", 1, 1, config={"segment.bytes": "few"})])) == KafkaError.INVALID_CONFIG
     assert refused(admin.create_topics([NewTopic(name + "-bad", 1, 1, config={"no.such.key": "1"})])) == KafkaError.INVALID_CONFIG
     only(admin.delete_topics([name]))
-    until(lambda: name not in admin.list_topics(timeout=30).topics, "the topic goes")
+    until(lambda: name not in admin.list_topics(timeout=PATIENCE_S).topics, "the topic goes")
     assert refused(admin.delete_topics([name])) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -342,7 +342,7 @@ def test_configs(admin: AdminClient, name: str) -> None:
     only(admin.alter_configs([ConfigResource(ResourceType.TOPIC, name, set_config={"retention.ms": "7000000"})]))
     until(lambda: entry("retention.ms").value == "7000000", "the value of the old call")
     assert entry("cleanup.policy").value == "delete", "the old call replaces all that was set before"
-    node = admin.describe_cluster().result(30).nodes[0].id
+    node = admin.describe_cluster().result(PATIENCE_S).nodes[0].id
     keys = only(admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node))]))
     assert keys["auto.create.topics.enable"].value == "true"
     assert {"listeners", "log.dirs", "num.partitions", "offsets.retention.minutes"} <= keys.keys()
@@ -354,7 +354,7 @@ def test_groups_for_administrators(broker: Server, admin: AdminClient, topic: st
     until(lambda: len(member.received) == 30, "the member reads")
 
     def listed() -> set[str]:
-        return {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+        return {group.group_id for group in admin.list_consumer_groups().result(PATIENCE_S).valid}
 
     assert topic in listed()
     described = only(admin.describe_consumer_groups([topic]))
@@ -406,7 +406,7 @@ def test_a_kill_in_the_middle(start_broker: Callable[..., Server], name: str) ->
             producer.produce(name, b"%d" % number, partition=0, on_delivery=delivered)
             producer.poll(0)
             number += 1
-        producer.flush(60)
+        producer.flush(PATIENCE_S)
 
     sender = threading.Thread(target=send, daemon=True)
     sender.start()
@@ -415,9 +415,9 @@ def test_a_kill_in_the_middle(start_broker: Callable[..., Server], name: str) ->
         server.kill()
         server.start()
         so_far = len(member.received)
-        until(lambda: len(member.received) > so_far + 200, "records flow again", timeout_s=60)
+        until(lambda: len(member.received) > so_far + 200, "records flow again")
         stop.set()
-        sender.join(60)
+        sender.join(PATIENCE_S)
         assert problems == []
         until(lambda: set(numbers(member.received)) == set(acknowledged), "the rest")
     assert acknowledged == sorted(acknowledged)

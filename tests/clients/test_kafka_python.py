@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource, MemberToRemove
 from tests.support.members import Member, until_shared
 from tests.support.records import BASE_TIMESTAMP, Received, Sample, assert_same, numbered, numbers, samples
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 PARTITIONS = 3
 
@@ -45,7 +45,7 @@ def produce(server: Server, topic: str, records: Sequence[Sample], *, partitions
         producer.send(topic, record.value, record.key, list(record.headers), partition, record.timestamp) for partition, record in placed
     ]
     for (partition, _), future in zip(placed, futures, strict=True):
-        assert future.get(timeout=30).partition == partition
+        assert future.get(timeout=PATIENCE_S).partition == partition
     producer.close()
     return placed
 
@@ -132,7 +132,7 @@ def test_reading_from_an_offset(broker: Server, topic: str) -> None:
 def test_log_append_time(broker: Server, admin: KafkaAdminClient, name: str) -> None:
     create(admin, name, message_timestamp_type="LogAppendTime")
     producer = KafkaProducer(bootstrap_servers=broker.address)
-    metadata = producer.send(name, b"value", timestamp_ms=BASE_TIMESTAMP).get(timeout=30)
+    metadata = producer.send(name, b"value", timestamp_ms=BASE_TIMESTAMP).get(timeout=PATIENCE_S)
     producer.close()
     consumer = KafkaConsumer(name, bootstrap_servers=broker.address, auto_offset_reset="earliest")
     record = next(consumer)
@@ -338,7 +338,7 @@ def test_a_restart_in_the_middle(start_broker: Callable[..., Server], name: str)
             number += 1
         for number, future in futures:
             try:
-                future.get(timeout=60)
+                future.get(timeout=PATIENCE_S)
                 acknowledged.append(number)
             except Exception as error:
                 problems.append(error)
@@ -350,9 +350,9 @@ def test_a_restart_in_the_middle(start_broker: Callable[..., Server], name: str)
         until(lambda: len(member.received) > 200, "records flow")
         server.restart()
         so_far = len(member.received)
-        until(lambda: len(member.received) > so_far + 200, "records flow again", timeout_s=60)
+        until(lambda: len(member.received) > so_far + 200, "records flow again")
         stop.set()
-        sender.join(60)
+        sender.join(PATIENCE_S)
         assert problems == []
         until(lambda: len(member.received) >= len(acknowledged), "the rest")
     assert numbers(read(server, name, len(acknowledged))) == acknowledged

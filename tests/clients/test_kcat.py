@@ -14,6 +14,7 @@ from tests.support.cache import Missing
 from tests.support.raw_admin import create_topic
 from tests.support.records import BASE_TIMESTAMP
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 PACKAGE_INDEX = "".join(f"package-{i}\tDescription of package number {i}, {'long ' * (i % 50)}\n" for i in range(2000))
 
@@ -24,7 +25,7 @@ def kcat(server: Server, *arguments: str, stdin: str | None = None) -> str:
     if program is None:
         raise Missing("kcat is not installed: run `make prepare` as root, or on Debian apt-get install kcat")
     command = [program, "-b", server.address, *arguments]
-    ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -21,7 +21,7 @@ from tests.support.java import run as java
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
@@ -100,7 +100,7 @@ def test_librdkafka(broker: Server, name: str) -> None:
         entry = ConfigEntry("txbroker.compact", value, incremental_operation=AlterConfigOpType.SET)
         resource = LibrdkafkaResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(60)
+            answer.result(PATIENCE_S)
 
     ask(name, "roll")
     assert left(broker, name) == latest(4)

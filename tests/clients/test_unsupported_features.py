@@ -25,6 +25,7 @@ from tests.metrics.scraping import ON, Scrape
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import advertised
 from tests.support.server import HOST, Server
+from tests.support.waiting import PATIENCE_S
 
 ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 34, 35, 53
 SASL_HANDSHAKE, CONSUMER_GROUP_HEARTBEAT = 17, 68
@@ -75,7 +76,7 @@ def test_a_transactional_producer_of_kafka_python(own: Server) -> None:
 def test_a_consumer_of_the_new_group_protocol(own: Server) -> None:
     consumer = Consumer({"bootstrap.servers": own.address, "group.id": "g", "group.protocol": "consumer"})
     consumer.subscribe(["t"])
-    message = consumer.poll(60)
+    message = consumer.poll(PATIENCE_S)
     assert message is not None
     error = message.error()
     assert error is not None and error.code() == KafkaError._FATAL
@@ -133,7 +134,7 @@ def test_tls_is_refused(own: Server) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_http_is_refused(broker: Server, method: str) -> None:
-    connection = http.client.HTTPConnection(HOST, broker.port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, broker.port, timeout=PATIENCE_S)
     connection.request(method, "/metrics")
     answer = connection.getresponse()
     text = answer.read().decode()

@@ -25,6 +25,7 @@ from tests.crash.ledger import Lost, OffsetLedger, PartitionLedger, TopicsLedger
 from tests.support.raw import RawConnection
 from tests.support.raw_log import Producer, batch
 from tests.support.records import Sample
+from tests.support.waiting import PATIENCE_S
 
 CODECS = range(5)
 ZSTD = 4
@@ -53,7 +54,7 @@ class Worker(ABC):
     def join(self) -> None:
         """Wait for the thread; raises what it failed with."""
         assert self._thread is not None
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
             raise AssertionError(f"{self.name} hangs")
         if self.error is not None:
@@ -61,7 +62,7 @@ class Worker(ABC):
 
     def _run(self, address: str, stop: Event) -> None:
         try:
-            with RawConnection(address, client_id=self.name, timeout_s=20) as connection:
+            with RawConnection(address, client_id=self.name) as connection:
                 self.work(connection, stop)
         except TimeoutError:
             self.error = Lost(f"{self.name}: no answer for 20 s")
@@ -252,7 +253,7 @@ class RealProducer:
                     except BufferError:
                         producer.poll(0.1)
                 producer.poll(self._chance.choice((0, 0.001, 0.01)))
-            producer.flush(60)
+            producer.flush(PATIENCE_S)
         except KafkaException as error:
             self.error = error
 
@@ -275,7 +276,7 @@ class RealProducer:
     def close(self) -> None:
         """Send what is left, with the broker running; raises what went wrong."""
         self._end.set()
-        self._thread.join(90)
+        self._thread.join(PATIENCE_S)
         self.check()
 
 

@@ -25,6 +25,7 @@ from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, find_coordinator, until_leaders
 from tests.support.raw_log import fetch_request, fetched
 from tests.support.server import ServerFailed
+from tests.support.waiting import PATIENCE_S
 
 PARTITIONS = 3
 # Small segments and indexes, and recovery points that move: what recovery meets after a week of real load.
@@ -286,7 +287,7 @@ def read(connection: RawConnection, topic: str, partition: int, start: int) -> l
 def committed(connection: RawConnection, group: str, topic: str, partition: int) -> int:
     """The committed offset of a group, once the coordinator has read it."""
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = connection.call(OffsetFetchRequest(group_id=group, topics=[topics(name=topic, partition_indexes=[partition])]), 5)
         if answer.error_code == 0:

@@ -18,6 +18,7 @@ from tests.support.raw_admin import create_topic, until_leaders
 from tests.support.raw_log import batch, fetch, produce
 from tests.support.records import numbered, numbers
 from tests.support.server import HOST
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.process
 TOPIC = "kept"
@@ -45,7 +46,7 @@ def try_to_start(server: BrokerProcess, **overrides: str) -> str:
     command = [sys.executable, "-m", "txbroker", "run"]
     for key, value in settings.items():
         command += ["--override", f"{key}={value}"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, timeout=PATIENCE_S, check=False)
     assert ended.returncode not in (0, None), ended.stderr
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.stderr

@@ -15,7 +15,7 @@ from tests.docs.pages import blocks, read
 from tests.support.broker import BrokerProcess
 from tests.support.cache import CHECKOUT
 from tests.support.server import HOST, Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 DOCS = CHECKOUT / "docs"
 ADDRESS = "127.0.0.1:9092"  # of every example
@@ -26,7 +26,7 @@ def python(program: str, broker: Server) -> str:
     """What a program prints with this broker in place of the one on port 9092."""
     assert ADDRESS in program
     command = [sys.executable, "-c", program.replace(ADDRESS, broker.address)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -59,7 +59,7 @@ def test_it(kafka_address):
         assert next(consumer).value == b"recipe"
 """)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_recipe.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
                            env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -79,10 +79,10 @@ def test_the_quick_start(page: Path, tmp_path: Path) -> None:
         until(lambda: listens(port) or broker.poll() is not None, "the broker listens")
         script = use.replace(ADDRESS, f"{HOST}:{port}").replace(".venv/bin/", f"{VENV}/bin/")
         assert script != use
-        ended = subprocess.run(["sh", "-e", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+        ended = subprocess.run(["sh", "-e", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "hello, world"), ended.stderr + (tmp_path / "log").read_text()
         os.killpg(broker.pid, signal.SIGINT)  # Ctrl-C goes to make and to the broker
-        broker.wait(30)
+        broker.wait(PATIENCE_S)
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     finally:
         broker.kill()

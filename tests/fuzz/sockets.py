@@ -5,11 +5,12 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 
 @dataclass
@@ -31,13 +32,17 @@ class Peer:
         return count
 
 
-def connect(server: Server, *, timeout_s: float = 10.0) -> socket.socket:
+def connect(server: Server, *, timeout_s: float = PATIENCE_S) -> socket.socket:
     host, _, port = server.address.rpartition(":")
     return socket.create_connection((host, int(port)), timeout_s)
 
 
-def send_all(server: Server, each: Sequence[bytes], *, quiet_s: float = 0.3, wait_s: float = 10.0) -> list[Peer]:
-    """A connection for each of these bytes, all at once: their ends after nothing came for `quiet_s`. They are closed here."""
+def send_all(server: Server, each: Sequence[bytes], settled: Callable[[], None], *, quiet_s: float = 0.3) -> list[Peer]:
+    """Send each of these over a connection of its own, all at once; what came back when the broker has nothing more to send.
+
+    `settled` makes sure that the broker is not merely slow: it exchanges a request over another connection. Then this side of each
+    connection is closed, and `send_all` waits until the broker has closed the other. `Peer.closed` says which the broker closed before.
+    """
     peers = []
     with selectors.DefaultSelector() as selector:
         for data in each:
@@ -46,16 +51,32 @@ def send_all(server: Server, each: Sequence[bytes], *, quiet_s: float = 0.3, wai
             peer = Peer(opened, opened.getsockname()[1], memoryview(data))
             peers.append(peer)
             selector.register(opened, selectors.EVENT_READ | selectors.EVENT_WRITE, peer)
-        deadline = time.monotonic() + wait_s
-        while selector.get_map() and time.monotonic() < deadline:
-            ready = selector.select(quiet_s)
-            if not ready:
-                break
-            for key, events in ready:
+        deadline = time.monotonic() + PATIENCE_S
+        _serve_until_quiet(selector, quiet_s, deadline)
+        settled()
+        _serve_until_quiet(selector, quiet_s, deadline)
+        still_open = [peer for peer in peers if not peer.closed]
+        for peer in still_open:
+            with suppress(OSError):
+                peer.socket.shutdown(socket.SHUT_WR)
+        while selector.get_map():
+            assert time.monotonic() < deadline, "the broker has not closed its side of the connections"
+            for key, events in selector.select(1):
                 _serve(key.data, events, selector)
     for peer in peers:
         peer.socket.close()
+    for peer in still_open:
+        peer.closed = False
     return peers
+
+
+def _serve_until_quiet(selector: selectors.BaseSelector, quiet_s: float, deadline: float) -> None:
+    while selector.get_map() and time.monotonic() < deadline:
+        ready = selector.select(quiet_s)
+        if not ready:
+            return
+        for key, events in ready:
+            _serve(key.data, events, selector)
 
 
 def _serve(peer: Peer, events: int, selector: selectors.BaseSelector) -> None:

@@ -16,7 +16,7 @@ from tests.support.raw_admin import create_topic, until_leaders
 from tests.support.raw_log import batch, produce
 from tests.support.records import Sample
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.log.checkpoints import CLEANER_OFFSETS, parse_offsets
 from txbroker.names import TopicPartition
 
@@ -120,7 +120,7 @@ def _end(producer: Producer, *, abort: bool) -> None:
 
 def append_more(server: Server, began_ms: int) -> None:
     """More changes, in the same batches whoever is asked: of a third of the keys, and more than a segment."""
-    with RawConnection(server.address, timeout_s=30) as connection:
+    with RawConnection(server.address) as connection:
         for topic in TOPICS:
             until_leaders(server, topic, 1)
             records = changes(240, start=20_000, keys=20, began_ms=began_ms)
@@ -146,7 +146,7 @@ def until_clean(server: Server, topics: Iterable[str] = TOPICS, stable: Mapping[
         found.update(parse_offsets(path.read_bytes()) if path.exists() else {})
         return all(found.get(TopicPartition(topic, 0), 0) >= base for topic, base in wanted.items())
 
-    until(clean, f"{server.kind} has compacted its topics up to {wanted}", timeout_s=120.0, every_s=0.2)
+    until(clean, f"{server.kind} has compacted its topics up to {wanted}", every_s=0.2)
     return {topic: found.get(TopicPartition(topic, 0), 0) for topic in wanted}
 
 
@@ -186,5 +186,5 @@ def _send(producer: Producer, topic: str, records: list[Sample]) -> None:
     for record in records:
         producer.produce(topic, record.value, record.key, partition=0, timestamp=record.timestamp, headers=list(record.headers),
                          on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not failures, failures[0]

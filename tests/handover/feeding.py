@@ -16,7 +16,7 @@ from tests.support.raw_log import Producer as Stamp
 from tests.support.raw_log import batch, produce
 from tests.support.records import Sample, numbered, samples
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 2
@@ -74,7 +74,7 @@ def _send_with(producer: Producer, topic: str, records: list[Sample]) -> None:
     for i, record in enumerate(records):
         producer.produce(topic, record.value, record.key, partition=i % partitions, timestamp=record.timestamp,
                          headers=list(record.headers), on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not failures, failures[0]
 
 
@@ -103,24 +103,25 @@ def content(server: Server, known: Iterable[str] = ()) -> Content:
     """All of it, once these topics are known: a broker answers a moment before it has been told of them."""
     found = Content()
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-    until(lambda: set(known) <= admin.list_topics(timeout=30).topics.keys(), "the topics are known")
-    topics = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=30).topics.items() if not name.startswith("__")}
+    until(lambda: set(known) <= admin.list_topics(timeout=PATIENCE_S).topics.keys(), "the topics are known")
+    listed = admin.list_topics(timeout=PATIENCE_S).topics
+    topics = {name: len(topic.partitions) for name, topic in listed.items() if not name.startswith("__")}
     for topic, count in topics.items():
         until_leaders(server, topic, count)
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
+    for resource, answer in admin.describe_configs(resources, request_timeout=PATIENCE_S).items():
         found.configs[resource.name] = {entry.name: entry.value for entry in answer.result().values() if entry.source == 1}
     partitions = [TopicPartition(topic, partition) for topic, count in topics.items() for partition in range(count)]
     with_open = _consumer(server, **{"isolation.level": "read_uncommitted"})
     consumer = _consumer(server, **{"isolation.level": "read_committed"})
     for each in partitions:
-        found.starts[each.topic, each.partition] = with_open.get_watermark_offsets(each, timeout=30)
-        found.stable[each.topic, each.partition] = consumer.get_watermark_offsets(each, timeout=30)[1]
+        found.starts[each.topic, each.partition] = with_open.get_watermark_offsets(each, timeout=PATIENCE_S)
+        found.stable[each.topic, each.partition] = consumer.get_watermark_offsets(each, timeout=PATIENCE_S)[1]
     with_open.close()
     for isolation in ("read_uncommitted", "read_committed"):
         for each, records in _read(server, {each: low for each, (low, _) in found.starts.items()}, isolation).items():
             found.records[isolation, *each] = records
-    for each in consumer.committed(partitions, timeout=60):
+    for each in consumer.committed(partitions, timeout=PATIENCE_S):
         if each.offset >= 0:
             found.committed[each.topic, each.partition] = each.offset
     consumer.close()
@@ -138,7 +139,7 @@ def _read(server: Server, starts: Mapping[tuple[str, int], int], isolation: str)
     records: dict[tuple[str, int], list[tuple[Any, ...]]] = {each: [] for each in starts}
     unfinished = set(starts)
     while unfinished:
-        message = consumer.poll(30)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None, f"nothing more of {unfinished}"
         place = message.topic(), message.partition()
         error = message.error()
@@ -191,7 +192,7 @@ class Counting:
 def make_topic(server: Server, name: str) -> None:
     """A topic with configurations and some records."""
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(KEEP))])[name].result(30)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(KEEP))])[name].result(PATIENCE_S)
     until_leaders(server, name, PARTITIONS)
     send(server, name, samples(60, seed=9), codec="zstd")
 
@@ -199,7 +200,7 @@ def make_topic(server: Server, name: str) -> None:
 def delete_topic(server: Server, name: str) -> None:
     """Delete a topic, with all that it holds."""
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(PATIENCE_S)
 
 
 def new_producer_id(server: Server) -> int:

@@ -98,7 +98,7 @@ def until_passed(server: Server) -> None:
         known = parse_histories(path.read_bytes()) if path.exists() else {}
         return all(topic in known and known[topic].clean_end >= end for topic, end in wanted.items())
 
-    until(passed, f"cleaned up to {wanted}", timeout_s=120.0, every_s=0.2)
+    until(passed, f"cleaned up to {wanted}", every_s=0.2)
 
 
 @pytest.mark.timeout(900)

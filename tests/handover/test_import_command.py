@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import command, run
+from tests.support.waiting import PATIENCE_S
 from txbroker.cluster.tree.interface import Create
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.cluster.tree.sqlite_file import data_of, read_tree, write_tree
@@ -87,7 +88,7 @@ def test_an_interrupted_import_leaves_nothing_that_counts(directory: Path) -> No
 def test_a_broker_refuses_to_start_on_it_before_and_names_the_import(directory: Path) -> None:
     before = content(directory)
     overrides = ("--override", f"log.dirs={directory}", "--override", "listeners=PLAINTEXT://127.0.0.1:0")
-    ended = subprocess.run(command("run", *overrides), capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command("run", *overrides), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 1
     assert "`txbroker import`" in ended.stderr and "Traceback" not in ended.stderr
     assert content(directory) == before and not list(directory.glob(f"{FILE_NAME}*"))
@@ -108,7 +109,7 @@ def test_a_running_broker_is_left_alone(directory: Path) -> None:
     other.stdout.readline()
     _, complaint = run("import", "--log-dirs", str(directory), *KEEP, status=1)
     assert "a broker is running" in complaint
-    other.communicate(b"\n", timeout=10)
+    other.communicate(b"\n", timeout=PATIENCE_S)
     other.stdin.close()
 
 

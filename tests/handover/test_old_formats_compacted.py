@@ -48,7 +48,7 @@ def rolled_and_cleaned(server: Server, topics: list[str], more: list[Sample]) ->
     server.start()
     for topic in topics:
         until_leaders(server, topic, 1)
-        with RawConnection(server.address, timeout_s=30) as connection:
+        with RawConnection(server.address) as connection:
             for at in (0, len(more) // 2):  # together more than a segment holds
                 assert produce(connection, topic, batch(more[at : at + len(more) // 2])).error_code == 0
     ends = until_clean(server, topics)

@@ -17,6 +17,7 @@ from tests.support import java
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -25,14 +26,14 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def txbroker(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "txbroker", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def same_dump(release: str, paths: list[Path], *flags: str) -> str:
     """What both tools print of these files; they must print the same."""
     assert paths
     names = ",".join(map(str, paths))
-    theirs = java.run("kafka-dump-log", *flags, "--files", names, release=release, timeout_s=120)
+    theirs = java.run("kafka-dump-log", *flags, "--files", names, release=release)
     ours = txbroker("dump-log", *flags, "--files", names)
     assert ours.stdout.splitlines() == theirs.splitlines()
     return ours.stdout
@@ -43,19 +44,19 @@ def fill(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     made = admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1) for name in ("plain", "kept")])
     for future in made.values():
-        future.result(30)
+        future.result(PATIENCE_S)
     for codec in CODECS:
         producer = Producer({"bootstrap.servers": address, "compression.type": codec, "enable.idempotence": True, "linger.ms": 20})
         for number in range(100):
             headers = [("h", codec.encode()), ("none", None)]
             producer.produce("plain", f"value {number} of {codec}" * 3, f"key-{number % 7}", headers=headers)
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
     for committed in (True, False):
         producer = Producer({"bootstrap.servers": address, "transactional.id": f"t-{committed}"})
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce("kept", f"committed: {committed}", "k")
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
         (producer.commit_transaction if committed else producer.abort_transaction)(30)
 
 
@@ -67,7 +68,7 @@ def consume(address: str, group: str, protocol: str) -> None:
     consumer.subscribe(["plain"])
     seen = 0
     while seen < 500:
-        message = consumer.poll(30)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         assert message.error() is None, message.error()
         seen += 1
@@ -159,7 +160,7 @@ def test_what_is_repaired_is_opened_by_our_broker_and_accepted_by_kafkas_tool(st
     assert txbroker("log", "verify", server.data).returncode == 0
     consumer = Consumer({"bootstrap.servers": server.address, "group.id": name, "auto.offset.reset": "earliest"})
     consumer.subscribe([name])
-    values = [consumer.poll(30) for _ in before]
+    values = [consumer.poll(PATIENCE_S) for _ in before]
     consumer.close()
     assert [message.value().decode() for message in values if message is not None] == [row["value"] for row in before]
     fill_ours(server.address, name, 1000, 10)
@@ -171,7 +172,7 @@ def fill_ours(address: str, topic: str, start: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "batch.num.messages": 10, "enable.idempotence": True})
     for number in range(start, start + count):
         producer.produce(topic, f"value {number}", f"key-{number}")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def test_a_directory_that_a_running_broker_writes_to_is_read_without_harm(start_broker: Callable[..., Server], name: str) -> None:
@@ -208,7 +209,7 @@ def test_apache_kafka_opens_what_was_repaired(tmp_path: Path, name: str) -> None
         server.start()
         consumer = Consumer({"bootstrap.servers": server.address, "group.id": name, "auto.offset.reset": "earliest"})
         consumer.subscribe([name])
-        values = [consumer.poll(30) for _ in left]
+        values = [consumer.poll(PATIENCE_S) for _ in left]
         consumer.close()
         assert [message.value().decode() for message in values if message is not None] == left
         fill_ours(server.address, name, 1000, 10)

@@ -14,6 +14,7 @@ from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.java import ToolFailed, command, run
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 RELEASES = pytest.mark.parametrize("release", [KAFKA_OLD, KAFKA_NEW])
 COUNT = 1000
@@ -95,7 +96,7 @@ def test_what_this_broker_does_not_have(start_broker: Callable[..., Server], tmp
     create_topic(server, "t")
     options = ["--topic", "t", "--timeout-ms", "60000", "--consumer-property", "group.protocol=consumer"]
     consumer = command("kafka-console-consumer", KAFKA_NEW, ["--bootstrap-server", server.address, *options])
-    assert "Set group.protocol=classic" in subprocess.run(consumer, capture_output=True, text=True, timeout=120, check=False).stderr
+    assert "Set group.protocol=classic" in subprocess.run(consumer, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stderr
     secure = tmp_path / "secure.properties"
     secure.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
                       'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n')

@@ -10,6 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 ON = {"txbroker.metrics.port": "0"}
@@ -32,7 +33,7 @@ def address(server: Server) -> tuple[str, int]:
 
 def get(server: Server, path: str = "/metrics", accept: str = "", method: str = "GET") -> Answered:
     """One request, and its whole answer."""
-    connection = HTTPConnection(*address(server), timeout=30)
+    connection = HTTPConnection(*address(server), timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers={"Accept": accept} if accept else {})
         answer = connection.getresponse()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.offline.support import ours
 from tests.support.cache import CHECKOUT
+from tests.support.waiting import PATIENCE_S
 from txbroker.cluster.node_data import encode_config
 from txbroker.cluster.node_paths import topic_entity
 from txbroker.cluster.tree.interface import Create
@@ -43,7 +44,7 @@ def data(tmp_path: Path) -> Path:
 
 def ended(*arguments: str) -> int:
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    return subprocess.run([sys.executable, "-c", WATCHED, *arguments], env=environment, capture_output=True, timeout=120).returncode
+    return subprocess.run([sys.executable, "-c", WATCHED, *arguments], env=environment, capture_output=True, timeout=PATIENCE_S).returncode
 
 
 @pytest.mark.parametrize("tool", [

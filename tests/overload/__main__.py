@@ -38,7 +38,7 @@ def _row(abuse: Abuse, seconds: float, directory: Path) -> tuple[list[str], list
             others.take_latencies()
             time.sleep(seconds)
             busy = others.take_latencies()
-            until(lambda: not watch.missing(abuse), f"{abuse.name}: what is refused is counted", timeout_s=60, every_s=0.2)
+            until(lambda: not watch.missing(abuse), f"{abuse.name}: what is refused is counted", every_s=0.2)
         others.close()
         grown, counted = watch.grown_mib, watch.counted()
     finally:

@@ -12,6 +12,7 @@ from tests.support.raw_admin import KEEP, create_topic
 from tests.support.raw_log import batch, fetch_request, fetched, produce
 from tests.support.records import numbered, numbers
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 OTHERS = 4
 PAUSE_S = 0.01
@@ -47,7 +48,7 @@ class Other:
 
     def _run(self) -> None:
         try:
-            with RawConnection(self._server.address, timeout_s=120) as connection:
+            with RawConnection(self._server.address) as connection:
                 while not self._stop.wait(PAUSE_S):
                     self._one(connection)
         except BaseException as error:
@@ -69,7 +70,7 @@ class Other:
     def close(self) -> None:
         """Stop, raise what went wrong, and see that all records are there in their order."""
         self._stop.set()
-        self._thread.join(150)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "an answer has not come for two minutes"
         if self.error is not None:
             raise self.error

@@ -17,6 +17,7 @@ import pytest
 from tests.support.cache import CHECKOUT
 from tests.support.running import ENVIRONMENT, Running
 from tests.support.server import HOST
+from tests.support.waiting import PATIENCE_S
 from txbroker.cli.main import main
 
 IMAGE = CHECKOUT / "packaging" / "docker"
@@ -98,7 +99,9 @@ class Container:
 
     def call(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [IMAGE / script, *arguments]
-        return subprocess.run(command, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
 
 
 @pytest.fixture

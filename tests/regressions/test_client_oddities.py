@@ -146,7 +146,7 @@ def test_an_unknown_topic_with_acks_0_ends_the_connection(connection: RawConnect
     pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another protocol"),
 ])
 def test_nonsense_ends_that_connection_and_no_other(broker: Server, connection: RawConnection, payload: bytes) -> None:
-    with RawConnection(broker.address, timeout_s=10) as odd:
+    with RawConnection(broker.address) as odd:
         odd.send_bytes(payload)
         assert odd.is_ended()
     assert len(connection.call(MetadataRequest(topics=[]), 8).brokers) == 1

@@ -46,7 +46,7 @@ from tests.support.raw_log import (
 )
 from tests.support.records import BASE_TIMESTAMP, Sample, numbered, numbers
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -399,7 +399,7 @@ def test_many_members_join_at_once(broker: Server, name: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert codes <= {0, 14, 16, 27, 79}, "nothing but success, a coordinator not ready, a rebalance, and that a member id is required"
     assert len(generations) == count
     assert len(set(generations)) == 1
@@ -408,7 +408,7 @@ def test_many_members_join_at_once(broker: Server, name: str) -> None:
 def _join_until(connection: RawConnection, group: str, count: int, complete: threading.Event, codes: set[int]) -> int:
     """Join, and join again at each rebalance, until a generation of `count` members is stable; its number."""
     member_id = ""
-    deadline = time.monotonic() + 50
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"any")
         joined = connection.call(
@@ -470,16 +470,17 @@ def test_aborted_records_are_hidden_and_markers_survive_compaction(broker: Serve
     create_topic(broker, name, configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100",
                                         "delete.retention.ms": "100000"})
     producer = TransactionalProducer({"bootstrap.servers": broker.address, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_S)
+    start_ms = int(time.time() * 1000) - 10_000
     for round_ in range(6):
         producer.begin_transaction()
         for key in range(5):
-            producer.produce(name, b"%d" % round_, b"%d" % key, 0)
+            # Timestamps are further apart than segment.ms, so that each round begins a segment.
+            producer.produce(name, b"%d" % round_, b"%d" % key, 0, timestamp=start_ms + 1000 * round_)
         if round_ % 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(PATIENCE_S)
         else:
-            producer.commit_transaction(30)
-        time.sleep(0.15)  # the segment is closed by the next append after segment.ms
+            producer.commit_transaction(PATIENCE_S)
     until(lambda: len(list(broker.partition_directory(name).glob("*.log"))) < 6, "the log was cleaned")
 
     def read(isolation: str) -> dict[str, str]:
@@ -487,7 +488,7 @@ def test_aborted_records_are_hidden_and_markers_survive_compaction(broker: Serve
         consumer = Consumer({"bootstrap.servers": broker.address} | settings)
         consumer.assign([TopicPartition(name, 0, 0)])
         seen: dict[str, str] = {}
-        while (message := consumer.poll(30)) is not None and message.error() is None:
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
             seen[message.key().decode()] = message.value().decode()
         consumer.close()
         return seen

@@ -18,7 +18,7 @@ from tests.support.raw_admin import create_topic, delete_records
 from tests.support.raw_log import batch, produce
 from tests.support.records import BASE_TIMESTAMP, Sample
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 TOPIC, PARTITIONS = "spread", 4
 SMALL_MIB = 8
@@ -150,6 +150,6 @@ def test_a_producer_sends_again_until_there_is_room(start_broker: Callable[..., 
     until(lambda: producer.poll(0.05) is not None and Scrape(server)("txbroker_refusals_total", reason="no_space_for_logs") > 2, "refusals")
     assert outcomes == []
     heavy.unlink()
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert outcomes == [None] * 50
     assert [offset for offset, _ in stored(server, full)] == list(range(50))

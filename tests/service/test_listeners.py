@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 
 from kafka import KafkaAdminClient
 
-from tests.support.server import HOST, Server
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.support.server import HOST, Server, free_port
 
 
 def told(address: str) -> tuple[str, int]:

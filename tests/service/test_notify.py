@@ -13,7 +13,7 @@ import pytest
 from tests.support import raw_admin
 from tests.support.running import ENVIRONMENT, RUN, TWISTD, Running, patched
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.supervisor import Supervisor
 
 
@@ -90,7 +90,7 @@ def test_it_tells_how_many_logs_are_loaded(start_broker: Callable[..., Server], 
 @pytest.mark.process
 def test_a_start_that_is_refused_is_never_ready(supervising: Supervising, tmp_path: Path) -> None:
     service = Running(patched("d.LogDirectories.open = lambda self: 1 / 0"), tmp_path, environment=supervising.environment)
-    assert service.process.wait(20) == 1
+    assert service.process.wait(PATIENCE_S) == 1
     assert "READY=1" not in supervising.told()
 
 

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 from tests.support.running import ENVIRONMENT
+from tests.support.waiting import PATIENCE_S
 
 
 def run(script: str, directory: Path) -> str:
     command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, cwd=directory, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=directory, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

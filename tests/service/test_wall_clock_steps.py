@@ -18,7 +18,7 @@ from tests.support.raw_admin import create_topic, find_coordinator
 from tests.support.raw_log import batch, fetch, fetch_request, fetched, produce, produce_request
 from tests.support.records import Sample
 from tests.support.running import ENVIRONMENT, Running, patched
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 from tests.support.wall_clock import WallClock
 
 MINUTES, DAY = 120, 24 * 60 * 60
@@ -73,7 +73,7 @@ class Broker:
         process = self._running.process
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(PATIENCE_S)
         finally:
             process.kill()
         assert "Traceback" not in self._running.written

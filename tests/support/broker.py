@@ -18,7 +18,6 @@ class BrokerProcess(Server):
     """
 
     kind = "txbroker"
-    start_timeout_s = 30.0
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)

@@ -59,7 +59,7 @@ def dump_records(log: Path) -> str:
 
 
 def _dump(files: Sequence[Path], *options: str) -> str:
-    return run("kafka-dump-log", *options, "--files", ",".join(map(str, files)), release=KAFKA_OLD, timeout_s=120)
+    return run("kafka-dump-log", *options, "--files", ",".join(map(str, files)), release=KAFKA_OLD)
 
 
 def _read(text: str, into: dict[str, DumpedLog]) -> None:

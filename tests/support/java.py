@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support import cache
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD, Missing
+from tests.support.waiting import PATIENCE_S
 
 # A tool lives for a second or two: compile little, collect simply.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
@@ -84,7 +85,7 @@ class ToolFailed(Exception):
     """A tool ended with another status than 0."""
 
 
-def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str | None = None, timeout_s: float = 60.0,
+def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str | None = None, timeout_s: float = PATIENCE_S,
         options: tuple[str, ...] = SHORT_LIVED) -> str:
     """What a tool printed; ToolFailed with all of its output unless it ended with 0."""
     line = command(tool, release, [str(argument) for argument in arguments], options=options)

@@ -13,7 +13,7 @@ from tests.support import java
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.raw import RawConnection
 from tests.support.server import HOST, Server, free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 _CLUSTER_ID = "dHhicm9rZXItdGVzdHMtMQ"  # any id of Kafka's form
 _SESSION_TIMEOUT_MS = 9000  # on a busy machine a JVM may be silent for seconds
@@ -29,7 +29,6 @@ class _JavaServer(Server):
     """A server out of Apache Kafka's jars, with a properties file."""
 
     release: str
-    start_timeout_s = 120.0
     stopped_status = 143  # a JVM that SIGTERM stopped, cleanly or not
     script = "kafka-server-start"
     java_options: tuple[str, ...] = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -112,8 +111,8 @@ class KafkaOldProcess(_JavaServer):
         if self.running:
             super().kill()
             client = KazooClient(self.zookeeper)
-            client.start(timeout=60)
-            until(lambda: client.exists("/brokers/ids/1") is None, "ZooKeeper has forgotten the broker", timeout_s=60, every_s=0.1)
+            client.start(timeout=PATIENCE_S)
+            until(lambda: client.exists("/brokers/ids/1") is None, "ZooKeeper has forgotten the broker", every_s=0.1)
             client.stop()
             client.close()
 
@@ -160,7 +159,7 @@ class ZooKeeperProcess(_JavaServer):
 def _answers(address: str) -> bool:
     """Whether the broker there knows itself: before that, clients would see a cluster of nobody."""
     try:
-        with RawConnection(address, timeout_s=5) as connection:
+        with RawConnection(address) as connection:
             return len(connection.call(MetadataRequest(topics=[]), version=1).brokers) == 1
     except OSError:
         return False

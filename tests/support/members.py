@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from tests.support.records import Received
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 class Reader(Protocol):
@@ -46,7 +46,7 @@ class Member:
     def close(self) -> None:
         """Stop polling and close the consumer; raises what the thread died of."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error

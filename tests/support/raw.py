@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
+from tests.support.waiting import PATIENCE_S
+
 
 class ConnectionEnded(OSError):
     """The peer closed the connection before, or in the middle of, a frame."""
@@ -20,7 +22,7 @@ class ConnectionEnded(OSError):
 class RawConnection:
     """A blocking socket to a broker, with frames and correlation ids."""
 
-    def __init__(self, address: str, *, client_id: str | None = "raw", timeout_s: float = 30.0) -> None:
+    def __init__(self, address: str, *, client_id: str | None = "raw", timeout_s: float = PATIENCE_S) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

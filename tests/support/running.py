@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.cache import CHECKOUT
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 RUN = (sys.executable, "-m", "txbroker", "run")
 TWISTD = (sys.executable, "-c", "from twisted.scripts.twistd import run; run()", "-n", "txbroker")
@@ -90,6 +90,6 @@ class Running:
         """Send signals; the exit status."""
         for number in signals:
             self.process.send_signal(number)
-        status = self.process.wait(20)
+        status = self.process.wait(PATIENCE_S)
         assert "Traceback" not in self.written
         return status

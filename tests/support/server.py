@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import random
 import signal
 import socket
@@ -12,6 +13,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.support.waiting import PATIENCE_S
 
 HOST = "127.0.0.1"
 # What both brokers are given: quick groups and quick housekeeping, by Kafka's own keys.
@@ -36,7 +39,7 @@ class Server(ABC):
     """
 
     kind: str  # "txbroker", or the Apache Kafka release
-    start_timeout_s = 60.0
+    start_timeout_s = PATIENCE_S
     stopped_status = 0  # what it exits with after SIGTERM
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
@@ -80,7 +83,7 @@ class Server(ABC):
                 raise ServerFailed(f"{self.kind} was not ready after {self.start_timeout_s:.0f} s:\n{self.log_tail()}")
             time.sleep(0.01)
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM, and the exit status; ServerFailed if the process does not go."""
         status = self._end(signal.SIGTERM, timeout_s)
         if status is None:
@@ -92,7 +95,7 @@ class Server(ABC):
         """SIGKILL: what was not written is lost."""
         atexit.unregister(self.kill)
         if self.running:
-            self._end(signal.SIGKILL, 60)
+            self._end(signal.SIGKILL, PATIENCE_S)
 
     def close(self) -> None:
         """End whatever runs, however it is done."""
@@ -144,9 +147,13 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below the range that outgoing connections take theirs from."""
+    """A port that no process listens on, below the range from which outgoing connections take theirs.
+
+    Processes of pytest that run side by side (pytest-xdist) take theirs from different ranges.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
     for _ in range(200):
-        port = random.randrange(20_000, 32_000)
+        port = 20_000 + 1500 * worker + random.randrange(1500)
         with socket.socket() as candidate:
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -11,10 +11,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.epollreactor import EPollReactor
 
+from tests.support.waiting import PATIENCE_S
 from txbroker.action_queue import ActionQueue
 from txbroker.transport import Hub, Limits, Listener
-
-PATIENCE_S = 10.0
 
 
 def frame(body: bytes) -> bytes:

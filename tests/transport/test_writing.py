@@ -158,7 +158,7 @@ def test_a_reset_in_the_middle_of_a_region(house: Make, file: File, caplog: pyte
     here = house(region_answers(file))
     client = here.connect(receive_buffer=10_000)
     client.send(asked(0, 4_000_000) * 3)
-    here.turns()
+    here.until(lambda: here.protocols and here.protocols[0].frames)
     client.reset()
     here.until(lambda: not here.hub.connections)
     assert here.protocols[0].lost == 1
@@ -171,7 +171,7 @@ def test_a_file_that_ends_early_closes_the_connection_with_one_line(house: Make,
     here.hub.file_gone = gone.append
     client = here.connect(receive_buffer=10_000)
     client.send(asked(0, 4_000_000))
-    here.turns()
+    here.until(lambda: here.protocols and here.protocols[0].frames)
     file.truncate(1_000_000)
     here.until(lambda: client.receive_some() is None)
     assert len(caplog.records) == 1
@@ -360,11 +360,13 @@ def test_a_full_protocol_is_not_given_frames_until_it_says_so(house: Make) -> No
     here = house(fill)
     client = here.connect()
     client.send(frame(b"one of many frames") * 30_000)
+    here.until(lambda: here.protocols and here.protocols[0].frames)
     here.turns()
     assert here.protocols[0].frames == 1
     for taken in range(2, 6):
         here.protocols[0].stop = False
         here.protocols[0].transport.flush()
+        here.until(lambda taken=taken: here.protocols[0].frames >= taken)
         here.turns()
         assert here.protocols[0].frames == taken
     here.protocols[0].answer = lambda received: [b"."]
