@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.support import NOW, PARTITION, QuickDisk, append, open_log, values
+from tests.log.support import NOW, PARTITION, append, open_log, values
+from txbroker.log.disk import OsDisk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.open_segments import OpenSegments
@@ -35,7 +36,7 @@ def fill(path: Path) -> None:
 
 def open_again(path: Path, open_segments: OpenSegments) -> Log:
     return Log.open(
-        str(path), PARTITION, disk=QuickDisk(), config=LogConfig(index_interval_bytes=0), now_ms=NOW, open_segments=open_segments
+        str(path), PARTITION, disk=OsDisk(), config=LogConfig(index_interval_bytes=0), now_ms=NOW, open_segments=open_segments
     )
 
 
@@ -76,7 +77,7 @@ def test_a_region_can_be_read_after_its_segment_was_closed(tmp_path: Path) -> No
 def test_segments_that_are_written_to_stay_open(tmp_path: Path) -> None:
     shared = OpenSegments(3)
     logs = [
-        Log.open(str(tmp_path / str(number)), PARTITION, disk=QuickDisk(), config=LogConfig(), now_ms=NOW, open_segments=shared)
+        Log.open(str(tmp_path / str(number)), PARTITION, disk=OsDisk(), config=LogConfig(), now_ms=NOW, open_segments=shared)
         for number in range(10)
     ]
     files = []
@@ -91,7 +92,7 @@ def test_segments_that_are_written_to_stay_open(tmp_path: Path) -> None:
 
 def test_a_segment_that_is_active_again_after_a_truncation_stays_open(tmp_path: Path) -> None:
     shared = OpenSegments(1)
-    log = Log.open(str(tmp_path), PARTITION, disk=QuickDisk(), config=LogConfig(), now_ms=NOW, open_segments=shared)
+    log = Log.open(str(tmp_path), PARTITION, disk=OsDisk(), config=LogConfig(), now_ms=NOW, open_segments=shared)
     for _ in range(4):
         append(log, b"a", b"b")
         log.roll(NOW)

@@ -30,6 +30,7 @@ from txbroker.log.log_expiry import Expired, Expirer
 from txbroker.log.log_results import Later
 from txbroker.log.meta_properties import NOBODY, Identity
 from txbroker.log.open_segments import OpenSegments
+from txbroker.log.producer_expiry import ProducerExpiry
 from txbroker.log.recovery import never
 from txbroker.log.replica_moves import Move, Moves
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
@@ -104,6 +105,7 @@ class LogDirectories:
         self._open_segments = OpenSegments()
         self._loaded = False
         self._loadings: list[Loading] = []
+        self._producer_expiry = ProducerExpiry(later)
         self._expirer = Expirer(self._homes.get, self._fail)
         self.lacks = 0
         """How often the system had no descriptor or memory left for a log's file."""
@@ -202,6 +204,7 @@ class LogDirectories:
     def stop(self) -> None:
         """Begin nothing more; before `close`."""
         self._moves.stop()
+        self._producer_expiry.stop()
 
     def close(self, run_all: RunAll) -> None:
         """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
@@ -536,12 +539,9 @@ class LogDirectories:
         """
         self._expirer.expire(topic_partition, now_ms, high_watermark, done)
 
-    def expire_producers(self, now_ms: int) -> int:
-        """Forget silent idempotent producers; how many (producer.id.expiration.check.interval.ms)."""
-        logs = self.logs().values()
-        for log in logs:
-            log.producers.expiration_ms = self._producer_id_expiration_ms()
-        return sum(log.expire_producers(now_ms) for log in logs)
+    def expire_producers(self, now_ms: int) -> None:
+        """Begin to forget producers that were silent for producer.id.expiration.ms, in slices."""
+        self._producer_expiry.begin(self.logs().values(), now_ms, self._producer_id_expiration_ms())
 
     def flush_due(self, monotonic_s: float) -> None:
         """Flush, in workers, the logs whose flush.ms has passed since this last flushed them (log.flush.scheduler.interval.ms)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
 from txbroker.log import time_lookup
@@ -24,7 +25,7 @@ from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
 from txbroker.log.producer_recovery import recall
 from txbroker.log.producer_replay import replay_batch, replay_range
-from txbroker.log.producer_snapshots import Snapshots
+from txbroker.log.producer_snapshots import SLICE, Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.recovery import Loaded, Loader, first_offset_of, never
 from txbroker.log.region import EMPTY, Region
@@ -291,18 +292,25 @@ class Log:
         """Begin a segment at `base_offset`; what is closed is synced in a worker."""
         closed = self.segments[-1]
         closed.seal()
-        self._snapshots.take(self.producers, base_offset)
+        if len(self.producers) <= SLICE:
+            self._snapshots.take(self.producers, base_offset)
+            self._snapshot_written(base_offset)
+        else:
+            self._snapshots.take_in_slices(self.producers, base_offset, self._later, partial(self._snapshot_written, base_offset))
         segment = self._new_segment(base_offset, now_ms)
         if closed.size == 0:
             # Its base is too far below the next offset: nothing of it is of use.
             self._drop([closed])
-        self._unsynced.update((self._snapshots.path(base_offset), self.directory))
+        self._unsynced.add(self.directory)
         if closed.size:
             self._unsynced.update(closed.index_paths())
             plan = self.flush_plan()
             if plan is not None:
                 self._later(0, plan.sync, lambda: self.flushed(plan))
         return segment
+
+    def _snapshot_written(self, offset: int) -> None:
+        self._unsynced.update((self._snapshots.path(offset), self.directory))
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
         config = self.config
@@ -545,6 +553,7 @@ class Log:
             segment.open_segments = None  # this may run in a worker
             if segment.seal():
                 self._unsynced.update(segment.index_paths())
+        self.producers.capture = None
         worth_it = self.log_end_offset > self.log_start_offset or len(self.producers)
         if worth_it and self._snapshots.take(self.producers, self.log_end_offset):
             self._unsynced.update((self._snapshots.path(self.log_end_offset), self.directory))

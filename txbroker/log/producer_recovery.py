@@ -34,7 +34,7 @@ def recall(state: ProducerState, segments: Sequence[Segment]) -> bool:
         if add_sequence(batch.last_sequence, 1) != (earlier or known)[0].first_sequence:
             break
         earlier.insert(0, batch)
-    state.batches = deque(earlier + known, maxlen=BATCHES_REMEMBERED)
+    state.batches = (earlier + known)[-BATCHES_REMEMBERED:]
     return bool(earlier)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from txbroker.errors import CorruptRecords, ProtocolError
+from txbroker.errors import CorruptRecords, ProtocolError, StorageError
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import DELETED, SNAPSHOT, file_path
+from txbroker.log.log_results import Later
 from txbroker.log.producers import NO_SEQUENCE, SEQUENCE_MAX, ProducerBatch, ProducerState, ProducerStates
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.producer_snapshot import ProducerEntry, ProducerSnapshot
@@ -21,7 +23,9 @@ from txbroker.wire.messages.producer_snapshot import ProducerEntry, ProducerSnap
 logger = logging.getLogger("txbroker.log")
 
 VERSION = 1
+SLICE = 500  # producers, encoded in 2 ms
 _START = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
 
 
 def _crc32c(data: bytes) -> int:
@@ -33,6 +37,17 @@ def _crc32c(data: bytes) -> int:
 
 def format_snapshot(states: Iterable[ProducerState]) -> bytes:
     """The content of a snapshot file."""
+    known = list(states)
+    return _file_content(len(known), _encode(known))
+
+
+def _file_content(count: int, entries: bytes | bytearray) -> bytes:
+    body = _COUNT.pack(count) + entries
+    return _START.pack(VERSION, _crc32c(body)) + body
+
+
+def _encode(states: Iterable[ProducerState]) -> bytes:
+    """The entries of these producers, without their count."""
     entries = [
         ProducerEntry(
             producer_id=state.producer_id,
@@ -46,8 +61,31 @@ def format_snapshot(states: Iterable[ProducerState]) -> bytes:
         )
         for state in states
     ]
-    body = encode_bytes(ProducerSnapshot(crc=0, producer_entries=entries), VERSION)[4:]
-    return _START.pack(VERSION, _crc32c(body)) + body
+    return encode_bytes(ProducerSnapshot(crc=0, producer_entries=entries), VERSION)[_START.size - 2 + _COUNT.size :]
+
+
+class SlicedSnapshot:
+    """A snapshot of many producers, encoded a slice at a time: each is encoded as it was when this began (`producers.Capture`)."""
+
+    def __init__(self, states: ProducerStates) -> None:
+        self._left = states.states()
+        self._count = len(self._left)
+        self._entries = bytearray()
+
+    def changes(self, state: ProducerState) -> None:
+        """`state` is about to change: it is encoded now."""
+        if self._left.pop(state.producer_id, None) is not None:
+            self._entries += _encode([state])
+
+    def advance(self) -> bool:
+        """Encode the next slice; whether there are more."""
+        left = self._left
+        self._entries += _encode([left.popitem()[1] for _ in range(min(len(left), SLICE))])
+        return bool(left)
+
+    def content(self) -> bytes:
+        """The content of the snapshot file, once `advance` has returned False."""
+        return _file_content(self._count, self._entries)
 
 
 def parse_snapshot(content: bytes) -> list[ProducerState]:
@@ -75,7 +113,7 @@ def _state(entry: ProducerEntry) -> ProducerState:
     if entry.last_offset >= 0:
         last_sequence, delta = entry.last_sequence, entry.offset_delta
         first_sequence = (last_sequence - delta) & SEQUENCE_MAX if last_sequence != NO_SEQUENCE else NO_SEQUENCE
-        state.batches.append(ProducerBatch(first_sequence, last_sequence, entry.last_offset - delta, entry.last_offset, entry.timestamp))
+        state.add(ProducerBatch(first_sequence, last_sequence, entry.last_offset - delta, entry.last_offset, entry.timestamp))
     return state
 
 
@@ -98,8 +136,48 @@ class Snapshots:
         if offset in self.offsets:
             return False
         self._disk.write(self.path(offset), format_snapshot(states))
-        self.offsets = sorted([*self.offsets, offset])
+        self.written(offset)
         return True
+
+    def take_in_slices(self, states: ProducerStates, offset: int, later: Later, done: Callable[[], None]) -> None:
+        """As `take`, without encoding many producers at once; `done` follows when the file is written, which may never happen.
+
+        While one snapshot is on its way, others are not begun: without them a recovery replays more of the log.
+        """
+        if offset in self.offsets or states.capture is not None:
+            return
+        capture = states.capture = SlicedSnapshot(states)
+
+        def step() -> None:
+            if states.capture is not capture:
+                return  # cancelled: the log was truncated or closed
+            if capture.advance():
+                later(0, _nothing, step)
+                return
+            content, path = capture.content(), self.path(offset)
+            later(0, partial(self._write_unless_gone, path, content), partial(finish, path))
+
+        def finish(path: str) -> None:
+            if states.capture is not capture:
+                later(0, partial(self._disk.remove, path))
+                return
+            states.capture = None
+            self.written(offset)
+            done()
+
+        later(0, _nothing, step)
+
+    def _write_unless_gone(self, path: str, content: bytes) -> None:
+        """In a worker. The directory of a log that was deleted or moved has another name."""
+        try:
+            self._disk.write(path, content)
+        except StorageError:
+            if self._disk.is_directory(path.rpartition("/")[0]):
+                raise
+
+    def written(self, offset: int) -> None:
+        """The file of `offset` is there."""
+        self.offsets = sorted({*self.offsets, offset})
 
     def load(self, states: ProducerStates, low: int, high: int, now_ms: int | None) -> int:
         """Fill `states` from the latest sound snapshot in [low, high]; its offset, or `low` without one. None: nobody expires."""
@@ -139,3 +217,7 @@ class Snapshots:
         self.offsets.remove(offset)
         self._disk.rename(self.path(offset), self.path(offset) + DELETED)
         return [self.path(offset) + DELETED]
+
+
+def _nothing() -> None:
+    """No work: the next slice follows in another turn of the reactor."""

@@ -1,14 +1,14 @@
 """What a partition remembers of each producer: epochs, sequences and open transactions (Kafka's ProducerStateManager, KIP-98).
 
-The way of one batch: `check` before it is written (a duplicate, or a reason to refuse it), `update` after. Markers that end a
-transaction go through `check_marker` and `end_transaction` instead. Snapshots of all this are `producer_snapshots.py`.
+For each batch: `check` before it is written (a duplicate, or a reason to refuse it), `update` after. Markers that end a transaction go
+through `check_marker` and `end_transaction` instead. `producer_snapshots.py` writes the state to files. A producer takes 0.5 to 1 KB,
+until it has been silent for producer.id.expiration.ms; clients can create any number, as in Kafka.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_results import AbortedTransaction, Origin
@@ -50,7 +50,7 @@ class ProducerState:
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_EPOCH
-        self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_REMEMBERED)
+        self.batches: list[ProducerBatch] = []
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = NO_OFFSET
@@ -64,8 +64,14 @@ class ProducerState:
     def last_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
+    def add(self, batch: ProducerBatch) -> None:
+        """Remember a batch, and forget the oldest if there are too many."""
+        self.batches.append(batch)
+        if len(self.batches) > BATCHES_REMEMBERED:
+            del self.batches[0]
+
     def take_epoch(self, epoch: int) -> None:
-        """Sequences begin anew with another epoch."""
+        """Another epoch has other sequences."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -81,14 +87,22 @@ class EndMarker(NamedTuple):
     timestamp: int
 
 
+class Capture(Protocol):
+    """Copies the producers as they were at one offset, while appends go on."""
+
+    def changes(self, state: ProducerState) -> None:
+        """`state` is about to change."""
+
+
 class ProducerStates:
     """All producers of one partition, and its transactions: open ones, and ended ones that are not replicated yet."""
 
-    __slots__ = ("_open", "_states", "_topic_partition", "_unreplicated", "expiration_ms")
+    __slots__ = ("_open", "_states", "_topic_partition", "_unreplicated", "capture", "expiration_ms")
 
     def __init__(self, topic_partition: TopicPartition, expiration_ms: int) -> None:
-        """`expiration_ms`: producer.id.expiration.ms."""
+        """`expiration_ms`: producer.id.expiration.ms. `capture`: is given each producer before it changes, while there is one."""
         self.expiration_ms = expiration_ms
+        self.capture: Capture | None = None
         self._topic_partition = topic_partition
         self._states: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of the log
@@ -99,6 +113,10 @@ class ProducerStates:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def states(self) -> dict[int, ProducerState]:
+        """All producers by their ids, in a new dict."""
+        return dict(self._states)
 
     def get(self, producer_id: int) -> ProducerState | None:
         return self._states.get(producer_id)
@@ -148,11 +166,13 @@ class ProducerStates:
         state = self._states.get(producer_id)
         if state is None:
             state = self._states[producer_id] = ProducerState(producer_id)
+        elif self.capture is not None:
+            self.capture.changes(state)
         if header.producer_epoch != state.epoch:
             state.take_epoch(header.producer_epoch)
         delta = header.last_offset_delta
         last_sequence = add_sequence(header.base_sequence, delta) if header.base_sequence != NO_SEQUENCE else NO_SEQUENCE
-        state.batches.append(ProducerBatch(header.base_sequence, last_sequence, first_offset, first_offset + delta, header.max_timestamp))
+        state.add(ProducerBatch(header.base_sequence, last_sequence, first_offset, first_offset + delta, header.max_timestamp))
         state.last_timestamp = header.max_timestamp
         if header.transactional and state.txn_first_offset == NO_OFFSET:
             state.txn_first_offset = first_offset
@@ -181,6 +201,8 @@ class ProducerStates:
         state = self._states.get(marker.producer_id)
         if state is None:
             state = self._states[marker.producer_id] = ProducerState(marker.producer_id)
+        elif self.capture is not None:
+            self.capture.changes(state)
         first_offset = state.txn_first_offset
         self._close_transaction(state, marker)
         if first_offset == NO_OFFSET:
@@ -226,10 +248,19 @@ class ProducerStates:
 
     def expire(self, now_ms: int) -> int:
         """Forget producers that were silent for too long and have no open transaction; how many."""
-        expired = [state.producer_id for state in self._states.values() if self._expired(state, now_ms)]
-        for producer_id in expired:
-            del self._states[producer_id]
-        return len(expired)
+        return sum(expired for _, expired in self.expire_in_slices(now_ms, max(len(self._states), 1)))
+
+    def expire_in_slices(self, now_ms: int, size: int) -> Iterator[tuple[int, int]]:
+        """As `expire`, `size` producers at each step, between which others may be added and changed; how many were seen and expired."""
+        known = list(self._states)
+        for first in range(0, len(known), size):
+            seen, expired = known[first : first + size], 0
+            for producer_id in seen:
+                state = self._states.get(producer_id)
+                if state is not None and self._expired(state, now_ms):
+                    del self._states[producer_id]
+                    expired += 1
+            yield len(seen), expired
 
     def forget_ended_below(self, log_start_offset: int) -> None:
         """The log begins at `log_start_offset` now: ended transactions before it hold nobody up."""
@@ -238,6 +269,8 @@ class ProducerStates:
                 del self._unreplicated[first_offset]
 
     def clear(self) -> None:
+        """Forget everything."""
+        self.capture = None
         self._states.clear()
         self._open.clear()
         self._unreplicated.clear()
