@@ -1,7 +1,7 @@
-"""One partition's log: append, read, look up, truncate, flush (Kafka's UnifiedLog and LocalLog).
+"""One partition's log: append, look up, truncate, delete (Kafka's UnifiedLog).
 
-All methods belong to one thread (the reactor's) but `FlushPlan.sync` and what is given to `later`, which only touch files.
-The high watermark belongs to `cluster/partition.py` and comes in as an argument.
+All methods belong to one thread (the reactor's), except `FlushPlan.sync` and the work that is given to `later`, which only use files.
+The high watermark belongs to `cluster/partition.py` and is an argument here.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
-from txbroker.log import time_lookup
-from txbroker.log.cleaner.cleaning_job import LastRecord, SegmentSpan
-from txbroker.log.disk import Disk, File
-from txbroker.log.file_names import LOG, PARTITION_METADATA
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.log.cleaner.cleaning_job import LastRecord
+from txbroker.log.disk import Disk
+from txbroker.log.file_names import PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.log.local_log import LocalLog
 from txbroker.log.log_config import LogConfig
-from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, Read, TimestampOffset, at_once
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, at_once
 from txbroker.log.markers import read_marker
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
@@ -28,10 +28,8 @@ from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import SLICE, Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.recovery import Loaded, Loader, first_offset_of, never
-from txbroker.log.region import EMPTY, Region
 from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
-from txbroker.log.segments import Segments
 from txbroker.log.validate import Validated, validate
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
@@ -47,38 +45,14 @@ def no_jitter(below: int) -> int:
     return 0
 
 
-class Log:
-    """The log of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
+class Log(LocalLog):
+    """A log with its producers, leader epochs and topic id.
 
-    `topic_id` is NULL_TOPIC_ID until assigned; `segments` are ascending and the last is active; `generation` counts the
-    truncations. `timed_flush_s`: the monotonic time at which flush.ms last ended. While a cleaning is at work (`being_cleaned`, its owner
-    says) retention deletes nothing. `first_known`: generation, offset and timestamp of what was once the first record (`expirer`).
+    `topic_id` is NULL_TOPIC_ID until assigned. While `being_cleaned` is True retention deletes nothing; the cleaning loop sets it.
+    `first_known`: generation, offset and timestamp of the first record at some time, for expiry (`log_expiry.py`).
     """
 
-    __slots__ = (
-        "_bases",
-        "_disk",
-        "_later",
-        "_list",
-        "_random_below",
-        "_snapshots",
-        "_syncing",
-        "_unsynced",
-        "being_cleaned",
-        "config",
-        "directory",
-        "first_known",
-        "generation",
-        "leader_epochs",
-        "log_end_offset",
-        "log_start_offset",
-        "producers",
-        "recovery_point",
-        "segments",
-        "timed_flush_s",
-        "topic_id",
-        "topic_partition",
-    )
+    __slots__ = ("_snapshots", "being_cleaned", "first_known", "leader_epochs", "producers", "topic_id")
 
     def __init__(
         self,
@@ -92,27 +66,21 @@ class Log:
         random_below: Callable[[int], int],
         open_segments: OpenSegments,
     ) -> None:
-        self.directory = directory
-        self.topic_partition = topic_partition
-        self.config = config
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        self.timed_flush_s = 0.0
+        super().__init__(
+            directory,
+            topic_partition,
+            loaded,
+            disk=disk,
+            config=config,
+            later=later,
+            random_below=random_below,
+            open_segments=open_segments,
+        )
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.producers: ProducerStates = loaded.producers
         self._snapshots: Snapshots = loaded.snapshots
-        self._list = Segments(loaded.segments, loaded.snapshots, disk, later, open_segments)
-        # The list's own lists, which stay the same objects: a read goes through them without a detour.
-        self.segments, self._bases = self._list.all, self._list.bases
-        self._disk = disk
-        self._later = later
-        self._random_below = random_below
-        self.generation = 0
         self.being_cleaned = False
         self.first_known = (-1, -1, -1)
-        self._unsynced: set[str] = {directory} if loaded.changed else set()
-        self._syncing: list[FlushPlan] = []
         content = disk.read(self._metadata_path)
         self.topic_id = NULL_TOPIC_ID if content is None else parse_metadata(content, self._metadata_path)
 
@@ -134,11 +102,12 @@ class Log:
         open_segments: OpenSegments | None = None,
         interrupted: Callable[[], bool] = never,
     ) -> Log:
-        """Load a log, or make an empty one (the directory is made too). May run in a worker; touches this directory only.
+        """Load a log, or create an empty one with its directory. May run in a worker; uses this directory only.
 
-        `clean`: the last shutdown was clean; otherwise segments from `recovery_point` on are read in full, indexes made anew, and
-        a torn tail is cut. `log_start_offset` and `recovery_point` come from the directory's checkpoints. `random_below(n)` gives
-        a number in [0, n) for segment.jitter.ms. StartInterrupted where `interrupted` says so before the last segment is recovered.
+        `clean`: the last shutdown was clean; otherwise segments from `recovery_point` on are read in full, their indexes are rebuilt,
+        and a torn tail is cut off. `log_start_offset` and `recovery_point` come from the directory's checkpoints. `random_below(n)`
+        returns a number in [0, n) for segment.jitter.ms. StartInterrupted if `interrupted` returns True before the last segment is
+        recovered.
         """
         loaded = Loader(
             directory,
@@ -162,11 +131,6 @@ class Log:
             random_below=random_below,
             open_segments=OpenSegments() if open_segments is None else open_segments,
         )
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return self._list.size
 
     # Append
 
@@ -312,75 +276,6 @@ class Log:
     def _snapshot_written(self, offset: int) -> None:
         self._unsynced.update((self._snapshots.path(offset), self.directory))
 
-    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        config = self.config
-        jitter_max = min(config.segment_jitter_ms, config.roll_ms)
-        segment = Segment(
-            self._disk,
-            self.directory,
-            base_offset,
-            size=0,
-            created_ms=now_ms,
-            index_interval_bytes=config.index_interval_bytes,
-            jitter_ms=self._random_below(jitter_max) if jitter_max > 0 else 0,
-        )
-        segment.create()
-        self._list.add(segment)
-        return segment
-
-    # Read
-
-    def read(self, offset: int, bytes_max: int, *, offset_end: int, whole_first_batch: bool = False) -> Read:
-        """A region from the batch that holds `offset` on, within one segment, never past `offset_end` (exclusive).
-
-        Empty at `offset_end` and above it up to the log's end; OFFSET_OUT_OF_RANGE outside of the log.
-        """
-        log_end_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= log_end_offset:
-            raise BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition}, which has [{self.log_start_offset}, {log_end_offset})",
-            )
-        if offset >= offset_end:
-            return Read(EMPTY, offset_end, 0)
-        segments, bases = self.segments, self._bases
-        at = bisect_right(bases, offset) - 1 if offset < bases[-1] else len(bases) - 1
-        segment = segments[at]
-        place = segment.locate(offset)
-        while place is None:  # compaction may leave a segment's last offsets without a batch
-            at += 1
-            if at == len(segments):
-                return Read(EMPTY, offset_end, 0)
-            segment = segments[at]
-            place = segment.locate(offset)
-        position, batch_bytes = place
-        segment_end = log_end_offset if at + 1 == len(bases) else bases[at + 1]
-        end = segment.size if offset_end >= segment_end else segment.end_position(offset_end)
-        length = end - position
-        if length <= 0:
-            return Read(EMPTY, offset_end, 0)
-        if length > bytes_max:
-            length = bytes_max
-            if length < batch_bytes:
-                if not whole_first_batch:
-                    return Read(EMPTY, offset_end, batch_bytes)
-                length = batch_bytes
-        return Read(Region(segment.file, position, length), min(offset_end, segment_end), batch_bytes)
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record (by offset) whose timestamp is `timestamp` or later."""
-        return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, self.config.unpacked_bytes_max)
-
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp of those from the log's start on, the first of equals."""
-        return time_lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, self.config.unpacked_bytes_max)
-
-    def check_file(self, path: str) -> None:
-        """StorageError unless the file of this path, if it is one of the log's, can be read to where it was written."""
-        for segment in self.segments:
-            if segment.path(LOG) == path and len(segment.file.pread(segment.size - 1, 1)) != min(segment.size, 1):
-                raise StorageError(f"{path} ends before position {segment.size}, up to which it was written")
-
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Where the largest epoch that is not above `epoch` ends (OffsetForLeaderEpoch)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
@@ -437,27 +332,12 @@ class Log:
             self.advance_start(self._bases[0])
         return len(expired)
 
-    def _drop(self, dropped: Sequence[Segment]) -> None:
-        """Take segments out of the log; their files go after file.delete.delay.ms, and readers keep those that they hold."""
-        self._list.drop(dropped, self.config.file_delete_delay_ms)
-
     # Cleaning
-
-    def closed_below(self, offset: int) -> list[SegmentSpan]:
-        """The closed segments that begin below `offset`; StorageError."""
-        return self._list.closed_below(offset)
 
     def last_records(self) -> Iterator[LastRecord]:
         """The last record of each producer that is still active: cleaning keeps its batch, for the sequence numbers."""
         for state in self.producers:
             yield LastRecord(state.producer_id, state.epoch, state.last_offset)
-
-    def replace_segments(self, old_base_offsets: Sequence[int], *, size: int, generation: int, now_ms: int) -> bool:
-        """Put the segment that a cleaning made of these closed ones in their place; its `.cleaned` files bear the first of their offsets.
-
-        False, and nothing has changed, unless the log was not truncated since `generation` and all of them are still there.
-        """
-        return generation == self.generation and self._list.replace(old_base_offsets, size, self.config, now_ms)
 
     # Cutting at the end
 
@@ -503,49 +383,12 @@ class Log:
 
     # Durability
 
-    @property
-    def flush_due(self) -> bool:
-        """Whether as many records are not synced as flush.messages allows at most."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
-
-    @property
-    def settled_end(self) -> int:
-        """The offset (exclusive) up to which records may be acknowledged: while a flush is due only what is synced."""
-        return self.recovery_point if self.flush_due else self.log_end_offset
-
     def flush_plan(self) -> FlushPlan | None:
-        """What must be synced for the log to be durable up to its end now; None when it is. Run `plan.sync()` in a worker.
-
-        What earlier plans hold that are not reported as done (`flushed`) is in it once more: whichever is done first keeps its promise.
-        Each plan must be run. Indexes of the active segment are not in it: after an unclean end they are made anew.
-        """
-        offset = self.log_end_offset
-        if self.recovery_point >= offset and not (self._unsynced or self._syncing or self.leader_epochs.unsynced):
-            return None
-        first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
-        written = [segment for segment in self.segments[first:] if max(segment.base_offset, self.recovery_point) < offset]
-        files: list[File] = [segment.file for segment in written]
-        paths = self._unsynced.union(*(plan.paths for plan in self._syncing))
+        """As `LocalLog.flush_plan`, with the leader epochs."""
         if self.leader_epochs.unsynced:
-            paths.update((self.leader_epochs.path, self.directory))
-        self._unsynced = set()
-        self.leader_epochs.unsynced = False
-        plan = FlushPlan(self._disk, offset, files, sorted(paths), generation=self.generation)
-        self._syncing.append(plan)
-        return plan
-
-    def flushed(self, plan: FlushPlan) -> None:
-        """`plan` was synced: moves the recovery point."""
-        self._syncing.remove(plan)
-        if plan.generation == self.generation:
-            self.recovery_point = max(self.recovery_point, plan.offset)
-
-    def flush(self) -> None:
-        """Sync in place."""
-        plan = self.flush_plan()
-        if plan is not None:
-            plan.sync()
-            self.flushed(plan)
+            self._unsynced.update((self.leader_epochs.path, self.directory))
+            self.leader_epochs.unsynced = False
+        return super().flush_plan()
 
     def close(self) -> None:
         """Write indexes and the producers' snapshot, sync all. The log must not be used afterwards."""
@@ -560,10 +403,6 @@ class Log:
         self.flush()
         for segment in self.segments:
             segment.release()
-
-    def delete(self) -> None:
-        """Remove the directory with all files. May run in a worker once nobody uses the log."""
-        self._disk.remove_tree(self.directory)
 
     # Settings and names
 
@@ -587,12 +426,6 @@ class Log:
         self._disk.replace(self._metadata_path, format_metadata(topic_id), sync=False)
         self._unsynced.update((self._metadata_path, self.directory))
         self.topic_id = topic_id
-
-    def reconfigure(self, config: LogConfig) -> None:
-        """Take new settings; the active segment keeps its jitter."""
-        self.config = config
-        for segment in self.segments:
-            segment.index_interval_bytes = config.index_interval_bytes
 
     def rename_directory(self, directory: str) -> None:
         """Move the log's directory (to `….<uuid>-delete`, for instance)."""

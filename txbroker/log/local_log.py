@@ -1,0 +1,224 @@
+"""The files of one partition's log: segments that are read, rolled, synced and replaced (Kafka's LocalLog).
+
+Nothing here knows producers, transactions or leader epochs; `log.py` adds them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log import time_lookup
+from txbroker.log.cleaner.cleaning_job import SegmentSpan
+from txbroker.log.disk import Disk, File
+from txbroker.log.file_names import LOG
+from txbroker.log.flush import FlushPlan
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import Later, Read, TimestampOffset
+from txbroker.log.open_segments import OpenSegments
+from txbroker.log.recovery import Loaded
+from txbroker.log.region import EMPTY, Region
+from txbroker.log.segment import Segment
+from txbroker.log.segments import Segments
+from txbroker.names import TopicPartition
+
+
+class LocalLog:
+    """The segments of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
+
+    `segments` are ascending and the last is active; `generation` counts the truncations; `timed_flush_s` is the monotonic time at
+    which flush.ms last ended.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_disk",
+        "_later",
+        "_list",
+        "_random_below",
+        "_syncing",
+        "_unsynced",
+        "config",
+        "directory",
+        "generation",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery_point",
+        "segments",
+        "timed_flush_s",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        loaded: Loaded,
+        *,
+        disk: Disk,
+        config: LogConfig,
+        later: Later,
+        random_below: Callable[[int], int],
+        open_segments: OpenSegments,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.timed_flush_s = 0.0
+        self.generation = 0
+        self._list = Segments(loaded.segments, loaded.snapshots, disk, later, open_segments)
+        # The same list objects for the whole life of the log, so that a read needs no further look-up.
+        self.segments, self._bases = self._list.all, self._list.bases
+        self._disk = disk
+        self._later = later
+        self._random_below = random_below
+        self._unsynced: set[str] = {directory} if loaded.changed else set()
+        self._syncing: list[FlushPlan] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._list.size
+
+    # Read
+
+    def read(self, offset: int, bytes_max: int, *, offset_end: int, whole_first_batch: bool = False) -> Read:
+        """A region from the batch that holds `offset` on, within one segment, never past `offset_end` (exclusive).
+
+        Empty at `offset_end` and above it up to the log's end; OFFSET_OUT_OF_RANGE outside of the log.
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise BrokerError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition}, which has [{self.log_start_offset}, {log_end_offset})",
+            )
+        if offset >= offset_end:
+            return Read(EMPTY, offset_end, 0)
+        segments, bases = self.segments, self._bases
+        at = bisect_right(bases, offset) - 1 if offset < bases[-1] else len(bases) - 1
+        segment = segments[at]
+        place = segment.locate(offset)
+        while place is None:  # compaction may leave a segment's last offsets without a batch
+            at += 1
+            if at == len(segments):
+                return Read(EMPTY, offset_end, 0)
+            segment = segments[at]
+            place = segment.locate(offset)
+        position, batch_bytes = place
+        segment_end = log_end_offset if at + 1 == len(bases) else bases[at + 1]
+        end = segment.size if offset_end >= segment_end else segment.end_position(offset_end)
+        length = end - position
+        if length <= 0:
+            return Read(EMPTY, offset_end, 0)
+        if length > bytes_max:
+            length = bytes_max
+            if length < batch_bytes:
+                if not whole_first_batch:
+                    return Read(EMPTY, offset_end, batch_bytes)
+                length = batch_bytes
+        return Read(Region(segment.file, position, length), min(offset_end, segment_end), batch_bytes)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record (by offset) whose timestamp is `timestamp` or later."""
+        return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, self.config.unpacked_bytes_max)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp of those from the log's start on, the first of equals."""
+        return time_lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, self.config.unpacked_bytes_max)
+
+    def check_file(self, path: str) -> None:
+        """StorageError unless the file of this path, if it is one of the log's, can be read to where it was written."""
+        for segment in self.segments:
+            if segment.path(LOG) == path and len(segment.file.pread(segment.size - 1, 1)) != min(segment.size, 1):
+                raise StorageError(f"{path} ends before position {segment.size}, up to which it was written")
+
+    # Segments
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        config = self.config
+        jitter_max = min(config.segment_jitter_ms, config.roll_ms)
+        segment = Segment(
+            self._disk,
+            self.directory,
+            base_offset,
+            size=0,
+            created_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            jitter_ms=self._random_below(jitter_max) if jitter_max > 0 else 0,
+        )
+        segment.create()
+        self._list.add(segment)
+        return segment
+
+    def _drop(self, dropped: Sequence[Segment]) -> None:
+        """Take segments out of the log; their files go after file.delete.delay.ms, and readers keep those that they hold."""
+        self._list.drop(dropped, self.config.file_delete_delay_ms)
+
+    def closed_below(self, offset: int) -> list[SegmentSpan]:
+        """The closed segments that begin below `offset`; StorageError."""
+        return self._list.closed_below(offset)
+
+    def replace_segments(self, old_base_offsets: Sequence[int], *, size: int, generation: int, now_ms: int) -> bool:
+        """Put the segment that a cleaning made of these closed ones in their place; its `.cleaned` files bear the first of their offsets.
+
+        False, and nothing has changed, unless the log was not truncated since `generation` and all of them are still there.
+        """
+        return generation == self.generation and self._list.replace(old_base_offsets, size, self.config, now_ms)
+
+    # Durability
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether as many records are not synced as flush.messages allows."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    @property
+    def settled_end(self) -> int:
+        """The offset (exclusive) up to which records may be acknowledged: while a flush is due only what is synced."""
+        return self.recovery_point if self.flush_due else self.log_end_offset
+
+    def flush_plan(self) -> FlushPlan | None:
+        """What must be synced for the log to be durable up to its present end; None when nothing is. Run `plan.sync()` in a worker.
+
+        Files of earlier plans that are not reported as done (`flushed`) are in it again, so that plans may end in any order. Each plan
+        must be run. Indexes of the active segment are not in it, because recovery rebuilds them.
+        """
+        offset = self.log_end_offset
+        if self.recovery_point >= offset and not (self._unsynced or self._syncing):
+            return None
+        first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
+        written = [segment for segment in self.segments[first:] if max(segment.base_offset, self.recovery_point) < offset]
+        files: list[File] = [segment.file for segment in written]
+        paths = self._unsynced.union(*(plan.paths for plan in self._syncing))
+        self._unsynced = set()
+        plan = FlushPlan(self._disk, offset, files, sorted(paths), generation=self.generation)
+        self._syncing.append(plan)
+        return plan
+
+    def flushed(self, plan: FlushPlan) -> None:
+        """`plan` was synced: moves the recovery point."""
+        self._syncing.remove(plan)
+        if plan.generation == self.generation:
+            self.recovery_point = max(self.recovery_point, plan.offset)
+
+    def flush(self) -> None:
+        """Sync in place."""
+        plan = self.flush_plan()
+        if plan is not None:
+            plan.sync()
+            self.flushed(plan)
+
+    def delete(self) -> None:
+        """Remove the directory with all files. May run in a worker once nobody uses the log."""
+        self._disk.remove_tree(self.directory)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Take new settings; the active segment keeps its jitter."""
+        self.config = config
+        for segment in self.segments:
+            segment.index_interval_bytes = config.index_interval_bytes
