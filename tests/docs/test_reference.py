@@ -62,6 +62,9 @@ def test_the_metrics_have_their_documentation_and_labels() -> None:
     assert found["kafka_server_brokertopicmetrics_bytesin_total"][1:3] == ("counter", ("topic",))
     assert found["txbroker_cleaner_failures_total"].kind == "counter", "also what has no samples yet"
     assert len(found) > 90
+    for page in sorted((CHECKOUT / "docs").glob("*.md")):
+        named = re.findall(r"`((?:kafka|txbroker)_[a-z_]+[a-z])(?:\{[^`]*\})?`", read(page))
+        assert [name for name in named if name not in found] == [], page.name
 
 
 def test_every_reason_of_a_refusal_is_explained(start_broker: Callable[..., Server]) -> None:
