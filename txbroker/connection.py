@@ -13,8 +13,8 @@ for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and over
   way, with one difference: a Fetch that is sent behind a Produce with acks=all, without waiting for the response, may be answered
   without these records, because they are not committed yet. Its next Fetch returns them.
 
-What ends a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
-version that is not served (but ApiVersions is answered as KIP-511 says), and a failure that no answer can tell.
+These close a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
+version that is not served (ApiVersions gets a response instead, KIP-511), and an error that no response can carry.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from txbroker.api.encoded.encoded_response import KeptAnswer, MadeAnswer
-from txbroker.api.registry import Registry, Route, UnsupportedVersion
+from txbroker.api.encoded.cached_response import CachedResponse
+from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.api.registry import Answer, Handled, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
@@ -39,46 +40,52 @@ from txbroker.wire.codec import encode_bytes, size_of
 from txbroker.wire.headers import API_VERSIONS_KEY, FLEXIBLE_HEADER, read_client_id, response_prefix
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.repeats import Holder, Repeats
+from txbroker.wire.schema import Request, Response
 
 log = logging.getLogger("txbroker.connection")
 
 # API key and version as one number (registry.route_key), and the correlation id.
 _START = struct.Struct(">Ii")
 
-# Kafka serves one request of a connection at a time. Its own producers send 5 before they wait, other clients some dozens.
+# Requests of one connection that may wait for their response. Kafka serves one at a time; its producers send 5 before they wait, other
+# clients some dozens.
 IN_FLIGHT_MAX = 100
 
-# Beyond this, more replies are not made until the transport got rid of some; one reply may still be larger.
+# With more output than this no more requests are taken until the transport has sent some. One response may still be larger.
 OUTPUT_BYTES_MAX = 1024 * 1024
 
-# Requests that wait for an answer hold their message, without its records, in memory: beyond this many bytes no more are taken.
+# Requests in flight hold their message, without its records, in memory: beyond this many bytes no more are taken.
 WAITING_BYTES_MAX = 1024 * 1024
 
-# As much of a client id is logged.
+# At most this much of a client id is logged.
 LOGGED_CLIENT_ID_MAX = 100
 
 # Longer headers are parsed each time instead of kept.
 HEADER_KEPT_MAX = 256
 
+# A response frame: its parts and their size.
+_Frame: TypeAlias = tuple[list[Part], int]
+
+_NO_FRAME: _Frame = ([], 0)
 
 # Of a connection that has sent nothing that could be repeated.
 NO_REPEATS = Repeats(flexible=False)
 
 
 class _Slot:
-    """The place of an answer in the order of requests. `parts` is None until it is there, and empty where none is wanted."""
+    """A request in flight, or a response that waits for those before it: `parts` is None until it is there, [] if there is none."""
 
     __slots__ = ("deferred", "parts", "request_size", "size")
 
     def __init__(self, deferred: Deferred[Any] | None, request_size: int = 0) -> None:
         self.deferred = deferred
-        self.parts: list[Any] | None = None
+        self.parts: list[Part] | None = None
         self.size = 0
         self.request_size = request_size
 
 
 class Connection:
-    """Decodes each request, calls its handler, and keeps the answers in order. Satisfies `FrameProtocol`."""
+    """Decodes each request, calls its handler, and keeps the responses in order. Satisfies `FrameProtocol`."""
 
     __slots__ = (
         "_alone",
@@ -112,16 +119,16 @@ class Connection:
         self._routes = registry.routes
         self._in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
-        self._output: list[Any] = []
+        self._output: list[Part] = []
         self.output_bytes = 0
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._waiting_bytes = 0
-        self._alone = False  # the request in flight is one that does not overlap with others
+        self._alone = False  # the request in flight does not overlap with others
         self._held_back = False  # the transport keeps a frame that must wait until nothing is in flight
         self.full = False
         self._closing = False
-        # The last request's header behind its first eight bytes: most often the next one's is the same.
+        # The last request's header after its first eight bytes: usually the next one has the same.
         self._header = b""
         self._header_end = 8
         self._header_version = 0
@@ -134,7 +141,7 @@ class Connection:
         self._session = transport.session
 
     def connectionLost(self, reason: Failure) -> None:
-        """Forget what is under way; operations that wait somewhere are cancelled."""
+        """Cancel the requests in flight."""
         self._closing = self.full = True
         slots, self._slots = self._slots, deque()
         for slot in slots:
@@ -142,13 +149,13 @@ class Connection:
                 try:
                     slot.deferred.cancel()
                 except Exception:
-                    log.exception("cancelling a request of %s failed: a bug", self._who())
+                    log.exception("internal error cancelling a request from %s", self._who())
 
     @property
     def in_flight(self) -> int:
         return len(self._slots)
 
-    def take_output(self) -> list[Any]:
+    def take_output(self) -> list[Part]:
         output, self._output = self._output, []
         self.output_bytes = 0
         if self.full:
@@ -156,7 +163,7 @@ class Connection:
         return output
 
     def rest(self) -> None:
-        """Forget the requests that might have been repeated."""
+        """Forget the requests that might be repeated: the connection is idle."""
         self._repeats_key = -1
         self._repeats = NO_REPEATS
 
@@ -195,6 +202,7 @@ class Connection:
             self._refuse(frame, error)
             return True
         context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
+        response: Any  # Handled; the checks below are by class, which is faster
         try:
             response = route.call(request, context)
         except Exception as error:
@@ -203,9 +211,10 @@ class Connection:
         for holder in holders:
             records_bytes += len(holder.records or b"")
             holder.records = b""  # the view of the frame ends here
-        if response.__class__ is MadeAnswer:
-            self._put(*_framed(response.parts, route, context))
-        elif response.__class__ is route.response or response.__class__ is KeptAnswer:
+        kind = response.__class__
+        if kind is EncodedResponse:
+            self._put(response.parts, response.size)
+        elif kind is route.response or kind is CachedResponse:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
             self._wait(response, len(frame) - records_bytes, route, request, context)
@@ -220,7 +229,7 @@ class Connection:
 
     def _decode_records(
         self, frame: memoryview, key: int, route: Route, record_holders: Callable[[Any], Sequence[Holder]]
-    ) -> tuple[Any, Sequence[Holder]]:
+    ) -> tuple[Request, Sequence[Holder]]:
         """Decode a request with records, which mostly repeats an earlier one with other records; and the structs that have them."""
         if key != self._repeats_key:
             self._repeats_key, self._repeats = key, Repeats(flexible=route.request_header == FLEXIBLE_HEADER)
@@ -234,8 +243,8 @@ class Connection:
             self._repeats.remember(frame, self._client_id, request, holders[0])
         return request, holders
 
-    def _time(self, begun: float, route: Route, response: Any) -> None:
-        """Note how long this request took, from when it was whole until its answer was made; nothing of one that nobody waits for."""
+    def _time(self, begun: float, route: Route, response: Handled) -> None:
+        """Record how long this request took, from its last byte until its response was made; not if its connection is gone by then."""
         if not isinstance(response, Deferred):
             route.times.end(begun)
             return
@@ -248,7 +257,7 @@ class Connection:
         response.addBoth(answered)
 
     def _read_header(self, frame: memoryview, version: int) -> int:
-        """Where the body starts; keeps the client id."""
+        """The position of the body; sets the client id."""
         if version == self._header_version and frame[8 : self._header_end] == self._header:
             return self._header_end
         self._client_id, position = read_client_id(frame, version)
@@ -256,8 +265,8 @@ class Connection:
             self._header, self._header_end, self._header_version = bytes(frame[8:position]), position, version
         return position
 
-    def _put(self, parts: list[Any], size: int) -> None:
-        """A reply that is there: it is due, unless others are before it."""
+    def _put(self, parts: list[Part], size: int) -> None:
+        """A response is made: it is sent next, unless others are before it."""
         if self._slots:
             slot = _Slot(None)
             self._slots.append(slot)
@@ -269,14 +278,17 @@ class Connection:
             if self.output_bytes > self._output_bytes_max:
                 self.full = True
 
-    def _fill(self, slot: _Slot, parts: list[Any], size: int) -> None:
+    def _fill(self, slot: _Slot, parts: list[Part], size: int) -> None:
         slot.parts = parts
         slot.size = size
         self._held_bytes += size
 
-    def _wait(self, deferred: Any, request_size: int, route: Route, request: Any, context: RequestContext) -> None:
-        if not isinstance(deferred, Deferred):
-            deferred = fail(TypeError(f"a handler of {route.name} returned {type(deferred).__name__}"))
+    def _wait(self, response: object, request_size: int, route: Route, request: Request, context: RequestContext) -> None:
+        deferred: Deferred[Any]
+        if isinstance(response, Deferred):
+            deferred = response
+        else:
+            deferred = fail(TypeError(f"a handler of {route.name} returned {type(response).__name__}"))
         slot = _Slot(deferred, request_size)
         self._slots.append(slot)
         self._alone = not route.overlaps
@@ -285,17 +297,16 @@ class Connection:
         arguments = (slot, route, request, context)
         deferred.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
 
-    def _answered(self, response: Any, slot: _Slot, route: Route, request: Any, context: RequestContext) -> None:
+    def _answered(self, response: Answer | None, slot: _Slot, route: Route, request: Request, context: RequestContext) -> None:
         if self._closing:
             return
         slot.deferred = None
         self._waiting_bytes -= slot.request_size
-        parts, size = ([], 0) if response is None else self._encode(response, route, request, context)
-        self._fill(slot, parts, size)
+        self._fill(slot, *(_NO_FRAME if response is None else self._encode(response, route, request, context)))
         if slot is self._slots[0]:
             self._drain()
 
-    def _broken(self, failure: Failure, slot: _Slot, route: Route, request: Any, context: RequestContext) -> None:
+    def _broken(self, failure: Failure, slot: _Slot, route: Route, request: Request, context: RequestContext) -> None:
         if self._closing:
             return
         error = failure.value
@@ -304,7 +315,7 @@ class Connection:
         self._answered(self._failed(error, route, request, context), slot, route, request, context)
 
     def _drain(self) -> None:
-        """The oldest answer is there: it and those that waited for it are due."""
+        """The first response is made: it and those that waited for it are sent next."""
         slots = self._slots
         while slots and (parts := slots[0].parts) is not None:
             self._output += parts
@@ -325,42 +336,42 @@ class Connection:
             or self._waiting_bytes > WAITING_BYTES_MAX
         )
 
-    def _encode(self, response: Any, route: Route, request: Any, context: RequestContext) -> tuple[list[Any], int]:
-        """The reply's parts with the header, and their size; nothing after a failure that closes the connection."""
+    def _encode(self, response: Answer, route: Route, request: Request, context: RequestContext) -> _Frame:
+        """The response frame; nothing after an error that closes the connection."""
         try:
-            return _reply(response, route, context)
+            return _frame(response, route, context)
         except Exception as error:
-            response = self._failed(error, route, request, context)
-        if response is not None:
+            failed = self._failed(error, route, request, context)
+        if failed is not None:
             try:
-                return _reply(response, route, context)
+                return _frame(failed, route, context)
             except Exception:
-                log.exception("the answer to a failed %s of %s cannot be encoded: a bug", route.name, self._who())
+                log.exception("internal error: the error response to %s from %s cannot be encoded", route.name, self._who())
                 self._close("failed_without_answer", f"{route.name} failed")
-        return [], 0
+        return _NO_FRAME
 
-    def _failed(self, error: BaseException, route: Route, request: Any, context: RequestContext) -> Any:
-        """The answer to a request that failed as a whole; None when there can be none, and the connection is closed."""
+    def _failed(self, error: BaseException, route: Route, request: Request, context: RequestContext) -> Response | None:
+        """The response to a request that failed as a whole; None when there can be none, and the connection is closed."""
         if isinstance(error, ProtocolError):
             self._close("unparsable_request", f"{route.name}: {error}")
             return None
         if isinstance(error, UnsupportedFeature):
             self._registry.unsupported.required(error.feature, self._session, context.client_id)
         elif not isinstance(error, BrokerError):
-            log.error("%s of %s failed: a bug", route.name, self._who(), exc_info=error)
+            log.error("internal error handling %s from %s", route.name, self._who(), exc_info=error)
             error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         response = None
         if route.failed is not None:
             try:
                 response = route.failed(request, context, error)
             except Exception:
-                log.exception("the answer to a failed %s of %s cannot be made: a bug", route.name, self._who())
+                log.exception("internal error: there is no error response to %s from %s", route.name, self._who())
         if response is None:
-            self._close("failed_without_answer", f"{route.name} failed with {error.code.name}, which no answer can tell")
+            self._close("failed_without_answer", f"{route.name} failed with {error.code.name}; the response cannot carry this error")
         return response
 
     def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
-        """Close, save for an ApiVersions request of a version above ours: clients learn from the answer (KIP-511)."""
+        """Close, except for an ApiVersions request of an unknown version: clients learn the known ones from the response (KIP-511)."""
         key, correlation_id = _START.unpack_from(frame)
         if not (isinstance(error, UnsupportedVersion) and key >> 16 == API_VERSIONS_KEY):
             route = self._routes.get(key)
@@ -374,7 +385,7 @@ class Connection:
         self._put([prefix, body], len(prefix) + len(body))
 
     def _close(self, reason: str, why: str) -> None:
-        """End the connection: what is due is still sent. `reason` is what is counted, `why` what is logged."""
+        """Close the connection after its output is sent. `reason` is counted, `why` is logged."""
         if not self._closing:
             self._registry.closed[reason] += 1
             log.warning("closing the connection of %s: %s", self._who(), why)
@@ -390,29 +401,29 @@ class Connection:
         return f"{session.peer_host}:{session.peer_port}{client}"
 
 
-def _reply(response: Any, route: Route, context: RequestContext) -> tuple[list[Any], int]:
-    if response.__class__ is MadeAnswer:
-        return _framed(response.parts, route, context)
-    if response.__class__ is KeptAnswer:
+def _frame(response: Answer, route: Route, context: RequestContext) -> _Frame:
+    if isinstance(response, EncodedResponse):
+        return response.parts, response.size
+    if isinstance(response, CachedResponse):
         body = response.body(route.encode)
-        reply = response_prefix(route.response_header, len(body), context.correlation_id) + body
-        return [reply], len(reply)
-    parts = route.encode(response)
-    if route.joins:
+    else:
+        parts = route.encode(response)
+        if route.has_regions:
+            return _framed(parts, route, context)
         try:
-            body = b"".join(parts)
+            body = b"".join(parts)  # type: ignore[arg-type]  # a TypeError says that there are regions
         except TypeError:
-            # File regions: this API's answers are kept in parts from now on.
-            route.joins = False
-        else:
-            reply = response_prefix(route.response_header, len(body), context.correlation_id) + body
-            return [reply], len(reply)
-    return _framed(parts, route, context)
+            route.has_regions = True
+            return _framed(parts, route, context)
+    frame = response_prefix(route.response_header, len(body), context.correlation_id) + body
+    return [frame], len(frame)
 
 
-def _framed(parts: list[Any], route: Route, context: RequestContext) -> tuple[list[Any], int]:
-    """The parts of a body with the frame's size and the header before them, and their size."""
+def _framed(parts: list[Part], route: Route, context: RequestContext) -> _Frame:
+    """The parts of a body, which begins with bytes, with the frame's size and the header before them."""
     size = size_of(parts)
     prefix = response_prefix(route.response_header, size, context.correlation_id)
-    parts[0] = prefix + parts[0]
+    first = parts[0]
+    assert isinstance(first, bytes)
+    parts[0] = prefix + first
     return parts, size + len(prefix)

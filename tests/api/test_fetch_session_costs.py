@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from txbroker.api.encoded.encoded_response import MadeAnswer
+from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem, FetchSession, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
@@ -19,7 +20,6 @@ from txbroker.cluster.partition import Isolation
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.wire.codec import decode
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
 
 VERSION = 11
@@ -28,6 +28,21 @@ SESSION = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, list
 
 # What a client was told: by partition (error, records, high watermark, log start).
 Told = dict[int, tuple[int, int, int, int]]
+
+
+class Partitions(PartitionReader):
+    """Reads what the handler says; only sessions are of interest here."""
+
+    def __init__(self, handler: Reading) -> None:
+        none: Any = None
+        super().__init__(none, ClusterImage(), handler.errors)
+        self._handler = handler
+
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+        return self._handler.read_item(item, bytes_max, isolation)
+
+    def check_codec(self, item: FetchItem) -> None:
+        pass
 
 
 class Reading(FetchHandler):
@@ -40,6 +55,7 @@ class Reading(FetchHandler):
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
         super().__init__(none, ClusterImage(), self.cache, self.purgatory, lambda: 0, fetch_max_bytes=LIMIT)
+        self.partitions = Partitions(self)
         self.lazy = lazy
         self.ends = [0] * partitions
         self.stable = [0] * partitions
@@ -49,7 +65,7 @@ class Reading(FetchHandler):
         self.session_id = 0
         self.epoch = 0
 
-    def read_item(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+    def read_item(self, item: FetchItem, bytes_max: int, isolation: int) -> PartitionData:
         index = item.partition
         self.reads.append(index)
         if index in self.failing:
@@ -60,9 +76,6 @@ class Reading(FetchHandler):
         size = max(0, min(end - item.fetch_offset, bytes_max, item.partition_max_bytes))
         return PartitionData(partition_index=index, error_code=0, high_watermark=self.ends[index], last_stable_offset=self.stable[index],
                              log_start_offset=self.starts[index], records=bytes(size))
-
-    def check_codec(self, item: FetchItem) -> None:
-        pass
 
     def moved(self, index: int) -> None:
         """And the end of the turn in which it did."""
@@ -95,9 +108,8 @@ class Reading(FetchHandler):
             told.append(self._told(answer))
         return told
 
-    def _told(self, response: FetchResponse | MadeAnswer) -> Told:
-        if isinstance(response, MadeAnswer):
-            response = decode(FetchResponse, VERSION, b"".join(response.parts))
+    def _told(self, answer: Any) -> Told:
+        response: FetchResponse = message(answer, FetchRequest, VERSION)
         if response.error_code:
             self.session_id = self.epoch = 0
             return {-1: (response.error_code, 0, 0, 0)}

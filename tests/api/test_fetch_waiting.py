@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
 
-from txbroker.api.encoded.encoded_response import MadeAnswer
+from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.wire.codec import decode
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 VERSION = 11
 LIMIT = 1000
 
 
-class Reading(FetchHandler):
-    """A handler on partitions that are numbers of bytes; it notes what is read."""
+class Partitions(PartitionReader):
+    """Partitions that are numbers of bytes; it notes what is read."""
 
-    def __init__(self, purgatory: Purgatory) -> None:
+    def __init__(self) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), FetchSessions(0, lambda: 1), purgatory, lambda: 0, fetch_max_bytes=LIMIT)
+        super().__init__(none, ClusterImage(), Counter())
         self.sizes: dict[int, int] = {}
         self.failing: set[int] = set()
         self.reads: list[int] = []
 
-    def read_item(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
         self.reads.append(item.partition)
         if item.partition in self.failing:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         records = bytes(min(self.sizes.get(item.partition, 0), bytes_max))
         return PartitionData(partition_index=item.partition, error_code=0, high_watermark=0, records=records)
+
+
+class Nowhere:
+    """Replicas that leave every fetch to the reader."""
+
+    def find(self, topic: str, partition: int) -> None:
+        return None
 
 
 class Waiting:
@@ -47,27 +54,26 @@ class Waiting:
     def __init__(self, partitions: int, *, min_bytes: int) -> None:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
-        self.handler = Reading(self.purgatory)
+        nowhere: Any = Nowhere()
+        handler = FetchHandler(nowhere, ClusterImage(), FetchSessions(0, lambda: 1), self.purgatory, lambda: 0, fetch_max_bytes=LIMIT)
+        self.partitions = handler.partitions = Partitions()
         wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=LIMIT) for p in range(partitions)]
         request = FetchRequest(max_wait_ms=500, min_bytes=min_bytes, max_bytes=LIMIT, topics=[FetchTopic(topic="t", partitions=wanted)])
         session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
-        answer: Any = self.handler(request, RequestContext(1, VERSION, 1, None, session))
+        answer: Any = handler(request, RequestContext(1, VERSION, 1, None, session))
         self.answer: FetchResponse | None = None
         answer.addCallback(self._answered)
-        self.handler.reads.clear()
+        self.partitions.reads.clear()
 
-    def _answered(self, response: FetchResponse | MadeAnswer) -> None:
-        if isinstance(response, MadeAnswer):
-            parts = [part.read() if isinstance(part, Region) else part for part in response.parts]
-            response = decode(FetchResponse, VERSION, b"".join(parts))
-        self.answer = response
+    def _answered(self, response: Any) -> None:
+        self.answer = message(response, FetchRequest, VERSION)
 
     def moved(self, partition: int, size: int = 0) -> list[int]:
         """Give a partition so many bytes; what was read for it."""
-        self.handler.sizes[partition] = size
-        self.handler.reads.clear()
+        self.partitions.sizes[partition] = size
+        self.partitions.reads.clear()
         self.purgatory.check(TopicPartition("t", partition))
-        return list(self.handler.reads)
+        return list(self.partitions.reads)
 
     def sizes(self) -> dict[int, int]:
         assert self.answer is not None
@@ -108,7 +114,7 @@ def test_more_than_the_limit_need_not_be_there() -> None:
 
 def test_an_error_is_told_at_once() -> None:
     waiting = Waiting(3, min_bytes=100)
-    waiting.handler.failing.add(1)
+    waiting.partitions.failing.add(1)
     waiting.moved(1)
     assert waiting.answer is not None
     assert [p.error_code for p in waiting.answer.responses[0].partitions] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from txbroker.api.encoded.encoded_response import KeptAnswer, KeptAnswers
+from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.metadata import MetadataHandler
 from txbroker.api.request_context import RequestContext, Session
@@ -74,7 +74,7 @@ def ask(handler: MetadataHandler, request: MetadataRequest, *, version: int = VE
 
 
 def opened(answer: Any, version: int = VERSION) -> MetadataResponse:
-    assert isinstance(answer, KeptAnswer)
+    assert isinstance(answer, CachedResponse)
     return decode(MetadataResponse, version, answer.body(encoder(MetadataResponse, version)))
 
 
@@ -115,12 +115,12 @@ def test_each_client_is_told_the_address_that_it_reached(handler: MetadataHandle
     assert opened(ask(handler, of("t"), reached="10.0.0.2")).brokers[0].host == "10.0.0.2"
 
 
-def test_answers_with_errors_are_made_anew(handler: MetadataHandler, image: ClusterImage) -> None:
+def test_responses_with_errors_are_not_cached(handler: MetadataHandler, image: ClusterImage) -> None:
     assert isinstance(ask(handler, of("t", "missing")), MetadataResponse)
 
 
 def test_what_is_kept_is_bounded() -> None:
-    kept = KeptAnswers(10)
+    kept = ResponseCache(10)
     first = kept.keep(1, "a", MetadataResponse(brokers=[], topics=[]), 6)
     assert kept.get(1, "a") is first
     kept.keep(1, "b", MetadataResponse(brokers=[], topics=[]), 5)

@@ -8,12 +8,12 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from tests.api.responses import message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.worker import Worker
 from txbroker.action_queue import ActionQueue
-from txbroker.api.encoded.encoded_response import MadeAnswer
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.produce import ProduceHandler
@@ -26,10 +26,8 @@ from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import LogDirectories, one_by_one
 from txbroker.log.log_config import LogConfig
-from txbroker.log.region import Region
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
-from txbroker.wire.codec import decode
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
@@ -118,10 +116,8 @@ class Scene:
         answers: list[ProduceResponse] = []
         if isinstance(answer, Deferred):
             answer.addCallback(answers.append)
-        elif isinstance(answer, MadeAnswer):
-            answers.append(decode(ProduceResponse, CONTEXT.api_version, b"".join(answer.parts)))
         elif answer is not None:
-            answers.append(answer)
+            answers.append(message(answer, ProduceRequest, CONTEXT.api_version))
         return answers
 
     def settle(self) -> None:
@@ -211,13 +207,9 @@ def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse
     answer: Any = handler(request, RequestContext(1, 11, 1, None, CONTEXT.session))
     answers: list[FetchResponse] = []
 
-    def answered(response: FetchResponse | MadeAnswer) -> None:
-        if isinstance(response, MadeAnswer):
-            parts = [part.read() if isinstance(part, Region) else part for part in response.parts]
-            response = decode(FetchResponse, 11, b"".join(parts))
-        answers.append(response)
-
-    (answer if isinstance(answer, Deferred) else succeed(answer)).addCallback(answered)
+    (answer if isinstance(answer, Deferred) else succeed(answer)).addCallback(
+        lambda response: answers.append(message(response, FetchRequest, 11))
+    )
     return answers
 
 

@@ -288,7 +288,7 @@ def test_a_bug_is_logged_and_answered(way: Callable[..., Any], caplog: pytest.Lo
     peer.beat(2)
     assert [answered(reply) for reply in peer.replies()] == [(1, -1), (2, -1)]
     assert not peer.transport.closing
-    assert caplog.records[0].message == "Heartbeat v3 of 10.0.0.9:5000 (client id 'me') failed: a bug"
+    assert caplog.records[0].message == "internal error handling Heartbeat v3 from 10.0.0.9:5000 (client id 'me')"
     assert caplog.records[0].exc_info is not None
     assert caplog.records[0].exc_info[0] is ZeroDivisionError
     assert caplog.records[0].exc_info[2] is not None
@@ -300,7 +300,7 @@ def test_an_answer_that_cannot_be_encoded_is_a_bug(wrong: Any, wait: bool, caplo
     peer = Peer(Heartbeats(lambda request, context: succeed(wrong) if wait else wrong))
     peer.beat(1)
     assert [answered(reply) for reply in peer.replies()] == [(1, -1)]
-    assert [record.message for record in caplog.records] == ["Heartbeat v3 of 10.0.0.9:5000 (client id 'me') failed: a bug"]
+    assert [record.message for record in caplog.records] == ["internal error handling Heartbeat v3 from 10.0.0.9:5000 (client id 'me')"]
 
 
 @pytest.mark.parametrize("way", [raising, failing])
@@ -530,7 +530,7 @@ def test_operations_are_cancelled_when_the_connection_is_lost(caplog: pytest.Log
     waiting[2].callback(HeartbeatResponse(error_code=0))
     peer.connection.connectionLost(DONE)
     assert cancelled == [0, 3]
-    assert [record.message for record in caplog.records] == ["cancelling a request of 10.0.0.9:5000 (client id 'me') failed: a bug"]
+    assert [record.message for record in caplog.records] == ["internal error cancelling a request from 10.0.0.9:5000 (client id 'me')"]
     waiting[1].callback(HeartbeatResponse(error_code=0))
     assert peer.transport.flushes == 0
     assert peer.connection.in_flight == 0

@@ -70,7 +70,7 @@ class FetchItem:
         """What the session finds it by."""
         return self.topic, self.topic_id, self.partition
 
-    def tells(self, data: PartitionData, end: int) -> bool:
+    def has_news(self, data: PartitionData, end: int) -> bool:
         """Whether an incremental answer has to carry `data`, now or once more of it fits; `end` is as far as the reader may see."""
         return (
             data.error_code != 0

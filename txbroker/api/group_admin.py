@@ -24,6 +24,7 @@ from txbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, L
 from txbroker.wire.schema import Request
 
 NOT_FOUND_VERSION = 6
+ERROR_MESSAGE_MAX = 1000  # characters: the message contains the group id, and both may have at most 32,767 bytes
 DEAD = "Dead"
 
 
@@ -74,7 +75,7 @@ def _described(group: group_results.DescribedGroup, operations: int, version: in
             code = ErrorCode.NONE
     return DescribedGroup(
         error_code=code,
-        error_message=message if version >= NOT_FOUND_VERSION else None,
+        error_message=message[:ERROR_MESSAGE_MAX] if message is not None and version >= NOT_FOUND_VERSION else None,
         group_id=group.group_id,
         group_state=state,
         protocol_type=group.protocol_type,

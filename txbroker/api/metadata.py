@@ -15,7 +15,7 @@ from functools import partial
 from twisted.internet.defer import Deferred
 
 from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, asked
-from txbroker.api.encoded.encoded_response import KeptAnswer, KeptAnswers
+from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
@@ -51,9 +51,9 @@ class MetadataHandler:
         self._endpoints = endpoints
         self._creation = creation
         self._cluster_id = cluster_id
-        self._kept = KeptAnswers(KEPT_PARTITIONS_MAX)
+        self._kept = ResponseCache(KEPT_PARTITIONS_MAX)
 
-    def __call__(self, request: MetadataRequest, context: RequestContext) -> KeptAnswer | MetadataResponse | Deferred[MetadataResponse]:
+    def __call__(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[MetadataResponse]:
         session, image = context.session, self._image
         # All that an answer depends on beside the image. (Everybody may see every topic: no principal is in it.)
         wanted = request.topics

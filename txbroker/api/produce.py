@@ -16,8 +16,8 @@ from typing import TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.encoded.encoded_response import MadeAnswer
-from txbroker.api.encoded.produce_response import ProduceAnswers, success
+from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.produce_response import ProduceResponses, success
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
@@ -77,12 +77,12 @@ class ProduceHandler:
         self._image = image
         self._purgatory = purgatory
         self._now_ms = now_ms
-        self._answers = ProduceAnswers()
+        self._responses = ProduceResponses()
         self.errors: Errors = Counter()
 
     def __call__(
         self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResponse | MadeAnswer | Deferred[ProduceResponse] | None:
+    ) -> ProduceResponse | EncodedResponse | Deferred[ProduceResponse] | None:
         acks = request.acks
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
@@ -95,9 +95,9 @@ class ProduceHandler:
             (topic,), (data,) = topics, topics[0].partition_data
             outcome = self._append(topic, data, all_in_sync, now_ms, context)
             if not isinstance(outcome, BrokerError) and outcome[0].acknowledged(outcome[1].last_offset, all_in_sync=all_in_sync):
-                body = self._answers.body(context.api_version, topic, data.index, outcome[1])
-                if body is not None:
-                    return MadeAnswer([body])
+                encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, outcome[1])
+                if encoded is not None:
+                    return encoded
             return self._answer(request, [(topic, [(data, outcome)])], acks)
         outcomes = [
             (topic, [(data, self._append(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])

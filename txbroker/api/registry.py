@@ -1,30 +1,33 @@
-"""The dispatch table: which handler answers which API key, in which versions.
+"""The dispatch table: which handler serves which API key, in which versions.
 
 A handler is an object with
 
-    request: type[Request]          the request class that it answers, and with it the API key
+    request: type[Request]          the request class that it handles, and with it the API key
+    __call__(request, context)      -> Response | EncodedResponse | CachedResponse | Deferred of one of these, or of None | None
     versions: VersionRange          optional: a range narrower than the schema's
-    __call__(request, context)      -> Response | KeptAnswer | MadeAnswer | Deferred[… | None] | None
-    failed(request, context, error) -> Response | None         optional
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (connection.py says when that is safe)
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
-    errors: Errors                  optional: the error codes that its answers told, which it counts itself; else they are counted here
+    failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
+    errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
-`__call__` answers with a response (or a `kept.KeptAnswer` or `kept.MadeAnswer` of one), with None (no answer is wanted, as for acks=0) or
-with a Deferred of a response (or a MadeAnswer) or None. Record views in the request are valid until it returns. A BrokerError that it
-raises, or that its Deferred fails with, is the failure of the whole request; any other exception counts as one with UNKNOWN_SERVER_ERROR.
-Then `failed` makes the response that carries `error.code`; where it is missing, raises or gives None, the connection is closed, which is
-also how Kafka tells a producer with acks=0.
+`__call__` returns a response, encoded already or not (api/encoded), a Deferred of one, or None if there is none (acks=0). Record views in
+the request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with, is the failure of the whole request;
+any other exception is logged and counts as one with UNKNOWN_SERVER_ERROR. `failed` then makes the response that carries `error.code`. If it
+is missing, raises or returns None, the connection is closed, as Kafka does for a producer with acks=0.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+from twisted.internet.defer import Deferred
+
+from txbroker.api.encoded.cached_response import CachedResponse
+from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
 from txbroker.api.unsupported_features import UnsupportedFeatures
@@ -32,17 +35,20 @@ from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
 from txbroker.wire.repeats import Holder
-from txbroker.wire.schema import Request, VersionRange, response_class
+from txbroker.wire.schema import Request, Response, VersionRange, response_class
+
+Answer: TypeAlias = Response | EncodedResponse | CachedResponse
+Handled: TypeAlias = Answer | Deferred[Any] | None  # a Deferred of Answer | None; Deferred is invariant
 
 
 class Handler(Protocol):
-    """What can be registered; the module's docstring names two optional members."""
+    """What can be registered; the module's docstring has the optional members."""
 
     @property
     def request(self) -> type[Request]: ...
 
     @property
-    def __call__(self) -> Callable[[Any, RequestContext], Any]: ...
+    def __call__(self) -> Callable[[Any, RequestContext], Handled]: ...
 
 
 class UnsupportedVersion(ProtocolError):
@@ -50,7 +56,7 @@ class UnsupportedVersion(ProtocolError):
 
 
 class Route:
-    """All that requests of one API key and version need, resolved once."""
+    """Everything that requests of one API key and version need, looked up once."""
 
     __slots__ = (
         "_rounds",
@@ -60,7 +66,7 @@ class Route:
         "decode",
         "encode",
         "failed",
-        "joins",
+        "has_regions",
         "name",
         "overlaps",
         "record_holders",
@@ -76,24 +82,24 @@ class Route:
         self.api_key = request.api_key
         self.api_version = version
         self.name = f"{api_name(request)} v{version}"
-        self.call: Callable[[Any, RequestContext], Any] = handler.__call__
-        self.failed: Callable[[Any, RequestContext, BrokerError], Any] | None = getattr(handler, "failed", None)
+        self.call: Callable[[Request, RequestContext], Handled] = handler.__call__
+        self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
-        self.decode: Callable[[memoryview], Any] = decoder(request, version, exact=False)
+        self.decode: Callable[[memoryview], Request] = decoder(request, version, exact=False)
         self.response = response_class(request)
-        self.encode: Callable[[Any], list[Any]] = _tallying(encoder(self.response, version), tally)
-        self.joins = True
-        """Whether the parts of its answers are best joined at once: they are until one was a file region."""
+        self.encode: Callable[[Response], list[Part]] = _tallying(encoder(self.response, version), tally)
+        self.has_regions = False
+        """Whether a response had file regions. Until then the parts of responses are joined at once."""
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
         self.times = times
         self.until_timed = 1
-        """Whoever takes a request counts this down; at 0 the request is one to be timed: `begin_timed`."""
+        """Counted down with each request; one that makes it 0 is timed: `begin_timed`."""
         self._rounds = 0
 
     def begin_timed(self) -> float:
-        """The time now, for `times.end`; 0.0 when nothing is timed."""
+        """Start to time a request: the time for `times.end`, or 0.0 when nothing is timed."""
         self.until_timed = SAMPLED_ONE_IN
         self._rounds += 1
         return self.times.begin()
@@ -116,9 +122,9 @@ def _tallying(encode: Callable[[Any], list[Any]], tally: Callable[[Any], None] |
 
 
 class Registry:
-    """The handlers of a broker, by API key; and what came of their requests.
+    """The handlers of a broker, by API key, and what became of their requests.
 
-    `errors`: by API key, which errors answers told how often. `closed`: how often a connection was closed, by the reason.
+    `errors`: how often responses had each error code, by API key. `closed`: how often connections were closed, by reason.
     """
 
     def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None) -> None:

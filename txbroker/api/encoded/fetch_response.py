@@ -1,63 +1,86 @@
-"""Answers to fetches that tell of one partition, and of no error: most answers that consumers get, alike but for offsets and records."""
+"""Responses to fetches that have one partition and no error: most responses to consumers, alike but for offsets and records."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from txbroker.api.fetch_sessions import FetchItem
-from txbroker.wire.codec import encoder
-from txbroker.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
-from txbroker.wire.schema import shared_default
-from txbroker.wire.template import RecordsTemplate, make_records_template
+from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.wire import template
+from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from txbroker.wire.template import Template
 
-# Of so many partitions in a version templates are kept: some 700 bytes each.
-TEMPLATES_MAX = 20_000
+SESSION_VERSION = 7  # from here on a response has a session id
 
-SESSION_VERSION = 7  # from here on an answer has a session id
-
-_NUMBERS = "qqq"  # high watermark, last stable offset, log start offset: side by side from v5 on
-_NO_DIVERGENCE = shared_default(EpochEndOffset)
+_FIELDS = ("i", "topic", "i", "qqq", "records")
 
 
-class FetchAnswers:
-    """Encoded answers, by version, topic and partition."""
+class FetchResponses:
+    """Encoded responses, from one template per version and isolation level."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[int, str, bytes, int, bool], RecordsTemplate | None] = {}
+        self._templates: dict[tuple[int, bool], Template] = {}
 
-    def parts(self, version: int, session_id: int, item: FetchItem, data: PartitionData) -> list[Any] | None:
-        """The whole answer's parts; None where it cannot be made this way."""
-        aborted = data.aborted_transactions
-        if version < SESSION_VERSION:
-            return None
-        if data.error_code or aborted or data.diverging_epoch is not _NO_DIVERGENCE or data.records is None:
-            return None
-        key = (version, item.topic, item.topic_id, item.partition, aborted is None)
-        try:
-            template = self._templates[key]
-        except KeyError:
-            template = self._make(version, item, data)
-            if len(self._templates) >= TEMPLATES_MAX:
-                self._templates.clear()
-            self._templates[key] = template
-        if template is None:
-            return None
-        return template.fill_records(data.records, session_id, data.high_watermark, data.last_stable_offset, data.log_start_offset)
-
-    def _make(self, version: int, item: FetchItem, data: PartitionData) -> RecordsTemplate | None:
-        def response(records: bytes, numbers: Sequence[int]) -> FetchResponse:
-            session_id, high_watermark, last_stable_offset, log_start_offset = numbers
-            partition = PartitionData(
-                partition_index=item.partition,
-                error_code=0,
-                high_watermark=high_watermark,
-                last_stable_offset=last_stable_offset,
-                log_start_offset=log_start_offset,
-                aborted_transactions=data.aborted_transactions,
-                records=records,
+    def encoded(
+        self,
+        version: int,
+        correlation_id: int,
+        session_id: int,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        records: Part,
+        *,
+        committed: bool,
+    ) -> EncodedResponse | None:
+        """The response; None for a version without all of the fields. `committed`: the isolation level is read_committed, and no
+        transaction among the records was aborted."""
+        made = self._templates.get((version, committed))
+        if made is None:
+            if version < SESSION_VERSION:
+                return None
+            made = self._templates[version, committed] = _template(version, committed)
+        name = made.topic(topic, topic_id)
+        pack, size, (start, before_topic, before_index, before_offsets, end) = made.layout(len(name))
+        records_bytes = len(records)
+        length = made.records_length(records_bytes)
+        size += len(length) + records_bytes
+        head = (
+            pack(
+                size,
+                correlation_id,
+                start,
+                session_id,
+                before_topic,
+                name,
+                before_index,
+                index,
+                before_offsets,
+                high_watermark,
+                last_stable_offset,
+                log_start_offset,
+                end,
             )
-            topics = [FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[partition])]
-            return FetchResponse(session_id=session_id, responses=topics)
+            + length
+        )
+        return EncodedResponse([head, records, made.end] if records_bytes else [head + made.end], size + 4, records_bytes)
 
-        return make_records_template(response, _NUMBERS, encoder(FetchResponse, version), flexible=version in FetchResponse.flexible)
+
+def _template(version: int, committed: bool) -> Template:
+    def response(numbers: Sequence[int]) -> FetchResponse:
+        session_id, index, high_watermark, last_stable_offset, log_start_offset = numbers
+        partition = PartitionData(
+            partition_index=index,
+            error_code=0,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            aborted_transactions=[] if committed else None,
+            records=template.RECORDS,
+        )
+        topics = [FetchableTopicResponse(topic=template.TOPIC_NAME, topic_id=template.TOPIC_ID, partitions=[partition])]
+        return FetchResponse(session_id=session_id, responses=topics)
+
+    return Template(FetchRequest, version, _FIELDS, response)

@@ -1,22 +1,22 @@
-"""Answers to produces of one partition that succeeded: nearly all answers of a busy broker, alike but for their offsets."""
+"""Responses to produces of one partition that succeeded: nearly all responses of a busy broker, alike but for their offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.log.log_results import Appended
-from txbroker.wire.codec import encoder
-from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceData, TopicProduceResponse
-from txbroker.wire.template import Template, make_template
+from txbroker.wire import template
+from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
+from txbroker.wire.template import Template
 
-# The partitions, in each of the versions that clients use, of which templates are kept: some 650 bytes each.
-TEMPLATES_MAX = 20_000
+NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side
 
-_NUMBERS = "qqq"  # base offset, append time, log start offset: side by side from v5 on
+_FIELDS = ("topic", "i", "qqq")
 
 
 def success(index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:
-    """What a partition that took its records answers."""
+    """The response for a partition that took its records."""
     return PartitionProduceResponse(
         index=index,
         error_code=0,
@@ -26,30 +26,40 @@ def success(index: int, base_offset: int, log_append_time_ms: int, log_start_off
     )
 
 
-class ProduceAnswers:
-    """Encoded answers, by version, topic and partition."""
+def _response(numbers: Sequence[int]) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(name=template.TOPIC_NAME, topic_id=template.TOPIC_ID, partition_responses=[success(*numbers)])
+        ]
+    )
+
+
+class ProduceResponses:
+    """Encoded responses, from one template per version."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[int, str, bytes, int], Template | None] = {}
+        self._templates: dict[int, Template] = {}
 
-    def body(self, version: int, topic: TopicProduceData, index: int, appended: Appended) -> bytes | None:
-        """The whole answer's body; None for a version in which it cannot be made this way."""
-        key = (version, topic.name, topic.topic_id, index)
-        try:
-            template = self._templates[key]
-        except KeyError:
-            template = self._make(version, topic, index)
-            if len(self._templates) >= TEMPLATES_MAX:
-                self._templates.clear()
-            self._templates[key] = template
-        if template is None:
-            return None
-        return template.fill(appended.first_offset, appended.append_time_ms, appended.log_start_offset)
-
-    def _make(self, version: int, topic: TopicProduceData, index: int) -> Template | None:
-        def response(numbers: Sequence[int]) -> ProduceResponse:
-            base_offset, log_append_time_ms, log_start_offset = numbers
-            answers = [success(index, base_offset, log_append_time_ms, log_start_offset)]
-            return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)])
-
-        return make_template(response, _NUMBERS, encoder(ProduceResponse, version))
+    def encoded(self, version: int, correlation_id: int, topic: TopicProduceData, index: int, appended: Appended) -> EncodedResponse | None:
+        """The response; None for a version without all of the fields."""
+        made = self._templates.get(version)
+        if made is None:
+            if version < NUMBERS_VERSION:
+                return None
+            made = self._templates[version] = Template(ProduceRequest, version, _FIELDS, _response)
+        name = made.topic(topic.name, topic.topic_id)
+        pack, size, (start, before_index, before_offsets, end) = made.layout(len(name))
+        frame = pack(
+            size,
+            correlation_id,
+            start,
+            name,
+            before_index,
+            index,
+            before_offsets,
+            appended.first_offset,
+            appended.append_time_ms,
+            appended.log_start_offset,
+            end,
+        )
+        return EncodedResponse([frame], size + 4)

@@ -1,0 +1,31 @@
+"""Responses as handlers return them, encoded or not, as messages."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeVar
+
+from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.log.region import Region
+from txbroker.wire.codec import decode
+from txbroker.wire.headers import response_header_version
+from txbroker.wire.schema import Request, response_class
+
+M = TypeVar("M")
+
+
+def frame(response: EncodedResponse) -> bytes:
+    """The whole frame, whose size is checked."""
+    data = b"".join(part.read() if isinstance(part, Region) else part for part in response.parts)
+    assert len(data) == response.size == 4 + struct.unpack_from(">i", data)[0]
+    return data
+
+
+def message(response: Any, request: type[Request], version: int, correlation_id: int = 1) -> Any:
+    """The message; of an encoded one header and size are checked."""
+    if not isinstance(response, EncodedResponse):
+        return response
+    data = frame(response)
+    header = struct.pack(">i", correlation_id) + bytes(response_header_version(request, version))
+    assert data[4 : 4 + len(header)] == header
+    return decode(response_class(request), version, data[4 + len(header) :])

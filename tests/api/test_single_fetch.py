@@ -1,0 +1,199 @@
+"""A fetch of one partition without a session has a short way: whatever happens, it returns what the reader of all fetches returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from tests.api.responses import frame, message
+from tests.log.support import NOW
+from tests.support.fakes.memory_disk import MemoryDisk
+from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.api.request_context import RequestContext, Session
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Leadership, Partition
+from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log.log import Log
+from txbroker.log.log_config import LogConfig
+from txbroker.log.log_results import Origin
+from txbroker.log.region import Region
+from txbroker.names import TopicPartition
+from txbroker.purgatory import Purgatory
+from txbroker.wire.control import Marker, build_marker
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from txbroker.wire.records import Record, build
+
+OWN, OTHER = 1, 2
+WHERE = TopicPartition("orders", 0)
+SESSION = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
+PRODUCER = 7
+
+
+class Replicas:
+    """One partition, for as long as it is here."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.here: Partition | None = partition
+        self.broker_id = OWN
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        return self.here if (topic, partition) == WHERE else None
+
+    def get(self, topic: str, partition: int) -> Partition:
+        found = self.find(topic, partition)
+        if found is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+
+class Reading:
+    """A handler, with the short way or without it, and the responses to its fetches in the order in which they came."""
+
+    def __init__(self, partition: Partition, *, short_way: bool) -> None:
+        self.clock = Clock()
+        self.purgatory = Purgatory(self.clock, "fetch")
+        self.replicas: Any = Replicas(partition)
+        sessions = FetchSessions(0, lambda: 1)
+        self.handler = FetchHandler(self.replicas, ClusterImage(), sessions, self.purgatory, lambda: 0.0, fetch_max_bytes=1 << 20)
+        if not short_way:
+            self.handler.singles.of = lambda *_: None  # type: ignore[method-assign]
+        self.responses: list[tuple[int, Any]] = []
+
+    def fetch(self, number: int, request: FetchRequest, version: int) -> None:
+        answer: Any = self.handler(request, RequestContext(1, version, number, None, SESSION))
+        if isinstance(answer, Deferred):
+            answer.addCallback(self._note, number, version)
+        else:
+            self._note(answer, number, version)
+
+    def _note(self, answer: Any, number: int, version: int) -> None:
+        response = message(answer, FetchRequest, version, number)
+        for partition in (partition for topic in response.responses for partition in topic.partitions):
+            if isinstance(partition.records, Region):
+                partition.records = partition.records.read()
+        self.responses.append((number, response))
+
+
+class Moves:
+    """What a partition reports to."""
+
+    def moved(self, partition: Partition) -> None: ...
+
+    def storage_failed(self, partition: Partition, error: StorageError) -> None: ...
+
+
+@contextmanager
+def leading() -> Iterator[Partition]:
+    disk = MemoryDisk()
+    disk.make_directory("/data")
+    log = Log.open("/data/orders-0", WHERE, disk=disk, config=LogConfig(segment_bytes=500), now_ms=NOW)
+    partition = Partition(OWN, log, Moves(), lambda log, done: None)
+    partition.lead(Leadership(OWN, 3, (OWN,), (OWN,), 0))
+    yield partition
+
+
+def data(count: int, transactional: bool, sequence: int) -> memoryview:
+    producer = {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": sequence} if transactional else {}
+    return memoryview(bytearray(build([Record(n, NOW, None, b"value") for n in range(count)], transactional=transactional, **producer)))
+
+
+APPEND = st.tuples(st.just("append"), st.integers(1, 3), st.booleans())
+FETCH = st.tuples(st.just("fetch"), st.integers(0, 5), st.tuples(
+    st.sampled_from([10, 11, 12, 7]), st.sampled_from([1, 0, 100, 200]), st.sampled_from([1000, 0]), st.integers(0, 1),
+    st.sampled_from([1000, 150, 60]), st.sampled_from([-1, -1, -1, 2, 3, 4])))
+STEPS = st.one_of(
+    APPEND,
+    APPEND,
+    FETCH,
+    FETCH,
+    FETCH,
+    st.tuples(st.just("end transaction"), st.booleans(), st.none()),
+    st.tuples(st.just("delete records"), st.integers(0, 8), st.none()),
+    st.tuples(st.just("epoch"), st.booleans(), st.none()),
+    st.tuples(st.just("remove"), st.none(), st.none()),
+    st.tuples(st.just("time"), st.none(), st.none()),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(STEPS, max_size=25))
+def test_it_returns_what_the_reader_returns(steps: list[tuple[str, Any, Any]]) -> None:
+    with leading() as partition:
+        both = [Reading(partition, short_way=True), Reading(partition, short_way=False)]
+        sequence, epoch = 0, 3
+        for number, (what, first, second) in enumerate(steps):
+            if what == "append":
+                if partition.is_leader:
+                    partition.append(data(first, second, sequence), NOW)
+                    sequence += first if second else 0
+            elif what == "end transaction":
+                if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
+                    marker = build_marker(Marker(first, 0), producer_id=PRODUCER, producer_epoch=0, timestamp=NOW)
+                    partition.append(memoryview(bytearray(marker)), NOW, origin=Origin.COORDINATOR)
+            elif what == "delete records":
+                if first <= partition.high_watermark:
+                    partition.delete_records(first)
+            elif what == "epoch":
+                epoch += 1
+                partition.lead(Leadership(OWN, epoch, (OWN,), (OWN,), epoch)) if first else partition.follow(
+                    Leadership(OTHER, epoch, (OTHER,), (OWN, OTHER), epoch)
+                )
+            elif what == "remove":
+                for reading in both:
+                    reading.replicas.here = None
+            for reading in both:
+                if what == "fetch":
+                    version, min_bytes, wait_ms, isolation, bytes_max, leader_epoch = second
+                    wanted = FetchPartition(partition=0, fetch_offset=first, partition_max_bytes=bytes_max,
+                                            current_leader_epoch=leader_epoch)
+                    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=1000, isolation_level=isolation,
+                                           topics=[FetchTopic(topic="orders", partitions=[wanted])])
+                    reading.fetch(number, request, version)
+                elif what == "time":
+                    reading.clock.advance(0.6)
+                else:
+                    reading.purgatory.check(WHERE)
+            assert both[0].responses == both[1].responses
+        for reading in both:
+            reading.clock.advance(2)
+        assert both[0].responses == both[1].responses
+        assert both[0].handler.errors == both[1].handler.errors
+
+
+def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
+    with leading() as partition:
+        reading = Reading(partition, short_way=True)
+        answers: list[EncodedResponse] = []
+        for number in range(5):
+            wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+            request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])])
+            answer: Any = reading.handler(request, RequestContext(1, 11, number, None, SESSION))
+            answer.addCallback(answers.append)
+        reads: list[int] = []
+        log_read = partition.log.read
+
+        class Counted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(log, name)
+
+            def read(self, *arguments: Any, **named: Any) -> Any:
+                reads.append(1)
+                return log_read(*arguments, **named)
+
+        partition.append(data(1, False, 0), NOW)
+        log = partition.log
+        partition.log = Counted()  # type: ignore[assignment]
+        reading.purgatory.check(WHERE)
+        assert len(reads) == 1
+        assert [frame(answer)[4:8] for answer in answers] == [number.to_bytes(4, "big") for number in range(5)]
+        assert len({frame(answer)[8:] for answer in answers}) == 1
+        assert partition.counts.bytes_out == 5 * answers[0].records_bytes
+        assert partition.counts.fetch_requests == 5

@@ -1,0 +1,339 @@
+"""Reading for Fetch: one partition (`PartitionReader`), and all partitions of one request (`FetchReader`), once or each time it is woken.
+
+What is read, and when, depends on the session (KIP-227):
+
+|                  | without a session, or the first request of one | later requests of a session                         |
+|------------------|------------------------------------------------|-----------------------------------------------------|
+| partitions read  | all that the request names                     | those of the session that may have something new    |
+| waits for        | each of these partitions                       | the session; moves of its partitions are noted there|
+| read when woken  | the partition that moved                       | those that may have something new by now            |
+| response         | all                                            | those that changed since the last response          |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import cast
+
+from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.api.encoded.fetch_response import FetchResponses
+from txbroker.api.fetch_down_conversion import down_convert
+from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, FetchSessions, named_by_id
+from txbroker.api.request_context import RequestContext
+from txbroker.api.request_counts import Errors
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import CONSUMER, Isolation
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.wire.compression import Codec
+from txbroker.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from txbroker.wire.schema import shared_default
+
+HARD_LIMIT_VERSION = 2  # up to here max.bytes holds even if the first batch is larger
+V2_BATCH_VERSION = 4
+ZSTD_VERSION = 10
+CURRENT_LEADER_VERSION = 12
+_MAGIC_0_VERSION_MAX = 1
+_NO_DIVERGENCE = shared_default(EpochEndOffset)
+
+# Errors that Kafka (ReplicaManager.readFromLog) does not count as failures of the broker.
+_NO_FAILURES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+}
+
+
+class PartitionReader:
+    """Reads one partition for a fetch, and makes the response of one that cannot be read."""
+
+    def __init__(self, replicas: Replicas, image: ClusterImage, errors: Errors) -> None:
+        """`errors` counts the error codes of partitions."""
+        self._replicas = replicas
+        self._image = image
+        self._errors = errors
+
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+        """One partition's response; BrokerError when it cannot be read."""
+        name = item.topic
+        if named_by_id(item):
+            known = self._image.topic_by_id(item.topic_id)
+            if known is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = known.name
+        partition = self._replicas.get(name, item.partition)
+        item.counts = partition.counts
+        if replica != CONSUMER:
+            partition.check_leader(item.current_leader_epoch)
+            if replica >= 0:  # negative ids are Kafka's tools, which may read everything
+                partition.check_replica(replica)
+        elif not partition.is_leader or item.current_leader_epoch != -1:
+            partition.check_leader(item.current_leader_epoch)
+        log = partition.log
+        if item.last_fetched_epoch != -1:
+            diverging = partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset)
+            if diverging is not None:
+                return PartitionData(
+                    partition_index=item.partition,
+                    error_code=0,
+                    high_watermark=partition.high_watermark,
+                    last_stable_offset=partition.last_stable_offset,
+                    log_start_offset=log.log_start_offset,
+                    diverging_epoch=EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset),
+                    records=b"",
+                )
+        offset_end = partition.end_for(isolation, replica)
+        read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
+        if replica >= 0:
+            partition.follower_fetched(replica, item.fetch_offset)
+        aborted = None
+        if isolation == Isolation.READ_COMMITTED:
+            aborted = [
+                AbortedTransaction(producer_id=t.producer_id, first_offset=t.first_offset)
+                for t in partition.aborted_transactions(item.fetch_offset, read.end_offset)
+            ]
+        return PartitionData(
+            partition_index=item.partition,
+            error_code=0,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=aborted,
+            records=read.region,
+        )
+
+    def check_codec(self, item: FetchItem) -> None:
+        """UNSUPPORTED_COMPRESSION_TYPE for a client older than zstd (KIP-110) and a topic with compression.type=zstd."""
+        if self._replicas.get(item.topic, item.partition).log.config.compression_type is Codec.ZSTD:
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{item.topic} has zstd, which needs Fetch v{ZSTD_VERSION}")
+
+    def failed(self, item: FetchItem, error: BrokerError, version: int) -> PartitionData:
+        """A partition's error; for a client at the wrong broker or epoch with the current leader (KIP-951)."""
+        data = failure(item.partition, error)
+        self._errors[error.code] += 1
+        if item.counts is not None and error.code not in _NO_FAILURES:
+            item.counts.failed_fetch_requests += 1
+        wrong_leader = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if wrong_leader and version >= CURRENT_LEADER_VERSION:
+            topic = self._image.topic_by_id(item.topic_id) if named_by_id(item) else self._image.topic(item.topic)
+            known = None if topic is None else topic.partitions.get(item.partition)
+            if known is not None:
+                data.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        return data
+
+    def failed_conversion(self, code: int) -> None:
+        """Count the error of records that could not be converted for an old client."""
+        self._errors[code] += 1
+
+    def key(self, item: FetchItem) -> TopicPartition:
+        """What a fetch of this item waits for."""
+        if named_by_id(item):
+            known = self._image.topic_by_id(item.topic_id)
+            return TopicPartition(known.name if known else "", item.partition)
+        return TopicPartition(item.topic, item.partition)
+
+
+class FetchReader:
+    """The partitions of one request: read, read again, and the response. `limit`: how many bytes of records it may have."""
+
+    __slots__ = (
+        "_bytes",
+        "_context",
+        "_counted",
+        "_isolation",
+        "_limit",
+        "_min_bytes",
+        "_partitions",
+        "_places",
+        "_plan",
+        "_replica",
+        "_responses",
+        "_results",
+        "_sessions",
+        "ready",
+    )
+
+    def __init__(
+        self,
+        partitions: PartitionReader,
+        sessions: FetchSessions,
+        responses: FetchResponses,
+        plan: FetchPlan,
+        context: RequestContext,
+        *,
+        limit: int,
+        min_bytes: int,
+        isolation: int,
+        replica: int,
+    ) -> None:
+        self._partitions = partitions
+        self._sessions = sessions
+        self._responses = responses
+        self._plan = plan
+        self._limit = limit
+        self._min_bytes = min(min_bytes, limit)
+        self._replica = replica
+        self._context = context
+        self._isolation = isolation
+        self._results: list[tuple[FetchItem, PartitionData]] = []
+        self._bytes = 0  # of records in the results
+        self._places: dict[Hashable, int] = {}  # of the results, by key
+        self._counted = False
+        self.ready = False
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """What to wait for."""
+        if self._plan.incremental:
+            return [self._plan.session]
+        keys = [self._partitions.key(item) for item in self._plan.items]
+        if len(keys) > 1:
+            self._places = {key: place for place, key in enumerate(keys)}
+        return keys
+
+    def read(self, *, count: bool = True) -> None:
+        """Read every partition. `ready`: the response has enough records, or an error, and is to be sent now.
+
+        `count`: count the request in the topics' counters, the first time.
+        """
+        partitions, version = self._partitions, self._context.api_version
+        limit = left = self._limit
+        whole_first_batch = version > HARD_LIMIT_VERSION
+        count = count and not self._counted
+        results = self._results = []
+        urgent = False
+        session = self._plan.session if self._plan.incremental else None
+        for item in self._plan.items:
+            try:
+                if version < ZSTD_VERSION:
+                    partitions.check_codec(item)
+                data = partitions.read(item, left, whole_first_batch, self._isolation, self._replica)
+                size = len(data.records) if data.records is not None else 0
+                if size:
+                    left = max(left - size, 0)
+                    whole_first_batch = False
+                elif data.diverging_epoch.epoch != -1:
+                    urgent = True
+            except BrokerError as error:
+                data = partitions.failed(item, error, version)
+                urgent = True
+            if count and item.counts is not None:
+                item.counts.fetch_requests += 1
+            if session is not None:
+                self._watch(session, item, data)
+                if not self._has_news(item, data):
+                    session.pending.pop(item.key, None)
+                    continue
+            results.append((item, data))
+        self._counted = True
+        self._bytes = limit - left
+        self.ready = urgent or self._bytes >= self._min_bytes
+
+    def _watch(self, session: FetchSession, item: FetchItem, data: PartitionData) -> None:
+        if item.watched is None and not data.error_code:
+            self._sessions.watch(session, item, self._partitions.key(item))
+
+    def _has_news(self, item: FetchItem, data: PartitionData) -> bool:
+        """Whether the session must read the item again even if it is not named and does not move."""
+        if self._replica != CONSUMER:
+            return True
+        end = data.last_stable_offset if self._isolation == Isolation.READ_COMMITTED else data.high_watermark
+        return item.has_news(data, end)
+
+    def read_moved(self, key: Hashable) -> None:
+        """Read the partition that moved. The others are as they were read, since every move is reported; there may be thousands.
+
+        As in Kafka, min.bytes is compared with what each partition alone has. Only when that is more than the limit everything is
+        read again.
+        """
+        place = self._places.get(key)
+        if place is None:
+            self.read()
+            return
+        item, before = self._results[place]
+        whole_first_batch = self._context.api_version > HARD_LIMIT_VERSION
+        try:
+            data = self._partitions.read(item, self._limit, whole_first_batch, self._isolation, self._replica)
+        except BrokerError:
+            self.read()
+            return
+        self._results[place] = item, data
+        self._bytes += _size(data) - _size(before)
+        enough = self._bytes >= self._min_bytes or data.diverging_epoch.epoch != -1
+        if self._bytes > self._limit:
+            self.read()
+        self.ready = enough
+
+    def response(self) -> FetchResponse | EncodedResponse:
+        """The response: all that was read, or only what changed since the session's last response."""
+        plan = self._plan
+        version = self._context.api_version
+        results = self._results
+        if plan.session is not None:
+            changed = [(item, data) for item, data in results if item.changed(data)]
+            plan.session.served(item for item, data in changed if data.records is not None and len(data.records) > 0)
+            if plan.incremental:
+                results = changed
+        if version < V2_BATCH_VERSION:
+            for item, data in results:
+                if not down_convert(data, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset):
+                    self._partitions.failed_conversion(data.error_code)
+        if len(results) == 1:
+            encoded = self._encoded(*results[0])
+            if encoded is not None:
+                return encoded
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for item, data in results:
+            key = (item.topic, item.topic_id)
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[])
+            topic.partitions.append(data)
+            if data.records and item.counts is not None:
+                item.counts.bytes_out += len(data.records)
+        return FetchResponse(session_id=plan.session_id, responses=list(topics.values()))
+
+    def _encoded(self, item: FetchItem, data: PartitionData) -> EncodedResponse | None:
+        """The response for one partition; None if it has more than records and offsets."""
+        aborted, records = data.aborted_transactions, data.records
+        if data.error_code or aborted or records is None or data.diverging_epoch is not _NO_DIVERGENCE:
+            return None
+        encoded = self._responses.encoded(
+            self._context.api_version,
+            self._context.correlation_id,
+            self._plan.session_id,
+            item.topic,
+            item.topic_id,
+            item.partition,
+            data.high_watermark,
+            data.last_stable_offset,
+            data.log_start_offset,
+            cast(Part, records),
+            committed=aborted is not None,
+        )
+        if encoded is not None and item.counts is not None:
+            item.counts.bytes_out += len(records)
+        return encoded
+
+
+def failure(partition: int, error: BrokerError) -> PartitionData:
+    """A partition's response with nothing but an error."""
+    return PartitionData(partition_index=partition, error_code=error.code, high_watermark=-1, records=b"")
+
+
+def _size(data: PartitionData) -> int:
+    return len(data.records) if data.records is not None else 0
