@@ -25,7 +25,7 @@ $(VENV)/bin/python:
 # This mode of editable installs makes the whole checkout importable, including twisted/plugins and bench.
 EDITABLE := --config-settings editable_mode=compat -e
 
-# Cython compiles record_walk.py where there is a C compiler and Python's headers.
+# Compiled by Cython if there is a C compiler with Python's headers.
 COMPILED := txbroker/wire/record_walk.py txbroker/wire/record_walk.pxd
 
 $(VENV)/.installed: $(VENV)/bin/python setup.cfg setup.py pyproject.toml $(COMPILED)

@@ -1,6 +1,6 @@
-"""Compiles the one module that pays for it, where Cython and a C compiler are there. Everything else is in setup.cfg.
+"""Compiles one module of the hot path, if Cython and a C compiler are installed. Everything else is in setup.cfg.
 
-Without them, and with TXBROKER_COMPILE=0 in the environment, the installation is pure Python and does the same, slower.
+Without them, or with TXBROKER_COMPILE=0 in the environment, the installation is pure Python: the same behaviour, but slower.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ COMPILED = {"txbroker.wire.record_walk": "txbroker/wire/record_walk.py"}
 
 
 def extensions() -> list[Extension]:
-    """The modules to compile; none where that is not wanted or cannot be."""
+    """The modules to compile; empty if compilation is disabled or impossible."""
     if os.environ.get("TXBROKER_COMPILE", "1") == "0":
         return []
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    # `optional`: a compiler that is missing, or fails, costs a warning and not the installation.
+    # `optional`: without a working compiler there is a warning, and the installation succeeds.
     modules = [Extension(name, [path], extra_compile_args=["-O2", "-g0"], optional=True) for name, path in COMPILED.items()]
     directives = {"language_level": 3, "annotation_typing": False, "boundscheck": True, "wraparound": False}
     return cythonize(modules, build_dir="build/cython", compiler_directives=directives)
