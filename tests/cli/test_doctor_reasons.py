@@ -36,7 +36,7 @@ def test_what_does_not_expire_by_its_configuration() -> None:
     assert finding.outcome == "ok"
     assert "cleanup.policy is compact" in finding.found
     (finding,) = explain({"retention.ms": "-1", "retention.bytes": "-1"}, old)
-    assert finding.found.startswith("nothing ever expires")
+    assert finding.found.startswith("records never expire")
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_what_is_not_overdue(oldest_ms: int | None, words: str) -> None:
 def test_an_active_segment_that_grows_keeps_old_records() -> None:
     (finding,) = explain({"retention.ms": str(HOUR_MS)}, partition(NOW_MS - 2 * DAY_MS, NOW_MS - 1000))
     assert finding.outcome == "warning"
-    assert "all may be in the active segment, which the first record after 2023-11-19 22:13:20 UTC closes" in finding.found
-    assert "if nothing more comes, it goes after 2023-11-14 23:13:19 UTC" in finding.found
+    assert "all of it may be in the active segment, which the first record after 2023-11-19 22:13:20 UTC rolls" in finding.found
+    assert "without new records, it is deleted after 2023-11-14 23:13:19 UTC" in finding.found
     exact = partition(NOW_MS - 2 * DAY_MS, NOW_MS, 500, segment(0, NOW_MS - 2 * DAY_MS, NOW_MS, active=True))
     (finding,) = explain({"retention.ms": str(HOUR_MS), "segment.ms": str(DAY_MS)}, exact)
     assert "the active one), holds records from 2023-11-12 22:13:20 UTC to 2023-11-14 22:13:20 UTC" in finding.found
-    assert "the next record closes it (segment.ms=86400000, 1 d)" in finding.found
+    assert "the next record rolls it (segment.ms=86400000, 1 d)" in finding.found
 
 
 def test_a_closed_segment_goes_by_its_largest_timestamp() -> None:
@@ -70,7 +70,7 @@ def test_a_closed_segment_goes_by_its_largest_timestamp() -> None:
         segment(0, NOW_MS - 9 * DAY_MS, NOW_MS - HOUR_MS, active=False), segment(5, NOW_MS, NOW_MS, active=True),
     )  # fmt: skip
     (finding,) = explain({}, pinned)
-    assert "it goes after 2023-11-21 21:13:20 UTC" in finding.found
+    assert "it is deleted after 2023-11-21 21:13:20 UTC" in finding.found
     assert "the active one" not in finding.found
     late = partition(
         NOW_MS - 9 * DAY_MS, NOW_MS, 1000,
@@ -96,12 +96,12 @@ def test_with_precise_retention_records_go_one_by_one() -> None:
     assert "due at the next check" in finding.found
     (finding,) = explain(precise, partition(NOW_MS - DAY_MS, NOW_MS), partition(NOW_MS - 2 * DAY_MS, NOW_MS))
     assert finding.outcome == "warning"
-    assert "one by one; the first record is 2 d old" in finding.found
+    assert "one by one (retention.precise=true); the first record is 2 d old" in finding.found
     assert "segment" not in finding.found
     (finding,) = explain({"retention.ms": str(HOUR_MS)}, partition(NOW_MS - DAY_MS, NOW_MS))
     assert "retention.precise=true" in finding.advice
     future, *_ = explain(precise, partition(NOW_MS + DAY_MS, NOW_MS + DAY_MS))
-    assert "they, and all records behind them, stay until" in future.found
+    assert "they, and all records after them, are kept until" in future.found
 
 
 def test_by_size() -> None:
@@ -124,7 +124,7 @@ def test_compaction() -> None:
     (finding,) = compaction_checks.explain(configs, [part])
     assert (finding.outcome, "it is due" in finding.found) == ("warning", True)
     (finding,) = compaction_checks.explain(configs, [partition(NOW_MS, NOW_MS, 500, active)])
-    assert finding.found.startswith("partition 0 has the active segment only")
+    assert finding.found.startswith("partition 0 has only the active segment")
     (finding,) = compaction_checks.explain(Configs({"cleanup.policy": "compact"}, {"log.cleaner.enable": "false"}), [part])
     assert "log.cleaner.enable is false" in finding.found
 
@@ -132,15 +132,15 @@ def test_compaction() -> None:
 def test_a_broker_that_gives_its_reasons_is_believed() -> None:
     configs = Configs({"cleanup.policy": "compact"}, {})
 
-    def told(index: int, why: str, sentence: str) -> PartitionFacts:
+    def reported(index: int, why: str, sentence: str) -> PartitionFacts:
         return PartitionFacts(index, cleaning=CleaningFacts("idle", 0.25, why, sentence))
 
-    ratio = [told(0, "dirty-ratio", "0.25 of it is dirty"), told(2, "dirty-ratio", "0.30 of it is dirty")]
-    facts = [*ratio, told(1, "uncleanable", "it is uncleanable: a bad batch"), told(3, "", "")]
+    ratio = [reported(0, "dirty-ratio", "0.25 of it is dirty"), reported(2, "dirty-ratio", "0.30 of it is dirty")]
+    facts = [*ratio, reported(1, "uncleanable", "it is uncleanable: a bad batch"), reported(3, "", "")]
     first, second, third = compaction_checks.explain(configs, facts)
-    assert (first.outcome, first.found) == ("ok", "partition 0: 0.25 of it is dirty; the same holds for partition 2")
+    assert (first.outcome, first.found) == ("ok", "partition 0: 0.25 of it is dirty; the same for partition 2")
     assert (second.outcome, second.found) == ("failed", "partition 1: it is uncleanable: a bad batch")
-    assert (third.outcome, third.found) == ("ok", "partition 3: 0.25 of it is dirty, and it is about to be cleaned")
+    assert (third.outcome, third.found) == ("ok", "partition 3: its dirty ratio is 0.25, and it is about to be compacted")
     assert all(finding.advice for finding in (first, second))
     (off,) = compaction_checks.explain(Configs({"cleanup.policy": "delete"}, {}), ratio)
     assert "has no compact" in off.found
@@ -152,22 +152,22 @@ def test_every_reason_of_the_broker_has_its_advice_or_needs_none() -> None:
 
 
 def test_time_indexes_with_reserved_room_and_logs_that_end_early(tmp_path: Path) -> None:
-    """As Kafka leaves them while it runs: zeros behind the entries; a batch that is not all there yet."""
+    """As Kafka leaves them while it runs: zeros after the entries; an incomplete batch."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     (directory / f"{0:020}.log").write_bytes(bytes(30))
     (directory / f"{0:020}.timeindex").write_bytes((5).to_bytes(8, "big") + bytes(4) + (7).to_bytes(8, "big") + bytes(4) + bytes(1200))
     (directory / f"{9:020}.log").write_bytes(b"")
     (directory / f"{9:020}.log.deleted").write_bytes(b"x")
-    (part,) = segment_files.look(tmp_path, "t", [PartitionFacts(0), PartitionFacts(1)])
+    (part,) = segment_files.read_segments(tmp_path, "t", [PartitionFacts(0), PartitionFacts(1)])
     assert [(found.base_offset, found.first_ms, found.largest_ms, found.active) for found in part.segments] == [
         (0, None, 7, False),
         (9, None, None, True),
     ]
     (tmp_path / CLEANER_OFFSETS).write_bytes(b"nonsense")
-    assert segment_files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset is None
+    assert segment_files.read_segments(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset is None
     (tmp_path / CLEANER_OFFSETS).write_bytes(b"0\n1\nt 0 9\n")
-    assert segment_files.look(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset == 9
+    assert segment_files.read_segments(tmp_path, "t", [PartitionFacts(0)])[0].first_dirty_offset == 9
 
 
 def test_texts() -> None:

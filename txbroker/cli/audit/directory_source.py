@@ -9,6 +9,7 @@ from pathlib import Path
 
 from txbroker.cli.audit.record_rows import BATCH_BYTES_MAX, Bounds, Chunk
 from txbroker.cli.failures import CommandFailed, warn
+from txbroker.cli.segment_reading import ReadOnlyFile, base_offsets, segment_path, unreadable
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
 from txbroker.errors import BrokerError
@@ -23,28 +24,6 @@ from txbroker.names import OFFSETS_TOPIC, TopicPartition, parse_partition_direct
 from txbroker.wire.entries import Scan
 
 CHUNK_BYTES = 4 * 1024 * 1024
-_LOG = ".log"
-
-
-class LogFile:
-    """A segment's file, open for reading even if it is renamed or deleted."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes, now."""
-        return os.fstat(self._descriptor).st_size
-
-    def pread(self, position: int, length: int) -> bytes:
-        """Bytes at a position; fewer at its end."""
-        return os.pread(self._descriptor, length, position)
 
 
 @dataclass(slots=True)
@@ -53,7 +32,7 @@ class _Position:
 
     offset: int
     base_offset: int
-    file: LogFile
+    file: ReadOnlyFile
     position: int
 
 
@@ -104,7 +83,7 @@ class DirectoryTopic:
             try:
                 found[partition] = self._bounds(partition)
             except OSError as error:
-                raise _unreadable(path, error) from None
+                raise unreadable(path, error) from None
         return found
 
     def read(self, partition: int, offset: int, end: int) -> Chunk | None:
@@ -124,7 +103,7 @@ class DirectoryTopic:
                 last = max((header.last_offset for _, header in scan), default=-1)
             size = found.file.size
         except OSError as error:
-            raise _unreadable(self._paths[partition], error) from None
+            raise unreadable(self._paths[partition], error) from None
         if last < offset:
             raise CommandFailed(f"{found.file.path} is damaged at byte {found.position}: {scan.problem}; see `txbroker dump-log`")
         position = found.position + scan.position
@@ -137,7 +116,7 @@ class DirectoryTopic:
         try:
             names = os.listdir(directory)
         except OSError as error:
-            raise _unreadable(directory, error) from None
+            raise unreadable(directory, error) from None
         for name in names:
             found = parse_partition_directory(name)
             if found is not None and found.topic == self.name:
@@ -147,13 +126,13 @@ class DirectoryTopic:
 
     def _bounds(self, partition: int) -> Bounds:
         known = TopicPartition(self.name, partition)
-        bases = self._bases(partition)
+        bases = base_offsets(self._paths[partition])
         if not bases:
             return Bounds(0, 0)
         start = end = max(bases[0], self._starts.get(known, 0))
         transactions = TransactionScan()
         for base in bases if self._committed_only else bases[-1:]:
-            file = LogFile(self._path(partition, base))
+            file = ReadOnlyFile(segment_path(self._paths[partition], base))
             walk = Walk(file, 0, file.size)
             end = base
             for entry in walk:
@@ -167,10 +146,10 @@ class DirectoryTopic:
         return Bounds(start, max(start, min([end, *transactions.open.values()])))
 
     def _find(self, partition: int, offset: int) -> _Position | None:
-        bases = self._bases(partition)
+        bases = base_offsets(self._paths[partition])
         first = max((i for i, base in enumerate(bases) if base <= offset), default=0)
         for base in bases[first:]:
-            file = LogFile(self._path(partition, base))
+            file = ReadOnlyFile(segment_path(self._paths[partition], base))
             try:
                 found = find(file, 0, file.size, offset)
             except BrokerError as error:
@@ -178,21 +157,6 @@ class DirectoryTopic:
             if found is not None:
                 return _Position(offset, base, file, found.position)
         return None
-
-    def _bases(self, partition: int) -> list[int]:
-        names = os.listdir(self._paths[partition])
-        return sorted(int(name[:-4]) for name in names if name.endswith(_LOG) and len(name) == 24 and name[:-4].isdecimal())
-
-    def _path(self, partition: int, base_offset: int) -> Path:
-        return self._paths[partition] / f"{base_offset:020d}{_LOG}"
-
-
-def _unreadable(path: Path, error: OSError) -> CommandFailed:
-    file = error.filename or path
-    if isinstance(error, PermissionError):
-        return CommandFailed(f"{file} cannot be read: {error.strerror}; run this as the user that the broker runs as")
-    advice = "--log-dir is one of the broker's log.dirs; if the broker runs, it may have deleted the file: try again"
-    return CommandFailed(f"{file} cannot be read: {error.strerror}; {advice}")
 
 
 def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:

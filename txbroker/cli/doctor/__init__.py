@@ -1,1 +1,1 @@
-"""`txbroker doctor`: why a client cannot connect, or why a topic is not cleaned or expired."""
+"""`txbroker doctor`: finds out why clients cannot connect, disks are full, topics do not expire or compact, or groups lag."""

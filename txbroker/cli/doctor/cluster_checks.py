@@ -1,4 +1,4 @@
-"""What the brokers say about themselves: their versions, the cluster, and the addresses that they tell clients to use."""
+"""Checks of the brokers: API versions, the cluster, and the advertised addresses."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import NamedTuple
 from txbroker.cli.doctor.findings import Findings
 from txbroker.cli.doctor.network_checks import is_loopback, reach
 from txbroker.client.blocking_connection import BlockingConnection
-from txbroker.client.client_errors import Closed, ConnectionFailed, address_text
+from txbroker.client.client_errors import AuthenticationExpected, ConnectionFailed, address_text
 from txbroker.errors import ErrorCode
+from txbroker.names import amount
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 ROUND_TRIPS = 5
 SLOW_MS = 200.0
 BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER
-# key: (name, a version that a broker must reach, who needs it): record batches (Kafka 0.11), and groups and admin clients at all.
+# key: (name, the version that a broker must support at least, who needs it). Record batches came with Kafka 0.11.
 _NEEDED = {
     0: ("Produce", 3, "producers (record batches)"),
     1: ("Fetch", 4, "consumers (record batches)"),
-    2: ("ListOffsets", 1, "consumers that begin at the start or the end"),
+    2: ("ListOffsets", 1, "consumers that start at the first or the last offset"),
     3: ("Metadata", 1, "every client"),
     8: ("OffsetCommit", 2, "consumer groups"),
     9: ("OffsetFetch", 1, "consumer groups"),
@@ -39,7 +40,7 @@ _ALSO = {24: "transactions", 68: "the consumer group protocol of KIP-848", 76: "
 
 
 class Cluster(NamedTuple):
-    """A cluster as one of its brokers tells it, and connections to those of its brokers that can be reached."""
+    """A cluster by one broker's metadata, and connections to the brokers that can be reached."""
 
     cluster_id: str | None
     brokers: dict[int, MetadataResponseBroker]
@@ -52,18 +53,18 @@ class Cluster(NamedTuple):
 
 
 def check_versions(findings: Findings, connection: BlockingConnection) -> bool:
-    """Whether the broker has what clients need; False when it is of no use to anybody."""
+    """Check for the APIs that clients need; False if the broker does not even support Metadata."""
     check = f"versions of {connection.address}"
     versions = connection.versions
     missing = [(name, why) for key, (name, version, why) in _NEEDED.items() if key not in versions or versions[key].high < version]
     newest = f"Produce up to {_high(connection, 0)}, Fetch up to {_high(connection, 1)}, Metadata up to {_high(connection, 3)}"
-    lacks = [what for key, what in _ALSO.items() if key not in connection.versions]
-    also = f"; it does not offer {', '.join(lacks)}" if lacks else ""
+    missing_features = [what for key, what in _ALSO.items() if key not in connection.versions]
+    also = f"; it does not support {', '.join(missing_features)}" if missing_features else ""
     if not missing:
-        findings.ok(check, f"it has what producers, consumers, groups and admin clients need ({newest}){also}")
+        findings.ok(check, f"it supports what producers, consumers, groups and admin clients need ({newest}){also}")
         return True
     found = "; ".join(f"{name} is missing or too old for {why}" for name, why in missing)
-    advice = "use a newer broker, or clients of its time; without InitProducerId, enable.idempotence=false"
+    advice = "use a newer broker, or older clients; without InitProducerId set enable.idempotence=false"
     if any(name in ("Produce", "Fetch", "Metadata") for name, _ in missing):
         findings.failed(check, found, advice)
         return 3 in connection.versions
@@ -76,73 +77,74 @@ def _high(connection: BlockingConnection, key: int) -> str:
 
 
 def check_cluster(findings: Findings, connection: BlockingConnection) -> MetadataResponse | None:
-    """Ask for the cluster, a few times, for how long that takes."""
+    """Request the cluster's metadata, several times for the round-trip time; None if the cluster cannot be used."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     took_ms = []
     check = f"cluster at {connection.address}"
     try:
         for _ in range(ROUND_TRIPS):
-            started = time.perf_counter()
+            started = time.monotonic()
             answer: MetadataResponse = connection.call(request)
-            took_ms.append((time.perf_counter() - started) * 1000)
-    except Closed:
-        advice = "the listener wants authentication (SASL): use a PLAINTEXT listener, or give clients security.protocol and sasl.* settings"
+            took_ms.append((time.monotonic() - started) * 1000)
+    except AuthenticationExpected:
+        advice = "the listener seems to require SASL: use a PLAINTEXT listener, or set security.protocol and sasl.* in clients"
         findings.failed(check, f"{connection.address} answers ApiVersions, and closes the connection at the first request after it", advice)
         return None
     except ConnectionFailed as problem:
         findings.failed(check, str(problem), "see the broker's log")
         return None
     median_ms = statistics.median(took_ms)
-    brokers = f"{len(answer.brokers)} broker{'' if len(answer.brokers) == 1 else 's'}"
+    brokers = amount(len(answer.brokers), "broker")
     controller = "no controller" if answer.controller_id < 0 else f"controller {answer.controller_id}"
-    found = f"cluster {answer.cluster_id or 'without an id'}, {brokers}, {controller}; a request takes {median_ms:.1f} ms"
+    found = f"cluster {answer.cluster_id or 'without an id'}, {brokers}, {controller}; round-trip time {median_ms:.1f} ms"
     if not answer.brokers:
-        findings.failed(check, f"{found}: the broker knows no broker, not even itself", "it may be starting: try again; see its log")
+        findings.failed(check, f"{found}; its metadata has no brokers", "the broker may be starting: try again, or see its log")
         return None
     if answer.controller_id < 0:
-        findings.warning(check, found, "topics cannot be created or changed, and leaders not elected: see the brokers' logs")
+        advice = "without a controller, topics cannot be created or changed and no leader is elected: see the brokers' logs"
+        findings.warning(check, found, advice)
     elif median_ms > SLOW_MS:
-        findings.warning(check, found, "the way there is long or the broker busy: raise clients' timeouts, or come closer")
+        findings.warning(check, found, "the network is slow or the broker is busy: see its load, or raise the clients' timeouts")
     else:
         findings.ok(check, found)
     return answer
 
 
 def check_advertised(findings: Findings, bootstrap: BlockingConnection, cluster: MetadataResponse) -> Cluster:
-    """Follow every advertised address, as clients do after their first request."""
+    """Connect to every advertised address, as clients do after their first request."""
     connections: dict[int, BlockingConnection] = {}
     bootstrap_is_local = is_loopback(str(bootstrap.socket.getpeername()[0]))
     for broker in sorted(cluster.brokers, key=lambda broker: broker.node_id):
         what = f"advertised address of broker {broker.node_id}"
-        blame = f"advertised.listeners of broker {broker.node_id}"
-        place = address_text(broker.host, broker.port)
+        setting = f"advertised.listeners of broker {broker.node_id}"
+        address = address_text(broker.host, broker.port)
         if broker.host in ("0.0.0.0", "::", "") or broker.port <= 0:
-            findings.failed(f"{what} {place}", "no client can connect to that", f"set {blame} to an address that clients reach")
+            findings.failed(f"{what} {address}", "no client can connect to it", f"set {setting} to an address that clients can reach")
             continue
-        connection = reach(findings, what, broker.host, broker.port, blame)
+        connection = reach(findings, what, broker.host, broker.port, setting)
         if connection is None:
             continue
-        other = _leads_elsewhere(connection, broker.node_id, cluster.cluster_id)
+        other = _wrong_broker(connection, broker.node_id, cluster.cluster_id)
         if other is not None:
-            findings.failed(f"{what} {place}", other, f"correct {blame}, or the port forwarding between")
+            findings.failed(f"{what} {address}", other, f"correct {setting}, or the port forwarding to the broker")
             connection.close()
             continue
         connections[broker.node_id] = connection
         if is_loopback(str(connection.socket.getpeername()[0])) and not bootstrap_is_local:
-            found = "it is this machine's own loopback address: clients on other machines will look for the broker on themselves"
-            findings.warning(f"{what} {place}", found, f"set {blame} to an address that clients reach, such as {bootstrap.address}")
+            found = "it is a loopback address: clients on other machines would connect to themselves"
+            findings.warning(f"{what} {address}", found, f"set {setting} to an address that clients can reach, such as {bootstrap.address}")
     return Cluster(cluster.cluster_id, {broker.node_id: broker for broker in cluster.brokers}, connections)
 
 
-def _leads_elsewhere(connection: BlockingConnection, node_id: int, cluster_id: str | None) -> str | None:
-    """Whether a connection leads to another cluster or broker than it should; None when it does not, or cannot be known."""
+def _wrong_broker(connection: BlockingConnection, node_id: int, cluster_id: str | None) -> str | None:
+    """What is wrong if a connection leads to another cluster or broker; None if it does not, or if that cannot be known."""
     try:
         answer: MetadataResponse = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         if answer.cluster_id != cluster_id:
             return f"it leads to another cluster: {answer.cluster_id} instead of {cluster_id}"
-        # A broker answers questions about its own configuration only; the others it refuses as an invalid request.
-        wanted = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["broker.id"])
-        (result,) = connection.call(DescribeConfigsRequest(resources=[wanted])).results
+        # A broker describes only its own configuration, and refuses that of others with INVALID_REQUEST.
+        resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["broker.id"])
+        (result,) = connection.call(DescribeConfigsRequest(resources=[resource])).results
         if result.error_code == ErrorCode.INVALID_REQUEST:
             return f"it leads to another broker of the cluster ({result.error_message})"
     except ConnectionFailed:

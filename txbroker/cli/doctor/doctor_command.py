@@ -1,4 +1,4 @@
-"""`txbroker doctor`: check after check, from the name of a broker to a topic's segments."""
+"""`txbroker doctor`: runs the checks, from the bootstrap servers' names to a topic's segments."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ if TYPE_CHECKING:
     from txbroker.client.blocking_connection import BlockingConnection
 
 DESCRIPTION = """\
-Find out why a client cannot connect, why a topic's records do not expire or are not compacted, or why a group does not get on.
+Find out why a client cannot connect, which log directories are full or offline, why a topic's records do not expire or are not compacted,
+and how far a group lags behind.
 
   txbroker doctor --bootstrap-server 127.0.0.1:9092
   txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --group billing
   txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --log-dir /srv/txbroker
 
-Run it where the client runs: it looks up names, follows the addresses that brokers advertise, and asks them, as a client does. Each
-check is ok, a warning or failed, with what was found and what to do. It changes nothing, and works on Apache Kafka too.
+Run it on the client's machine: it resolves names, connects to the advertised addresses and sends requests, as a client does. Each check
+is ok, a warning or failed, and says what was found and what to do. It changes nothing, and works with Apache Kafka too.
 Exit status: 0 when no check failed, 1 when one did.
 """
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("doctor", help="find out why something does not work", description=DESCRIPTION)
+    parser = subparsers.add_parser("doctor", help="find out why clients, topics or groups do not work", description=DESCRIPTION)
     add_client(parser)
-    parser.add_argument("--topic", metavar="NAME", help="look at this topic: leaders, replicas, expiry, compaction")
-    parser.add_argument("--group", metavar="NAME", help="look at this consumer group: state, members, lag")
-    directory_help = "with --topic, on the broker's machine: look at the segments in this log directory"
+    parser.add_argument("--topic", metavar="NAME", help="check this topic: leaders, replicas, expiry, compaction")
+    parser.add_argument("--group", metavar="NAME", help="check this consumer group: state, members, lag")
+    directory_help = "with --topic, on the broker's machine: read the segments in this log directory"
     parser.add_argument("--log-dir", metavar="DIR", help=directory_help)
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check everything that can be checked."""
+    """Run all checks; 1 if one failed."""
     from txbroker.cli.doctor.findings import Findings
     from txbroker.client.client_errors import ConnectionFailed
 
@@ -51,19 +52,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadUsage("--log-dir needs --topic")
     protocol = clients.read_properties(arguments.command_config).get("security.protocol", "PLAINTEXT")
     if protocol != "PLAINTEXT":
-        raise BadUsage(f"security.protocol is {protocol}; this command speaks PLAINTEXT only: give it such a listener of the broker")
+        raise BadUsage(f"security.protocol is {protocol}; this command supports only PLAINTEXT: name a PLAINTEXT listener of the broker")
     findings = Findings(results(arguments))
     with ExitStack() as stack:
         try:
             _check(findings, arguments, stack)
         except ConnectionFailed as problem:
-            findings.failed("connection", f"it was lost on the way: {problem}", "see the broker's log, and try again")
+            findings.failed("connection", f"it was lost: {problem}", "see the broker's log, and try again")
     return DONE if findings.finish() else FAILED
 
 
 def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) -> None:
     from txbroker.cli.doctor import cluster_checks as clusters
-    from txbroker.cli.doctor import group_checks
+    from txbroker.cli.doctor import disk_checks, group_checks
     from txbroker.cli.doctor.network_checks import reach
 
     connections: list[BlockingConnection] = []
@@ -79,10 +80,11 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
     ids = {answer.cluster_id for _, answer in answers}
     if len(ids) > 1:
         names = ", ".join(f"{connection.address} ({answer.cluster_id})" for connection, answer in answers)
-        findings.failed("bootstrap servers", f"they belong to different clusters: {names}", "name brokers of one cluster only")
+        findings.failed("bootstrap servers", f"they belong to different clusters: {names}", "name only brokers of one cluster")
     connection, answer = answers[0]
     cluster = clusters.check_advertised(findings, connection, answer)
     stack.callback(cluster.close)
+    disk_checks.check(findings, cluster)
     if arguments.topic is not None:
         _check_topic(findings, connection, cluster, arguments.topic, arguments.log_dir)
     if arguments.group is not None:
@@ -90,24 +92,24 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
 
 
 def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cluster, topic: str, log_dir: str | None) -> None:
-    from txbroker.cli.doctor import compaction_checks, expiry_checks, segment_files
+    from txbroker.cli.doctor import compaction_checks, disk_checks, expiry_checks, segment_files
     from txbroker.cli.doctor import topic_checks as topics
 
+    if log_dir is not None:
+        disk_checks.check_local(findings, log_dir)
     partitions = topics.find(findings, connection, topic)
     if not partitions:
         return
     configs = topics.configs(connection, cluster, topic)
     if configs is None:
-        findings.warning(f"configuration of {topic}", "the broker does not tell it", "it may need a right (ACL) to describe configurations")
+        findings.warning(f"configuration of {topic}", "the broker does not show it", "describing configurations may need an ACL")
         return
     topics.check_min_isr(findings, topic, partitions, configs)
     known = topics.facts(cluster, topic, partitions)
-    if log_dir is not None:
-        looked_at = segment_files.look(Path(log_dir), topic, known)
-        if not looked_at:
-            findings.warning(f"files of {topic}", f"{log_dir} holds no partition of it", "give another of the broker's log.dirs")
+    if log_dir is not None and not segment_files.read_segments(Path(log_dir), topic, known):
+        findings.warning(f"files of {topic}", f"{log_dir} has no partition of it", "specify another one of the broker's log.dirs")
     if not known:
-        findings.warning(f"records of {topic}", "no leader of it can be reached", "see above: advertised addresses, leaders")
+        findings.warning(f"records of {topic}", "none of its leaders can be reached", "see the advertised addresses and leaders above")
         return
     now_ms = int(time.time() * 1000)
     for finding in expiry_checks.explain(configs, known, now_ms):

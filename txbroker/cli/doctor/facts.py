@@ -1,4 +1,4 @@
-"""What is known of a topic and its partitions, from the brokers or from files, for the reasoning in `expiry` and `compaction`."""
+"""What brokers and files report about a topic: the input of `expiry_checks` and `compaction_checks`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, frozen=True)
 class SegmentFacts:
-    """One segment, as its files tell. `first_ms` and `largest_ms` are timestamps of records, None without any."""
+    """One segment, from its files. `first_ms` and `largest_ms` are record timestamps, None without any."""
 
     base_offset: int
     size: int
@@ -19,15 +19,15 @@ class SegmentFacts:
 
     @property
     def expires_by_ms(self) -> int:
-        """What retention by time goes by: the largest timestamp, or when the file was written if there is none."""
+        """The time that retention.ms counts from: the largest timestamp, or the file's modification time if there is none."""
         return self.modified_ms if self.largest_ms is None else self.largest_ms
 
 
 @dataclass(slots=True, frozen=True)
 class CleaningFacts:
-    """What a txbroker itself says of the compaction of a partition: the reason why it is not compacted now, as a word and in a sentence.
+    """The state of a partition's compaction, as a txbroker reports it.
 
-    Both are empty when a pass is under way, or about to begin.
+    `why` and `sentence` are the reason why it is not compacted now, as a code and as text; both are empty when it is, or is about to be.
     """
 
     state: str
@@ -38,10 +38,7 @@ class CleaningFacts:
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """One partition. `segments` is empty unless its files could be looked at; None stands for what is not known.
-
-    `cleaning` is told by a txbroker only.
-    """
+    """One partition. `segments` is empty unless its files were read; None: not known. Only a txbroker reports `cleaning`."""
 
     index: int
     start_offset: int = -1
@@ -55,28 +52,28 @@ class PartitionFacts:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no record."""
+        """Whether it has no records."""
         return self.end_offset <= self.start_offset
 
     @property
     def name(self) -> str:
-        """For sentences."""
+        """Its name in findings."""
         return f"partition {self.index}"
 
 
 @dataclass(slots=True, frozen=True)
 class Configs:
-    """Configurations as texts, of the topic and of a broker. What a broker does not tell has Kafka's default."""
+    """Configuration values of the topic and of a broker. A missing value stands for Kafka's default."""
 
     topic: Mapping[str, str | None]
     broker: Mapping[str, str | None]
 
     def number(self, key: str, default: int) -> int:
-        """A whole number of the topic."""
+        """A number in the topic's configuration."""
         return _number(self.topic.get(key), default)
 
     def broker_number(self, key: str, default: int) -> int:
-        """A whole number of the broker."""
+        """A number in the broker's configuration."""
         return _number(self.broker.get(key), default)
 
     @property

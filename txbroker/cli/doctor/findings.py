@@ -1,4 +1,4 @@
-"""What the doctor found: one finding a check, printed as it is found."""
+"""The findings of the doctor: one for each check, printed at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 from txbroker.cli.results import Results
 from txbroker.cli.tables import paragraph
+from txbroker.names import amount
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-# Of many partitions or brokers with the same trouble, so many are named.
+# Of many partitions or brokers with the same problem, so many are named.
 NAMED_MAX = 5
 
 
 class Finding(NamedTuple):
-    """The outcome of one check: what was looked at, what was found, and what to do about it ("" when nothing is to be done)."""
+    """The outcome of one check: its subject, what was found, and what to do about it ("" for nothing)."""
 
     outcome: str
     check: str
@@ -31,17 +32,17 @@ class Findings:
         self._out = out
 
     def add(self, finding: Finding) -> None:
-        """One more finding, shown at once."""
+        """Count and print a finding."""
         self.counts[finding.outcome] += 1
         self._out.either(finding._asdict(), lambda: _lines(finding, None), lambda width: _lines(finding, width))
         sys.stdout.flush()
 
     def ok(self, check: str, found: str) -> None:
-        """Nothing is wrong with it."""
+        """There is no problem."""
         self.add(Finding(OK, check, found))
 
     def warning(self, check: str, found: str, advice: str) -> None:
-        """It works, but somebody may be surprised."""
+        """It works, but perhaps not as expected."""
         self.add(Finding(WARNING, check, found, advice))
 
     def failed(self, check: str, found: str, advice: str) -> None:
@@ -49,11 +50,11 @@ class Findings:
         self.add(Finding(FAILED, check, found, advice))
 
     def finish(self) -> bool:
-        """A last line for people; whether nothing failed."""
+        """Print the totals, except as JSON; whether no check failed."""
         ok, warnings, failures = self.counts.values()
         if not self._out.as_json:
-            what = "nothing is wrong" if not warnings and not failures else f"{failures} failed, {warnings} with a warning"
-            self._out.line(f"{ok + warnings + failures} checks: {what}")
+            what = "no problems found" if not warnings and not failures else f"{failures} failed, {amount(warnings, 'warning')}"
+            self._out.line(f"{amount(ok + warnings + failures, 'check')}: {what}")
         return not failures
 
 
@@ -70,6 +71,6 @@ def _lines(finding: Finding, width: int | None) -> Iterator[str]:
 
 
 def named(names: Sequence[str]) -> str:
-    """Some names, and how many more there are."""
+    """The first names, and how many more there are."""
     more = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""One consumer group: its coordinator, its members, and how far behind it is."""
+"""Checks of a consumer group: coordinator, state, members and lag."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from txbroker.cli.partition_flags import EARLIEST, LATEST
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ConnectionFailed
 from txbroker.errors import ErrorCode, error_name
+from txbroker.names import amount
 from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
-# From here on OffsetFetch names topics by id, and both it and FindCoordinator ask for several groups at once.
+# OffsetFetch names topics by id above OFFSET_FETCH_MAX; requests are for several groups from the *_BATCHED versions on.
 OFFSET_FETCH_MAX, OFFSET_FETCH_BATCHED = 9, 8
 FIND_COORDINATOR_BATCHED = 4
 COORDINATOR_WAIT_S, COORDINATOR_EVERY_S = 15.0, 0.2
 _COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-ALL_TOPICS_FROM = 2  # the version of OffsetFetch that may ask for all topics
+ALL_TOPICS_FROM = 2  # the first version of OffsetFetch that can request all topics
 
 
 class Committed(NamedTuple):
@@ -35,44 +36,44 @@ class Committed(NamedTuple):
 
 
 def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str) -> None:
-    """Findings on a group."""
+    """Check a group."""
     what = f"group {group}"
     node_id, problem = _coordinator(connection, group)
     if problem:
-        advice = "try again in a moment; __consumer_offsets may be without leaders: `txbroker doctor --topic __consumer_offsets`"
-        findings.failed(what, f"no coordinator: {problem}", advice)
+        advice = "try again; __consumer_offsets may be without leaders: run `txbroker doctor --topic __consumer_offsets`"
+        findings.failed(what, f"it has no coordinator: {problem}", advice)
         return
     coordinator = cluster.connections.get(node_id)
     if coordinator is None:
-        found = f"its coordinator is broker {node_id}, which cannot be reached from here"
-        findings.failed(what, found, "correct its advertised address, see above")
+        found = f"its coordinator is broker {node_id}, which cannot be reached from this machine"
+        findings.failed(what, found, "correct the broker's advertised address, see above")
         return
     request = DescribeGroupsRequest(groups=[group])
-    described: DescribedGroup = _once_it_has_come(lambda: coordinator.call(request).groups[0])
+    described: DescribedGroup = _once_available(lambda: coordinator.call(request).groups[0])
     if described.error_code and described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
         findings.failed(what, f"broker {node_id} answers with {error_name(described.error_code)}", "see the broker's log")
         return
     committed = _committed(coordinator, group)
-    members = len(described.members)
     if described.group_state in ("Dead", "") and not committed:
         advice = (
-            "see the group.id of the consumers: a group is there once a member joins or commits an offset, until its offsets expire "
+            "check the group.id of the consumers: a group exists from the first member or committed offset on, until its offsets expire "
             "(offsets.retention.minutes)"
         )
-        findings.failed(what, "there is no such group", advice)
+        findings.failed(what, "it does not exist", advice)
         return
     state = described.group_state
     hosts = sorted({member.client_host.lstrip("/") for member in described.members})
     who = f" from {named(hosts)}" if hosts else ""
-    found = f"coordinator {node_id}, state {state}, {members} member{'' if members == 1 else 's'}{who}, {len(committed)} committed offsets"
+    offsets = amount(len(committed), "committed offset")
+    found = f"coordinator {node_id}, state {state}, {amount(len(described.members), 'member')}{who}, {offsets}"
     if state in ("PreparingRebalance", "CompletingRebalance"):
         advice = (
-            "if it stays so: a member takes longer than max.poll.interval.ms for what it polled, or members come and go; "
-            "see the clients' logs for session and poll timeouts"
+            "if this state lasts, a member exceeds max.poll.interval.ms, or members join and leave all the time: see the clients' logs for "
+            "session and poll timeouts"
         )
-        findings.warning(what, f"{found}; it is dividing partitions anew and nobody reads meanwhile", advice)
+        findings.warning(what, f"{found}; it is rebalancing and does not read meanwhile", advice)
     elif state == "Empty":
-        findings.warning(what, f"{found}; nobody reads", "start its consumers; if they run, compare their group.id and bootstrap.servers")
+        findings.warning(what, f"{found}; no member reads", "start its consumers; if they run, check their group.id and bootstrap.servers")
     else:
         findings.ok(what, found)
     if committed:
@@ -80,7 +81,7 @@ def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, 
 
 
 def _coordinator(connection: BlockingConnection, group: str) -> tuple[int, str]:
-    """The coordinator's id, or why there is none."""
+    """The coordinator's id, and why there is none."""
     batched = (connection.version_of(FindCoordinatorRequest) or 0) >= FIND_COORDINATOR_BATCHED
     request = FindCoordinatorRequest(coordinator_keys=[group]) if batched else FindCoordinatorRequest(key=group)
 
@@ -88,14 +89,14 @@ def _coordinator(connection: BlockingConnection, group: str) -> tuple[int, str]:
         answer: FindCoordinatorResponse = connection.call(request)
         return answer.coordinators[0] if batched else answer
 
-    found = _once_it_has_come(ask)
+    found = _once_available(ask)
     if found.error_code:
         return -1, f"{error_name(found.error_code)}{f' ({found.error_message})' if found.error_message else ''}"
     return found.node_id, ""
 
 
-def _once_it_has_come(ask: Callable[[], Any]) -> Any:
-    """An answer, asked for again while the coordinator is still to come: Kafka makes __consumer_offsets for who asks first."""
+def _once_available(ask: Callable[[], Any]) -> Any:
+    """Ask, and ask again while the coordinator is not available yet: Kafka creates __consumer_offsets on the first request."""
     deadline = time.monotonic() + COORDINATOR_WAIT_S
     while True:
         answer = ask()
@@ -123,36 +124,37 @@ def _committed(connection: BlockingConnection, group: str) -> list[Committed]:
 
 
 def _lag(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str, committed: list[Committed]) -> None:
-    """Compare committed offsets with what the logs have."""
+    """Compare the committed offsets with the offsets of the logs."""
     check_name = f"lag of group {group}"
-    bounds = _bounds(connection, cluster, sorted({place.topic for place in committed}))
+    bounds = _bounds(connection, cluster, sorted({offset.topic for offset in committed}))
     lost, beyond, unknown = [], [], []
     total = worst = 0
-    worst_place = ""
+    worst_partition = ""
     for topic, index, offset in committed:
-        place = f"{topic}-{index}"
+        partition = f"{topic}-{index}"
         if (topic, index) not in bounds:
-            unknown.append(place)
+            unknown.append(partition)
             continue
         start, end = bounds[topic, index]
         if offset < start:
-            lost.append(f"{place} ({start - offset} records)")
+            lost.append(f"{partition} ({amount(start - offset, 'record')})")
         if offset > end:
-            beyond.append(place)
+            beyond.append(partition)
         lag = max(end - max(offset, start), 0)
         total += lag
         if lag > worst:
-            worst, worst_place = lag, place
+            worst, worst_partition = lag, partition
     if lost:
-        advice = "read faster, or keep records for longer (retention.ms, retention.bytes); the consumers go on where auto.offset.reset says"
+        advice = "add consumers, or raise retention.ms or retention.bytes; the consumers continue where auto.offset.reset says"
         findings.warning(check_name, f"records were deleted before the group read them: {named(lost)}", advice)
     if beyond:
-        advice = "the topic was deleted and made anew, or lost its end: set the offsets anew, or auto.offset.reset decides"
-        findings.warning(check_name, f"offsets are committed beyond the end of the log: {named(beyond)}", advice)
+        advice = "the topic was recreated or truncated: reset the offsets (`txbroker groups --reset-offsets`), or auto.offset.reset decides"
+        findings.warning(check_name, f"committed offsets are beyond the end of the log: {named(beyond)}", advice)
     if unknown:
-        findings.warning(check_name, f"not known for {named(unknown)}", "the topic is gone, or its leader cannot be reached: see above")
-    most = f", most in {worst_place} ({worst})" if worst else ""
-    findings.ok(check_name, f"{total} records behind{most}")
+        advice = "the topic was deleted, or its leader cannot be reached: see above"
+        findings.warning(check_name, f"it is not known for {named(unknown)}", advice)
+    most = f", most in {worst_partition} ({worst:,})" if worst else ""
+    findings.ok(check_name, f"{amount(total, 'record')} behind{most}")
 
 
 def _bounds(connection: BlockingConnection, cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:

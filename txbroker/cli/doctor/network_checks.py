@@ -1,4 +1,4 @@
-"""From a name to a broker that answers: DNS, TCP, and what it is that listens there if it is no Kafka broker."""
+"""Checks of a host and port: name resolution, TCP, and which kind of server listens there if it is not a Kafka broker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PROBE_TIMEOUT_S = 2.0
 
 
 class Resolved(NamedTuple):
-    """The addresses of a name, in the system's order; `problem` when there are none."""
+    """The addresses of a name, in the resolver's order; `problem` if there are none."""
 
     addresses: list[str]
     problem: str
 
 
 def resolve(host: str) -> Resolved:
-    """Ask the system's resolver, which may take long: no longer than NAMES_TIMEOUT_S."""
+    """Resolve a name with the system's resolver, within NAMES_TIMEOUT_S."""
     outcome: list[Resolved] = []
 
     def ask() -> None:
@@ -37,30 +37,30 @@ def resolve(host: str) -> Resolved:
         except (OSError, UnicodeError) as error:
             outcome.append(Resolved([], getattr(error, "strerror", None) or str(error)))
 
-    thread = threading.Thread(target=ask, daemon=True)  # it cannot be ended: the process does not wait for it
+    thread = threading.Thread(target=ask, daemon=True)  # getaddrinfo cannot be interrupted
     thread.start()
     thread.join(NAMES_TIMEOUT_S)
-    return outcome[0] if outcome else Resolved([], f"no answer of the resolver within {NAMES_TIMEOUT_S:.0f} s")
+    return outcome[0] if outcome else Resolved([], f"the resolver did not answer within {NAMES_TIMEOUT_S:.0f} s")
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address leads to whoever uses it."""
+    """Whether this is a loopback address."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
         return False
 
 
-def reach(findings: Findings, what: str, host: str, port: int, blame: str) -> BlockingConnection | None:
-    """A connection to a broker at this name, after as many findings as it takes; None when there is none.
+def reach(findings: Findings, what: str, host: str, port: int, setting: str) -> BlockingConnection | None:
+    """Connect to a broker, with a finding; None if that is not possible.
 
-    `what` is looked at (a bootstrap server, an advertised address); `blame` is what to correct if it is wrong.
+    `what` is checked (a bootstrap server, an advertised address); `setting` is what to correct if the address is wrong.
     """
-    place = address_text(host, port)
-    check = f"{what} {place}"
+    check = f"{what} {address_text(host, port)}"
     resolved = resolve(host)
     if not resolved.addresses:
-        findings.failed(check, f"the name {host} does not resolve here ({resolved.problem})", f"{_name_advice(host)}, or correct {blame}")
+        found = f"the name {host} does not resolve on this machine ({resolved.problem})"
+        findings.failed(check, found, f"{_name_advice(host)}, or correct {setting}")
         return None
     connections: list[BlockingConnection] = []
     problems: list[ConnectionFailed] = []
@@ -73,16 +73,16 @@ def reach(findings: Findings, what: str, host: str, port: int, blame: str) -> Bl
     for connection in connections[1:]:
         connection.close()
     if not connections:
-        # A connection that was made tells more than those that were refused.
-        worst = min(problems, key=lambda failed: isinstance(failed, Unreachable))
-        found, advice = diagnose(worst, resolved.addresses[problems.index(worst)], port, blame)
+        # A connection that was accepted says more than one that was refused.
+        best = min(problems, key=lambda failed: isinstance(failed, Unreachable))
+        found, advice = diagnose(best, resolved.addresses[problems.index(best)], port, setting)
         findings.failed(check, addresses + found, advice)
         return None
     connection = connections[0]
-    took = f"{addresses}connected in {connection.connect_ms:.1f} ms, and a broker answers"
+    took = f"{addresses}connected in {connection.connect_ms:.1f} ms; a broker answers"
     if problems:
-        advice = f"clients that try that address first wait or fail; let the broker listen there, or set {blame} to {connection.address}"
-        findings.warning(check, f"{took}; but {'; '.join(map(str, problems))}", advice)
+        advice = f"clients may try that address first: let the broker listen there too, or set {setting} to {connection.address}"
+        findings.warning(check, f"{took}, but {'; '.join(map(str, problems))}", advice)
     else:
         findings.ok(check, took)
     return connection
@@ -90,61 +90,61 @@ def reach(findings: Findings, what: str, host: str, port: int, blame: str) -> Bl
 
 def _name_advice(host: str) -> str:
     if "." not in host and ":" not in host:
-        return f"{host} looks like the name of a container or of a machine in another network: let clients resolve it (DNS, /etc/hosts)"
-    return "let clients resolve it (DNS, /etc/hosts)"
+        return f"{host} looks like a container's name or a name of another network: make it resolvable (DNS, /etc/hosts)"
+    return "make it resolvable (DNS, /etc/hosts)"
 
 
-def diagnose(problem: ConnectionFailed, host: str, port: int, blame: str) -> tuple[str, str]:
-    """What is wrong at an address, and what to do about it."""
-    place = address_text(host, port)
+def diagnose(problem: ConnectionFailed, host: str, port: int, setting: str) -> tuple[str, str]:
+    """What is wrong with an address, and what to do about it."""
+    address = address_text(host, port)
     if isinstance(problem, Unreachable):
-        return _no_connection(problem, place, blame)
+        return _no_connection(problem, address, setting)
     if isinstance(problem, TooOld):
         return str(problem), "use a newer broker"
     received = problem.received if isinstance(problem, NotKafka | Closed) else b""
     kind = _TLS if isinstance(problem, TlsExpected) else _recognized(received) or _probe(host, port)
     if kind is not None:
-        return f"{place} is {kind[0]}", kind[1].format(blame=blame)
+        return f"{address} is {kind[0]}", kind[1].format(setting=setting)
     if isinstance(problem, Silent):
-        advice = f"see whether something between drops what is sent (firewall, proxy, a port forwarded to nowhere), or correct {blame}"
-        return f"{place} takes connections and says nothing for {CLIENT.request_timeout_s:.0f} s", advice
+        advice = f"check firewalls, proxies and port forwarding between here and the broker, or correct {setting}"
+        return f"{address} accepts connections, but did not respond within {CLIENT.request_timeout_s:.0f} s", advice
     if isinstance(problem, Closed) and not received:
         advice = (
-            "the broker's log says why: perhaps it is still starting, the listener wants TLS or a client certificate, or "
-            f"max.connections is reached; or something else listens there: correct {blame}"
+            "see the broker's log: it may be starting, the listener may require TLS or a client certificate, or max.connections may be "
+            f"reached; if another server listens there, correct {setting}"
         )
-        return f"{place} closes the connection without an answer", advice
-    return f"{place} speaks another protocol than Kafka's (it begins with {received[:24]!r})", f"correct {blame}"
+        return f"{address} closes the connection without a response", advice
+    return f"{address} does not speak Kafka's protocol (its first bytes are {received[:24]!r})", f"correct {setting}"
 
 
-def _no_connection(problem: Unreachable, place: str, blame: str) -> tuple[str, str]:
+def _no_connection(problem: Unreachable, address: str, setting: str) -> tuple[str, str]:
     error = problem.error
     if isinstance(error, ConnectionRefusedError):
-        advice = f"start the broker, correct the port in {blame}, or, of a container, publish the port"
-        return f"nothing listens at {place} (connection refused)", advice
+        advice = f"start the broker, correct the port in {setting}, or publish the container's port"
+        return f"nothing listens at {address} (connection refused)", advice
     if isinstance(error, TimeoutError):
-        advice = f"see whether the machine is on and a firewall lets the port through, or correct {blame}"
-        return f"no answer from {place} within {CLIENT.connect_timeout_s:.0f} s", advice
+        advice = f"check that the machine is up and that firewalls let the port through, or correct {setting}"
+        return f"no answer from {address} within {CLIENT.connect_timeout_s:.0f} s", advice
     if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        advice = f"see whether this machine has a route there (VPN, container network, IPv6), or correct {blame}"
-        return f"there is no way to {place} ({error.strerror})", advice
-    return str(problem), f"correct {blame}"
+        advice = f"check this machine's route to it (VPN, container network, IPv6), or correct {setting}"
+        return f"no route to {address} ({error.strerror})", advice
+    return str(problem), f"correct {setting}"
 
 
-_HTTP = ("an HTTP server", "correct the port in {blame}: perhaps that is a web interface, a REST proxy or a metrics port")
+_HTTP = ("an HTTP server", "correct the port in {setting}: this may be a web interface, a REST proxy or a metrics port")
 _TLS = (
-    "a listener that wants TLS",
-    "clients need security.protocol=SSL or SASL_SSL there; name the broker's PLAINTEXT listener here: this command does not speak TLS",
+    "a listener that requires TLS",
+    "clients need security.protocol=SSL or SASL_SSL there; name the broker's PLAINTEXT listener here: this command does not support TLS",
 )
 _ZOOKEEPER = (
     "a ZooKeeper server",
-    "correct {blame}: clients connect to brokers (port 9092 as a rule), ZooKeeper is for the brokers themselves",
+    "correct {setting}: clients connect to brokers (usually port 9092), only brokers connect to ZooKeeper",
 )
-_SSH = ("an SSH server", "correct the port in {blame}")
+_SSH = ("an SSH server", "correct the port in {setting}")
 
 
 def _recognized(received: bytes) -> tuple[str, str] | None:
-    """What speaks like that."""
+    """The kind of server, by its first bytes."""
     if received.startswith((b"HTTP", b"<htm", b"<!DO")):
         return _HTTP
     if received.startswith(b"SSH-"):
@@ -153,19 +153,19 @@ def _recognized(received: bytes) -> tuple[str, str] | None:
 
 
 def _probe(host: str, port: int) -> tuple[str, str] | None:
-    """Speak other protocols to it, one connection each."""
-    answer = _say(host, port, b"GET / HTTP/1.0\r\n\r\n")
+    """The kind of server, by its answers to other protocols."""
+    answer = _send(host, port, b"GET / HTTP/1.0\r\n\r\n")
     known = _recognized(answer)
     if known is not None:
         return known
-    # One of ZooKeeper's commands of four letters: it answers, or says that it must not, or that it is not serving yet.
-    answer = _say(host, port, b"srvr").lower()
+    # A four-letter command of ZooKeeper: the answer is its statistics, or that the command is not allowed, or that it is not serving.
+    answer = _send(host, port, b"srvr").lower()
     if b"zookeeper" in answer or b"whitelist" in answer:
         return _ZOOKEEPER
     return _TLS if _speaks_tls(host, port) else None
 
 
-def _say(host: str, port: int, data: bytes) -> bytes:
+def _send(host: str, port: int, data: bytes) -> bytes:
     try:
         with socket.create_connection((host, port), PROBE_TIMEOUT_S) as connection:
             connection.sendall(data)
@@ -182,7 +182,7 @@ def _speaks_tls(host: str, port: int) -> bool:
         with socket.create_connection((host, port), PROBE_TIMEOUT_S) as connection, context.wrap_socket(connection):
             return True
     except ssl.SSLError as error:
-        # It answered in TLS, and did not like something: a client certificate that we lack, an old version.
+        # An alert in TLS: it requires a client certificate, or another version.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Times and sizes as people say them."""
+"""Durations and times as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _STEPS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def duration(ms: int) -> str:
-    """About so long: 3 d 4 h, 90 s, 250 ms."""
+    """Rounded down: 3 d 4 h, 90 s, 250 ms."""
     for i, (size, unit) in enumerate(_STEPS):
         if ms >= size:
             whole, rest = divmod(ms, size)
@@ -21,7 +21,7 @@ def duration(ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """A time of the wall clock, UTC; the number itself where no calendar goes so far."""
+    """A timestamp in UTC; the number itself where it is out of the calendar's range."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ms // 1000))
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""One topic, as the brokers tell of it: leaders, replicas, configurations, and the facts that expiry and compaction go by."""
+"""Checks of a topic: leaders, replicas, configuration; and the facts for the checks of expiry and compaction."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from txbroker.client.auto_create import creates_topics
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ConnectionFailed
 from txbroker.errors import ErrorCode, error_name
+from txbroker.names import amount
 from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from txbroker.wire.messages.list_offsets import (
@@ -27,14 +28,14 @@ from txbroker.wire.messages.list_offsets import (
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
 
 TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
-CLEANER_KEY = "txbroker.cleaner"  # with a dot and a partition: how its cleaning stands
+CLEANER_KEY = "txbroker.cleaner"  # and a dot and a partition's number: the state of its compaction
 CLEANER_KEYS_AT_ONCE = 500
-MAX_TIMESTAMP_VERSION = 7  # of ListOffsets, from which on it knows the last of these (KIP-734)
+MAX_TIMESTAMP_VERSION = 7  # the first version of ListOffsets with MAX_TIMESTAMP (KIP-734)
 BROKER_KEYS = ("log.retention.check.interval.ms", "log.cleaner.enable", "auto.create.topics.enable", "min.insync.replicas")
 
 
 def find(findings: Findings, connection: BlockingConnection, topic: str) -> list[MetadataResponsePartition] | None:
-    """The topic's partitions, after findings on leaders and replicas; None when it is not there."""
+    """The topic's partitions, after findings on leaders and replicas; None if it does not exist."""
     check = f"topic {topic}"
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     answer: MetadataResponse = connection.call(request)
@@ -43,11 +44,11 @@ def find(findings: Findings, connection: BlockingConnection, topic: str) -> list
         everything: MetadataResponse = connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         names = [other.name for other in everything.topics if other.name]
         near = difflib.get_close_matches(topic, names, 3)
-        hint = f"perhaps {' or '.join(near)} is meant; " if near else ""
-        made = creates_topics(connection)
-        does = "a producer would make it" if made else "producers do not make it"
-        auto = "" if made is None else f"; {does}: auto.create.topics.enable={str(made).lower()}"
-        advice = f"{hint}`txbroker topics --list` shows the topics there are, and `--create` makes one"
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        created = creates_topics(connection)
+        does = "a producer would create it" if created else "producers do not create it"
+        auto = "" if created is None else f"; {does}: auto.create.topics.enable={str(created).lower()}"
+        advice = f"{hint}`txbroker topics --list` lists the topics, `--create` creates one"
         findings.failed(check, f"it does not exist{auto}", advice)
         return None
     if found.error_code and found.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
@@ -56,33 +57,33 @@ def find(findings: Findings, connection: BlockingConnection, topic: str) -> list
     partitions = sorted(found.partitions, key=lambda partition: partition.partition_index)
     leaderless = [f"partition {part.partition_index}" for part in partitions if part.leader_id < 0]
     behind = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < len(part.replica_nodes)]
-    dead = sorted({broker for part in partitions for broker in part.offline_replicas})
-    replicas = f"{len(partitions)} partition{'' if len(partitions) == 1 else 's'}"
-    gone = f" (offline: broker {', '.join(map(str, dead))})" if dead else ""
+    offline = sorted({broker for part in partitions for broker in part.offline_replicas})
+    replicas = amount(len(partitions), "partition")
+    gone = f" (offline: broker {', '.join(map(str, offline))})" if offline else ""
     if leaderless or not partitions:
-        without = f"{replicas}, and no leader for {named(leaderless)}{gone}: they can be neither written nor read"
-        advice = "start the brokers that hold its replicas; a log directory that failed is named in their logs"
+        without = f"{replicas}; {named(leaderless)} without a leader{gone}: unavailable to producers and consumers"
+        advice = "start the brokers that hold the replicas; their logs name log directories that failed"
         findings.failed(check, without if partitions else "it has no partitions", advice)
     elif behind:
-        todo = "start the brokers that are missing, or see in their logs why they do not catch up"
-        findings.warning(check, f"{replicas}, all with a leader; replicas are missing or behind in {named(behind)}{gone}", todo)
+        todo = "start the missing brokers, or see in their logs why their replicas are out of sync"
+        findings.warning(check, f"{replicas}, all with a leader; replicas are out of sync in {named(behind)}{gone}", todo)
     else:
         findings.ok(check, f"{replicas}, all with a leader, all replicas in sync")
     return partitions
 
 
 def check_min_isr(findings: Findings, topic: str, partitions: Iterable[MetadataResponsePartition], configs: Configs) -> None:
-    """Whether acks=all can be answered."""
-    wanted = configs.number("min.insync.replicas", 1)
-    too_few = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < wanted]
+    """Check that enough replicas are in sync for acks=all."""
+    required = configs.number("min.insync.replicas", 1)
+    too_few = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < required]
     if too_few:
-        found = f"min.insync.replicas={wanted}, and fewer are in sync in {named(too_few)}: acks=all fails with NOT_ENOUGH_REPLICAS"
-        advice = "start the brokers that are missing, or lower min.insync.replicas to the replicas there are"
+        found = f"min.insync.replicas={required}, but fewer are in sync in {named(too_few)}: acks=all fails with NOT_ENOUGH_REPLICAS"
+        advice = "start the missing brokers, or lower min.insync.replicas"
         findings.failed(f"acks=all on {topic}", found, advice)
 
 
 def configs(connection: BlockingConnection, cluster: Cluster, topic: str) -> Configs | None:
-    """The configurations of the topic, and of the first broker that tells; None when nobody does."""
+    """The configurations of the topic and of the first broker that shows its own; None if the topic's is not shown."""
     topic_configs = _describe(connection, TOPIC_RESOURCE, topic, None)
     if topic_configs is None:
         return None
@@ -94,16 +95,16 @@ def configs(connection: BlockingConnection, cluster: Cluster, topic: str) -> Con
 
 
 def _describe(connection: BlockingConnection, kind: int, name: str, keys: list[str] | None) -> Mapping[str, str | None] | None:
-    wanted = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     try:
-        (result,) = connection.call(DescribeConfigsRequest(resources=[wanted])).results
+        (result,) = connection.call(DescribeConfigsRequest(resources=[resource])).results
     except ConnectionFailed:
         return None
     return None if result.error_code else {entry.name: entry.value for entry in result.configs}
 
 
 def facts(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition]) -> list[PartitionFacts]:
-    """What the leaders that can be reached tell of their partitions."""
+    """The facts of the partitions whose leaders can be reached."""
     by_leader: dict[int, list[int]] = {}
     for part in partitions:
         by_leader.setdefault(part.leader_id, []).append(part.partition_index)
@@ -128,7 +129,7 @@ def _offsets(connection: BlockingConnection, topic: str, mine: Mapping[int, Part
         mine[index].start_offset = answer.offset
     for index, answer in list_offsets(connection, topic, mine, LATEST).items():
         mine[index].end_offset = answer.offset
-    # The first record with a timestamp of at least 0 is the first one of all that has any.
+    # The first record with a timestamp of at least 0 is the first one with any timestamp.
     for index, answer in list_offsets(connection, topic, mine, 0).items():
         mine[index].oldest_ms = answer.timestamp if answer.timestamp >= 0 else None
     if (connection.version_of(ListOffsetsRequest) or 0) >= MAX_TIMESTAMP_VERSION:
@@ -139,15 +140,15 @@ def _offsets(connection: BlockingConnection, topic: str, mine: Mapping[int, Part
 def list_offsets(
     connection: BlockingConnection, topic: str, indexes: Iterable[int], timestamp: int
 ) -> dict[int, ListOffsetsPartitionResponse]:
-    """The answers of a leader for its partitions, those that are no errors."""
-    wanted = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
-    topics = [ListOffsetsTopic(name=topic, partitions=wanted)]
+    """A leader's offsets for a timestamp, of the partitions without an error."""
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
+    topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
     answer: ListOffsetsResponse = connection.call(ListOffsetsRequest(replica_id=-1, topics=topics))
     return {part.partition_index: part for part in answer.topics[0].partitions if not part.error_code} if answer.topics else {}
 
 
 def _cleaning(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
-    """What a txbroker says of its cleaner; Apache Kafka has no such keys, and leaves them out."""
+    """The compaction state from a txbroker; Apache Kafka does not know these keys and leaves them out."""
     indexes = list(mine)
     for at in range(0, len(indexes), CLEANER_KEYS_AT_ONCE):
         keys = [f"{CLEANER_KEY}.{index}" for index in indexes[at : at + CLEANER_KEYS_AT_ONCE]]
@@ -157,15 +158,15 @@ def _cleaning(connection: BlockingConnection, topic: str, mine: Mapping[int, Par
                 mine[index].cleaning = _cleaning_facts(json.loads(text))
 
 
-def _cleaning_facts(told: Mapping[str, Any]) -> CleaningFacts:
-    return CleaningFacts(str(told["state"]), float(told["dirty_ratio"]), told["why"] or "", told["why_not_now"] or "")
+def _cleaning_facts(state: Mapping[str, Any]) -> CleaningFacts:
+    return CleaningFacts(str(state["state"]), float(state["dirty_ratio"]), state["why"] or "", state["why_not_now"] or "")
 
 
 def _sizes(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
     if connection.version_of(DescribeLogDirsRequest) is None:
         return
-    wanted = [DescribableLogDirTopic(topic=topic, partitions=list(mine))]
-    answer: DescribeLogDirsResponse = connection.call(DescribeLogDirsRequest(topics=wanted))
+    topics = [DescribableLogDirTopic(topic=topic, partitions=list(mine))]
+    answer: DescribeLogDirsResponse = connection.call(DescribeLogDirsRequest(topics=topics))
     for directory in answer.results:
         for found in directory.topics:
             for part in found.partitions:

@@ -1,0 +1,116 @@
+"""The doctor on disks: full ones on a real small file system, directories that are offline, and the limits by cases."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_doctor import bad, create, doctor, one
+from tests.support.server import Server
+from txbroker.cli.doctor.disk_checks import check_brokers_directories
+from txbroker.cli.doctor.findings import Finding, Findings
+from txbroker.client.log_directories import FULL_BYTES, LogDirectory
+from txbroker.errors import ErrorCode
+
+MB, GB = 1000**2, 1000**3
+STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+@contextlib.contextmanager
+def small_file_system(directory: Path, options: str) -> Iterator[Path]:
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a small file system needs the right to mount: {mounted.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+@pytest.mark.process
+def test_a_full_disk_is_named(start_broker: Callable[..., Server], tmp_path: Path, name: str) -> None:
+    with small_file_system(tmp_path / "small", "size=8m") as mounted:
+        server = start_broker({"log.dirs": str(mounted / "data")})
+        create(server, name)
+        fine = one(doctor(server, "--topic", name, status=0), "disks of broker")
+        assert str(mounted / "data") in fine["found"] and " of 8.4 MB free)" in fine["found"]
+        with (mounted / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError, match="No space left"):
+            while True:
+                ballast.write(bytes(4096))
+        (full,) = bad(doctor(server, "--topic", name, status=1))
+        assert full["check"].startswith("disks of broker ") and full["outcome"] == "failed"
+        assert f"the disk of log directory {mounted / 'data'} is full (0 B of 8.4 MB free)" in full["found"]
+        (mounted / "ballast").unlink()
+        assert bad(doctor(server, "--topic", name, status=0)) == []
+
+
+@pytest.mark.process
+def test_a_disk_without_free_inodes_is_named(broker: Server, tmp_path: Path, name: str) -> None:
+    create(broker, name)
+    with small_file_system(tmp_path / "small", "size=8m,nr_inodes=10") as mounted:
+        with pytest.raises(OSError, match="No space left"):
+            for number in range(100):
+                (mounted / str(number)).touch()
+        full, other = bad(doctor(broker, "--topic", name, "--log-dir", str(mounted), status=1))
+        assert full["found"] == f"the file system of {mounted} has no free inodes: the broker can create no file there"
+        assert other["found"] == f"{mounted} has no partition of it"
+
+
+@pytest.mark.process
+def test_a_log_directory_that_is_offline_is_named(start_broker: Callable[..., Server], tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    server = start_broker({"log.dirs": f"{tmp_path / 'data'},{blocked}"})
+    server.stop()
+    shutil.rmtree(blocked)
+    blocked.write_text("a file")
+    server.start()
+    (offline,) = bad(doctor(server, status=1))
+    assert offline["found"].startswith(f"log directory {blocked} is offline: ")
+    assert "restart the broker" in offline["advice"]
+
+
+class Kept(Findings):
+    """Findings that are kept instead of printed."""
+
+    def __init__(self) -> None:
+        self.found: list[Finding] = []
+
+    def add(self, finding: Finding) -> None:
+        self.found.append(finding)
+
+
+@pytest.mark.parametrize(("total", "usable", "outcome"), [
+    (None, None, "ok"),
+    (100 * GB, 6 * GB, "ok"),
+    (100 * GB, 4 * GB, "warning"),
+    (1000 * GB, 11 * GB, "ok"),
+    (1000 * GB, 9 * GB, "warning"),
+    (24 * MB, 12 * MB, "ok"),
+    (24 * MB, FULL_BYTES, "warning"),
+    (24 * MB, FULL_BYTES - 1, "failed"),
+    (24 * MB, 0, "failed"),
+])  # fmt: skip
+def test_free_space(total: int | None, usable: int | None, outcome: str) -> None:
+    kept = Kept()
+    check_brokers_directories(kept, "disks of broker 1", [LogDirectory("/data", 0, total, usable)])
+    assert [finding.outcome for finding in kept.found] == [outcome]
+
+
+def test_each_directory_has_its_finding_and_the_good_ones_share_one() -> None:
+    kept = Kept()
+    directories = [
+        LogDirectory("/a", 0, 100 * GB, 50 * GB), LogDirectory("/b", STORAGE_ERROR, None, None), LogDirectory("/c", 0, GB, 0),
+        LogDirectory("/d", 0, None, None), LogDirectory("/e", int(ErrorCode.UNKNOWN_SERVER_ERROR), None, None),
+    ]  # fmt: skip
+    check_brokers_directories(kept, "disks of broker 1", directories)
+    assert [finding.outcome for finding in kept.found] == ["failed", "failed", "failed", "ok"]
+    assert kept.found[-1].found == "log directories online: /a (50.0 GB of 100 GB free), /d"
+    none = Kept()
+    check_brokers_directories(none, "disks of broker 1", [])
+    assert [finding.outcome for finding in none.found] == ["failed"]
