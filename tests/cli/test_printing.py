@@ -49,12 +49,14 @@ def test_records(properties: dict[str, str], fields: dict[str, Any], expected: b
 
 
 def test_records_as_json() -> None:
-    line = json_line(record(key=b"\xff\x00", value="line\nж".encode(), headers=[("a", b"1"), ("a", None), ("b", b"\x80")]))
+    version = (5).to_bytes(8, "big")  # of compaction.strategy=header: it is UTF-8, and not text
+    line = json_line(record(key=b"\xff\x00", value="line\nж".encode(), headers=[("a", b"1"), ("a", None), ("b", b"\x80"), ("v", version)]))
     assert line.endswith(b"}\n")
     assert line.count(b"\n") == 1
     assert json.loads(line) == {
         "topic": "t", "partition": 2, "offset": 17, "timestamp": 1700000000000, "timestamp_type": "CreateTime",
-        "headers": [{"key": "a", "value": "1"}, {"key": "a", "value": None}, {"key": "b", "value": {"base64": "gA=="}}],
+        "headers": [{"key": "a", "value": "1"}, {"key": "a", "value": None}, {"key": "b", "value": {"base64": "gA=="}},
+                    {"key": "v", "value": {"base64": "AAAAAAAAAAU="}}],
         "key": {"base64": "/wA="}, "value": "line\nж",
     }  # fmt: skip
     old = json.loads(json_line(record(timestamp_type=None, timestamp=-1, value=None, key=None)))

@@ -153,7 +153,7 @@ def test_what_is_repaired_is_opened_by_our_broker_and_accepted_by_kafkas_tool(st
     repaired = txbroker("log", "repair", server.data, "--yes")
     assert (repaired.returncode, repaired.stderr) == (0, ""), repaired.stdout
     same_dump(KAFKA_OLD, [log], "--print-data-log")
-    before = [json.loads(line) for line in txbroker("log", "extract", path, "--value-encoding", "utf-8").stdout.splitlines()]
+    before = [json.loads(line) for line in txbroker("log", "extract", path).stdout.splitlines()]
     assert 0 < len(before) < 300
     server.start()
     assert txbroker("log", "repair", server.data, "--yes").returncode == 1, "it is in use"
@@ -204,7 +204,7 @@ def test_apache_kafka_opens_what_was_repaired(tmp_path: Path, name: str) -> None
         assert txbroker("log", "verify", server.data).returncode == 1
         repaired = txbroker("log", "repair", server.data, "--yes")
         assert (repaired.returncode, repaired.stderr) == (0, ""), repaired.stdout
-        left = [json.loads(line)["value"] for line in txbroker("log", "extract", path, "--value-encoding", "utf-8").stdout.splitlines()]
+        left = [json.loads(line)["value"] for line in txbroker("log", "extract", path).stdout.splitlines()]
         assert 0 < len(left) < 299
         server.start()
         consumer = Consumer({"bootstrap.servers": server.address, "group.id": name, "auto.offset.reset": "earliest"})

@@ -82,16 +82,19 @@ def test_extract_writes_json_lines(data: Path, log: Any, tmp_path: Path) -> None
     first = json.loads(lines[0])
     assert first == {
         "topic": "orders", "partition": 3, "offset": 0, "timestamp": NOW, "timestamp_type": "CreateTime",
-        "key": base64.b64encode(b"k0").decode(), "value": base64.b64encode(b"0.0" * 10).decode(), "headers": [],
+        "key": "k0", "value": "0.0" * 10, "headers": [],
     }  # fmt: skip
     output = tmp_path / "out.jsonl"
-    assert log("extract", data, "--key-encoding", "utf-8", "--value-encoding", "utf-8", "--output", output) == (0, [], "")
-    again = [json.loads(line) for line in output.read_text().splitlines()]
-    assert len(again) == len(lines)
-    assert (again[0]["key"], again[0]["value"]) == ("k0", "0.0" * 10)
+    assert log("extract", data, "--output", output) == (0, [f"{len(lines)} records of 1 partition written to {output}"], "")
+    assert output.read_text().splitlines() == lines
     assert log("extract", data, "--from-offset", 7, "--to-offset", 9)[1] == lines[7:9]
     late = [line for line in lines if json.loads(line)["timestamp"] >= NOW + 50]
     assert log("extract", data, "--from-time", "2023-11-14T22:13:20.050Z")[1] == late != []
+
+
+def decoded(value: str | dict[str, str] | None) -> bytes | None:
+    """The bytes of a JSON value."""
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value if value is None else value.encode()
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
@@ -99,18 +102,20 @@ def test_extract_writes_arrow_and_parquet(log: Any, tmp_path: Path, kind: str) -
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     output = tmp_path / f"out.{kind}"
-    assert log("extract", KAFKA, "--output", output) == (0, [], "")
+    status, printed, _ = log("extract", KAFKA, "--output", output)
+    assert status == 0
     table = parquet.read_table(output) if kind == "parquet" else pyarrow.ipc.open_file(output).read_all()
     rows = table.to_pylist()
     expected = [json.loads(line) for line in log("extract", KAFKA)[1]]
     assert len(rows) == len(expected) > 1000
+    assert printed == [f"{len(rows):,} records of 10 partitions written to {output}"]
     for row, wanted in zip(rows, expected, strict=True):
         assert (row["topic"], row["partition"], row["offset"], row["timestamp_type"]) == (
             wanted["topic"], wanted["partition"], wanted["offset"], wanted["timestamp_type"]
         )
-        assert row["value"] == (None if wanted["value"] is None else base64.b64decode(wanted["value"]))
+        assert row["value"] == decoded(wanted["value"])
         assert [(header["key"], header["value"]) for header in row["headers"]] == [
-            (header["key"], None if header["value"] is None else base64.b64decode(header["value"])) for header in wanted["headers"]
+            (header["key"], decoded(header["value"])) for header in wanted["headers"]
         ]
         assert (None if row["timestamp"] is None else row["timestamp"].timestamp() * 1000) == wanted["timestamp"]
     assert list(tmp_path.glob("*.partial")) == []
@@ -119,6 +124,7 @@ def test_extract_writes_arrow_and_parquet(log: Any, tmp_path: Path, kind: str) -
 def test_extract_says_what_is_missing_or_unfit(data: Path, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert log("extract", data, "--output", "x.csv")[0] == 2
     assert log("extract", data, "--from-offset", 5, "--to-offset", 4)[0] == 2
+    assert log("extract", data, "--key-encoding", "utf-8")[0] == 2, "JSON has text wherever it can"
     status, _, errors = log("extract", data, "--output", tmp_path / "none" / "x.jsonl")
     assert (status, "cannot be written" in errors) == (1, True)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -126,19 +132,20 @@ def test_extract_says_what_is_missing_or_unfit(data: Path, log: Any, tmp_path: P
     assert (status, "-m pip install pyarrow" in errors) == (1, True)
 
 
-def test_extract_tells_what_it_passed_over(data: Path, log: Any) -> None:
+def test_extract_reports_what_it_skipped(data: Path, log: Any) -> None:
     corrupt(segments(data)[0], 100, b"\xff\xff\xff")
     status, lines, errors = log("extract", data)
     assert status == 1
     assert len(lines) == 60 * 3 + 6 - 3
-    assert "bytes 0 to" in errors
+    assert "bytes 0 to" in errors and "1 damaged range skipped; see `txbroker log verify`" in errors
 
 
-def test_text_that_is_none_is_refused_and_leaves_no_file(data: Path, log: Any, tmp_path: Path) -> None:
-    output = tmp_path / "x.jsonl"
+def test_binary_values_in_a_text_column_are_refused_and_leave_no_file(log: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    output = tmp_path / "x.arrow"
     status, _, errors = log("extract", KAFKA, "--topic", "__consumer_offsets", "--value-encoding", "utf-8", "--output", output)
-    assert (status, "use --value-encoding base64" in errors) == (1, True)
-    assert list(tmp_path.glob("x.jsonl*")) == []
+    assert (status, "use --value-encoding binary" in errors) == (1, True)
+    assert list(tmp_path.glob("x.arrow*")) == []
 
 
 def test_stats_are_a_table_json_or_a_picture(data: Path, log: Any, tmp_path: Path) -> None:
@@ -160,11 +167,23 @@ def test_without_matplotlib_a_picture_is_refused_before_the_work(data: Path, log
     assert (status, lines, "-m pip install matplotlib" in errors) == (1, [], True)
 
 
+def test_directories_of_other_programs_are_no_log_directories(tmp_path: Path, log: Any) -> None:
+    for name in ("dbus-1", "polkit-1"):
+        (tmp_path / name / "rules.d").mkdir(parents=True)
+    for tool in ("stats", "verify", "extract", "repair"):
+        for path in (tmp_path, tmp_path / "dbus-1"):
+            status, _, errors = log(tool, path)
+            assert (status, "is not a log directory" in errors) == (2, True), (tool, path)
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    assert log("stats", tmp_path / "dbus-1")[0] == 0, "an empty directory of a partition"
+    assert log("stats", tmp_path, "--topic", "none", "--plot", "x.png")[0] == 2
+
+
 def test_wrong_paths_are_wrong_usage(tmp_path: Path, data: Path, log: Any) -> None:
     for tool in ("verify", "repair", "extract", "stats"):
         assert log(tool, tmp_path / "nothing")[0] == 2
         assert log(tool, data, "--partition", "3")[0] == 2
-        assert log(tool, data, "--topic", "nobody")[0] == 2
+        assert log(tool, data, "--topic", "other")[0] == 2
         assert log(tool, data, "--topic", "orders", "--partition", "3")[0] == 0
     for tool in ("repair", "extract", "stats"):
         assert log(tool, segments(data)[0])[0] == 2

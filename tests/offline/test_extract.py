@@ -86,7 +86,19 @@ def test_ranges_of_offsets_and_times(data: Path) -> None:
         assert found
 
 
-def test_damage_is_told_and_passed_over(data: Path) -> None:
+def test_progress_counts_the_bytes_that_were_read_and_the_records_that_were_selected(data: Path) -> None:
+    disk = OsDisk()
+    (place,) = survey(disk, [str(data)]).partitions
+    steps: list[tuple[int, int]] = []
+
+    def advance(size: int, records: int) -> None:
+        steps.append((size, records))
+
+    found = list(extract(disk, place, Selection(time_start=NOW + 20), lambda path, damage: None, advance))
+    assert (sum(size for size, _ in steps), sum(records for _, records in steps)) == (place.size, len(found))
+
+
+def test_damage_is_reported_and_skipped(data: Path) -> None:
     everything = extracted(data)
     position, header = list(Scan(segments(data)[0].read_bytes()))[2]
     corrupt(segments(data)[0], position + 70, b"\xff\xff")

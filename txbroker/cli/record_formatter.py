@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from txbroker.cli.property_flags import from_properties
 
 _TYPE_NAMES = {0: "CreateTime", 1: "LogAppendTime"}
+_CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _TIMESTAMPS = {number: f"{name}:%d".encode() for number, name in _TYPE_NAMES.items()}
+
+
+class AnyRecord(Protocol):
+    """A record of kafka-python, or of `wire/records.py`. The timestamp is in ms."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def timestamp(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +75,34 @@ class RecordFormat:
 
 
 def json_line(record: Any) -> bytes:
-    """A record of kafka-python as a line with a JSON object, for --json. JSON is UTF-8, whatever the terminal has."""
+    """A record of kafka-python as a line with a JSON object."""
+    return json_record(record.topic, record.partition, record, _TYPE_NAMES.get(record.timestamp_type))
+
+
+def json_record(topic: str, partition: int, record: AnyRecord, timestamp_type: str | None) -> bytes:
+    """A record as a line with a JSON object in UTF-8. `timestamp_type` None: the record has no timestamp."""
     row = {
-        "topic": record.topic,
-        "partition": record.partition,
+        "topic": topic,
+        "partition": partition,
         "offset": record.offset,
-        "timestamp": record.timestamp if record.timestamp_type in _TYPE_NAMES else None,
-        "timestamp_type": _TYPE_NAMES.get(record.timestamp_type),
+        "timestamp": record.timestamp if timestamp_type is not None and record.timestamp >= 0 else None,
+        "timestamp_type": timestamp_type,
         "headers": [{"key": key, "value": json_value(value)} for key, value in record.headers],
         "key": json_value(record.key),
         "value": json_value(record.value),
     }
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    # A header key that is not UTF-8 has surrogates, which JSON can only have as escapes.
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def json_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as JSON has them: text where they are UTF-8, otherwise an object with their base64."""
+    """Bytes as a JSON value: text if they are UTF-8 without control characters (but tabs and line ends), else {"base64": ...}."""
     if data is None:
         return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    if _CONTROL_CHARACTERS.search(data) is None:
+        with suppress(UnicodeDecodeError):
+            return data.decode()
+    return {"base64": base64.b64encode(data).decode()}
 
 
 def record_format(properties: Mapping[str, str]) -> RecordFormat:

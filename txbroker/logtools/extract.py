@@ -41,34 +41,43 @@ class Selection:
 
 
 class Extracted(NamedTuple):
-    """A record and what its batch says of it."""
+    """A record, and the timestamp type of its batch: CreateTime, LogAppendTime, or None for magic 0."""
 
     record: Record
-    timestamp_type: str
+    timestamp_type: str | None
 
 
 def extract(disk: Disk, place: PartitionPlace, selection: Selection, on_damage: OnDamage, advance: Advance) -> Iterator[Extracted]:
-    """The records, in the order of their offsets. StorageError when the disk cannot be read; TooMany."""
+    """The selected records, in the order of their offsets. StorageError when the disk cannot be read; TooMany.
+
+    `advance` gets the bytes of each batch, and how many of its records were selected. `on_damage` gets what cannot be read.
+    """
     hidden = _hidden_batches(disk, place) if selection.committed_only else None
     for entry in walk_partition(disk, place, on_damage, start=selection.start, end=selection.end):
         header = entry.header
-        advance(header.size, 0)
-        if header.control or header.last_offset < selection.start or (hidden is not None and _is_hidden(header, hidden)):
-            continue
         if first_offset_of(header) >= selection.end and header.magic == 2:
             return
-        if selection.time_start is not None and header.max_timestamp < selection.time_start:
-            continue
-        kind = _timestamp_type(header)
-        try:
-            for record in entries.read_records(entry.buffer, entry.at, header, CONTENT_BYTES_MAX):
-                if _wanted(record, selection):
-                    yield Extracted(record, kind)
-        except BrokerError as error:
-            on_damage(place.path, Damage(entry.position, entry.position + header.size, first_offset_of(header), str(error.message)))
+        count = 0
+        if not _is_skipped(header, selection, hidden):
+            kind = _timestamp_type(header)
+            try:
+                for record in entries.read_records(entry.buffer, entry.at, header, CONTENT_BYTES_MAX):
+                    if _is_selected(record, selection):
+                        count += 1
+                        yield Extracted(record, kind)
+            except BrokerError as error:
+                on_damage(place.path, Damage(entry.position, entry.position + header.size, first_offset_of(header), str(error.message)))
+        advance(header.size, count)
 
 
-def _wanted(record: Record, selection: Selection) -> bool:
+def _is_skipped(header: EntryHeader, selection: Selection, hidden: AbortedBatches | None) -> bool:
+    """Whether no record of a batch is selected, by its header."""
+    if header.control or header.last_offset < selection.start or (hidden is not None and _is_hidden(header, hidden)):
+        return True
+    return selection.time_start is not None and header.max_timestamp < selection.time_start
+
+
+def _is_selected(record: Record, selection: Selection) -> bool:
     if not selection.start <= record.offset < selection.end:
         return False
     if selection.time_start is not None and record.timestamp < selection.time_start:
@@ -76,9 +85,9 @@ def _wanted(record: Record, selection: Selection) -> bool:
     return selection.time_end is None or record.timestamp < selection.time_end
 
 
-def _timestamp_type(header: EntryHeader) -> str:
+def _timestamp_type(header: EntryHeader) -> str | None:
     if header.magic == 0:
-        return "NoTimestampType"
+        return None
     return "LogAppendTime" if header.log_append_time else "CreateTime"
 
 

@@ -87,7 +87,7 @@ def survey(disk: Disk, paths: Sequence[str], *, topic: str | None = None, partit
             if disk.size(path) is None:
                 raise NoLogDirectory(f"{path} does not exist; name a directory of log.dirs, a partition's directory, or a file of one")
             found.files.append(path)
-        elif find_files(disk, path).any or parse(_name(path)) is not None:
+        elif _is_partition(disk, path):
             found.partitions.append(_partition(disk, path, _parent(disk, path)))
         else:
             _survey_directory(disk, path, found)
@@ -97,6 +97,11 @@ def survey(disk: Disk, paths: Sequence[str], *, topic: str | None = None, partit
         if topic in (None, place.topic_partition.topic) and partition in (None, place.topic_partition.partition)
     ]
     return found
+
+
+def _is_partition(disk: Disk, path: str) -> bool:
+    """Whether a directory has a log's files, or is named like a partition and in a data directory: other programs have such names, too."""
+    return find_files(disk, path).any or (parse(_name(path)) is not None and _parent(disk, path) is not None)
 
 
 def _name(path: str) -> str:
@@ -124,8 +129,8 @@ def _survey_directory(disk: Disk, path: str, found: Survey) -> None:
     names = disk.names(path)
     directories = [name for name in names if disk.is_directory(f"{path}/{name}")]
     parsed = {name: parse(name) for name in directories}
-    if meta_properties.FILE_NAME not in names and not any(parsed.values()):
-        raise NoLogDirectory(f"{path} is no log directory: it has no meta.properties and no directory of a partition; see log.dirs")
+    if meta_properties.FILE_NAME not in names and not any(what and find_files(disk, f"{path}/{name}").any for name, what in parsed.items()):
+        raise NoLogDirectory(f"{path} is not a log directory: it has no meta.properties and no log segments; see log.dirs")
     data = look_at(disk, path)
     found.directories.append(data)
     for name, what in parsed.items():

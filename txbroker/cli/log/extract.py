@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -10,25 +11,26 @@ from txbroker.cli.arguments import number
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
 from txbroker.cli.group_reset import datetime_ms
 from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
+from txbroker.names import amount
 
 if TYPE_CHECKING:
     from txbroker.logtools.damaged_walk import Damage
 
 DESCRIPTION = """\
-Write the records of a log directory as JSON lines, or as a file of Arrow or Parquet (for which pyarrow is needed).
+Write the records of a log directory as JSON lines, or into a file of Arrow or Parquet (which needs pyarrow).
 
   txbroker log extract data/orders-0 > orders.jsonl
-  txbroker log extract data --topic orders --value-encoding utf-8 --from-time 2026-01-31T18:00:00 --committed-only
-  txbroker log extract data --topic orders --output orders.parquet
+  txbroker log extract data --topic orders --from-time 2026-01-31T18:00:00 --committed-only
+  txbroker log extract data --topic orders --output orders.parquet --value-encoding utf-8
 
-Keys and values are bytes: base64 in JSON and binary columns in Arrow and Parquet, or text with --key-encoding and --value-encoding utf-8.
-Records that DeleteRecords or retention removed, and whose segments are still there, are written too; --from-offset leaves them out.
-Exit status: 0 when all was read, 1 when damaged batches were passed over, 2 for wrong usage.
+JSON lines are those of `txbroker consume --json`: keys and values are text, or {"base64": ...} where they are not. In Arrow and Parquet
+files they are binary columns, or text columns with --key-encoding and --value-encoding utf-8.
+Records that DeleteRecords or retention removed are included while their segments still exist; --from-offset leaves them out.
+Exit status: 0 when all was read, 1 when damaged batches were skipped, 2 for wrong usage.
 """
 
-ENCODINGS = ("base64", "utf-8")
-# Of damaged stretches, each in a line; all are counted.
-WARNINGS_MAX = 20
+ENCODINGS = ("binary", "utf-8")
+WARNINGS_MAX = 20  # damaged ranges that are reported one by one
 
 
 def add_parser(tools: Any) -> None:
@@ -37,14 +39,14 @@ def add_parser(tools: Any) -> None:
     add_places(parser, files=False)
     output_help = "write to FILE.jsonl, FILE.arrow or FILE.parquet (default: JSON lines to standard output)"
     parser.add_argument("--output", metavar="FILE", help=output_help)
-    parser.add_argument("--from-offset", type=number(0), default=0, metavar="OFFSET", help="begin with this offset")
+    parser.add_argument("--from-offset", type=number(0), default=0, metavar="OFFSET", help="start with this offset")
     parser.add_argument("--to-offset", type=number(0), metavar="OFFSET", help="end before this offset")
-    parser.add_argument("--from-time", type=datetime_ms, metavar="TIME", help="records since 2026-01-31T18:00:00.000 (UTC)")
+    parser.add_argument("--from-time", type=datetime_ms, metavar="TIME", help="records from this time on, e.g. 2026-01-31T18:00:00 (UTC)")
     parser.add_argument("--to-time", type=datetime_ms, metavar="TIME", help="records before this time")
-    parser.add_argument("--committed-only", action="store_true", help="leave out what aborted and unfinished transactions wrote")
+    parser.add_argument("--committed-only", action="store_true", help="leave out records of aborted and unfinished transactions")
     for what in ("key", "value"):
-        encoding_help = f"how a {what} is written: base64 (the default) or utf-8"
-        parser.add_argument(f"--{what}-encoding", choices=ENCODINGS, default="base64", metavar="ENCODING", help=encoding_help)
+        encoding_help = f"the {what} column of Arrow and Parquet: binary (the default) or utf-8"
+        parser.add_argument(f"--{what}-encoding", choices=ENCODINGS, default="binary", metavar="ENCODING", help=encoding_help)
     parser.set_defaults(command=run)
 
 
@@ -74,11 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         nonlocal damages
         damages += 1
         if damages <= WARNINGS_MAX:
-            warn(f"{shorten(path, arguments.paths)}: bytes {damage.start} to {damage.end} are passed over: {damage.problem}")
+            warn(f"{shorten(path, arguments.paths)}: bytes {damage.start} to {damage.end} are skipped: {damage.problem}")
 
     try:
         with ExitStack() as stack:
-            output = stack.enter_context(open_records(arguments.output, arguments.key_encoding, arguments.value_encoding))
+            texts = {"key_text": arguments.key_encoding == "utf-8", "value_text": arguments.value_encoding == "utf-8"}
+            output = stack.enter_context(open_records(arguments.output, **texts))
             shown = stack.enter_context(finishing(progress(found.size)))
             for place in found.partitions:
                 for extracted in extract(disk, place, selection, on_damage, shown.add):
@@ -87,6 +90,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandFailed(f"{error}; run this as a user who may read it") from None
     except (TooMany, NotText) as error:
         raise CommandFailed(str(error)) from None
+    _summary(arguments.output, shown.records, len(found.partitions))
     if damages:
-        warn(f"{damages:,} stretches could not be read; see `txbroker log verify`")
+        warn(f"{amount(damages, 'damaged range')} skipped; see `txbroker log verify`")
     return FAILED if damages else DONE
+
+
+def _summary(path: str | None, records: int, partitions: int) -> None:
+    """On standard output; on standard error, if that is a terminal, when standard output has the records."""
+    sentence = f"{amount(records, 'record')} of {amount(partitions, 'partition')} written"
+    if path is not None:
+        print(f"{sentence} to {path}")
+    elif sys.stderr.isatty():
+        warn(sentence)

@@ -1,19 +1,47 @@
-"""The picture of `txbroker log stats --plot`: sizes of segments and batches, codecs, keys, and when records are from."""
+"""The picture of `txbroker log stats --plot`: sizes, keys, timestamps, batches and codecs of the partitions that were read."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cli.failures import CommandFailed, missing_library
+from txbroker.cli.progress import size_text
+from txbroker.names import amount
 
 if TYPE_CHECKING:
     from txbroker.logtools.partition_stats import PartitionStats
 
-PARTITIONS_MAX = 40
-TIME_MAX_MS = 253_402_300_799_000  # the last that a calendar of four digits knows
+ROWS_MAX = 12  # partitions with a bar of their own
+AREAS_MAX = 6  # partitions with an area of their own in the panel of timestamps
+BUCKETS_MAX = 100  # of timestamps
+SMALL = 0.01  # of the bytes of all partitions that are not internal: smaller ones are drawn together
+TIME_MAX_MS = 253_402_300_799_000  # the end of the year 9999
+
+# The palette of Okabe and Ito, which colour-blind people can tell apart.
+BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, GRAY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999"
+AREAS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY)
+
+_S, _MIN, _H, _D = 1000, 60_000, 3_600_000, 86_400_000
+_WIDTHS = (
+    *((n * _S, f"{n} s") for n in (1, 2, 5, 10, 30)), *((n * _MIN, f"{n} min") for n in (1, 2, 5, 10, 30)),
+    *((n * _H, f"{n} h") for n in (1, 2, 6, 12)), *((n * _D, f"{n} d") for n in (1, 2, 7, 30, 90, 365, 3650, 36500)),
+)  # fmt: skip
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+class Row(NamedTuple):
+    """A bar: one partition, or several together."""
+
+    name: str
+    partitions: Sequence[PartitionStats]
+    is_single: bool
+
+    def total(self, value: Callable[[PartitionStats], int]) -> int:
+        return sum(value(stats) for stats in self.partitions)
 
 
 def check_matplotlib() -> None:
@@ -24,82 +52,209 @@ def check_matplotlib() -> None:
         raise missing_library("--plot", "matplotlib") from None
 
 
-def plot(path: str, counted: Sequence[PartitionStats]) -> None:
-    """Draw what was counted into a file, all partitions together and the largest of them side by side. CommandFailed."""
+def plot(path: str, counted: Sequence[PartitionStats], places: str, now: datetime) -> None:
+    """Draw the partitions into a file. `places`: the directories, for the title. CommandFailed."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 3, figsize=(15, 8), layout="constrained")
-    largest = sorted(counted, key=lambda stats: stats.size, reverse=True)[:PARTITIONS_MAX]
-    _segments(axes[0][0], largest)
-    _batches(axes[0][1], counted)
+    rows = rows_of(counted)
+    figure, axes = pyplot.subplots(2, 3, figsize=(18, 10), layout="constrained")
+    figure.suptitle(_title(counted, places, now), fontsize=13)
+    _segments(axes[0][0], rows)
+    _keys(axes[0][1], rows)
     _codecs(axes[0][2], counted)
-    _keys(axes[1][0], largest)
-    _times(axes[1][1], counted)
-    _records(axes[1][2], counted)
+    _times(axes[1][0], rows)
+    _powers(axes[1][1], "Batches by size", (stats.batch_sizes for stats in counted), "size of a batch", _bytes_below)
+    _powers(axes[1][2], "Batches by number of records", (stats.batch_records for stats in counted), "records in a batch", _records_below)
+    for one in axes.flat:
+        one.spines[["top", "right"]].set_visible(False)
     try:
-        figure.savefig(path)
+        figure.savefig(path, dpi=110)
     except OSError as error:
         raise CommandFailed(f"{path} cannot be written: {error.strerror or error}; choose another --plot") from None
     finally:
         pyplot.close(figure)
 
 
-def _segments(axes: Any, largest: Sequence[PartitionStats]) -> None:
-    axes.set_title("bytes of segments, one above the other")
-    names = [str(stats.topic_partition) for stats in largest]
-    bottoms = [0] * len(largest)
-    for at in range(max((len(stats.segments) for stats in largest), default=0)):
-        sizes = [stats.segments[at].size if at < len(stats.segments) else 0 for stats in largest]
-        axes.barh(names, sizes, left=bottoms, edgecolor="white", linewidth=0.5, color="tab:blue")
-        bottoms = [bottom + size for bottom, size in zip(bottoms, sizes, strict=True)]
+def rows_of(counted: Sequence[PartitionStats]) -> list[Row]:
+    """The largest partitions, the largest first, and one row for all small and internal ones."""
+    external = [stats for stats in counted if not stats.topic_partition.topic.startswith("__")] or list(counted)
+    ordered = sorted(external, key=lambda stats: (-stats.size, stats.topic_partition))
+    total = sum(stats.size for stats in external)
+    singles = [stats for stats in ordered if stats.size >= SMALL * total][:ROWS_MAX]
+    others = [stats for stats in counted if stats not in singles]
+    if len(others) == 1 and len(singles) < ROWS_MAX:
+        singles, others = singles + others, []
+    rows = [Row(str(stats.topic_partition), [stats], True) for stats in singles]
+    return [*rows, Row(f"{len(others)} others", others, False)] if others else rows
+
+
+def _title(counted: Sequence[PartitionStats], places: str, now: datetime) -> str:
+    sizes = size_text(sum(stats.size for stats in counted))
+    counts = f"{amount(len(counted), 'partition')}, {sizes}, {amount(sum(stats.records for stats in counted), 'record')}"
+    return f"{places}\n{counts}, {now:%Y-%m-%d %H:%M} UTC"
+
+
+def _unit(largest: float) -> tuple[float, str]:
+    return next((unit for unit in _SIZES if largest >= unit[0]), _SIZES[-1])
+
+
+def _count_axis(axis: Any) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.set_major_formatter(EngFormatter(sep=""))  # 20k, 3M
+
+
+def _title_of(axes: Any, title: str, *, legend_lines: int = 1) -> None:
+    axes.set_title(title, loc="left", pad=14 + 18 * legend_lines, fontweight="bold")
+
+
+def _legend(axes: Any, columns: int = 3, **settings: Any) -> None:
+    """Above the axes and below the title, where it hides nothing."""
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": columns, "frameon": False, "borderaxespad": 0.2, "handlelength": 1.2}
+    axes.legend(fontsize=9, **place, **settings)
+
+
+def _segments(axes: Any, rows: Sequence[Row]) -> None:
+    from matplotlib.patches import Patch
+
+    _title_of(axes, "Size of log segments")
+    scale, unit = _unit(max((row.total(lambda stats: stats.size) for row in rows), default=0))
+    for row in rows:
+        sizes = [segment.size / scale for segment in row.partitions[0].segments] if row.is_single else [row.total(lambda s: s.size) / scale]
+        bottoms = list(accumulate(sizes[:-1], initial=0.0))
+        color = BLUE if row.is_single else GRAY
+        axes.barh([row.name] * len(sizes), sizes, left=bottoms[: len(sizes)], color=color, edgecolor="white", linewidth=0.6)
+    handles = [Patch(color=BLUE, label="each box is a segment")]
+    if any(not row.is_single for row in rows):
+        handles.append(Patch(color=GRAY, label="small, internal and further partitions"))
     axes.invert_yaxis()
+    axes.set_xlabel(unit)
+    _legend(axes, handles=handles)
 
 
-def _powers(axes: Any, counts: Counter[int], unit: str) -> None:
-    bits = range(min(counts, default=0), max(counts, default=0) + 1)
-    axes.bar([str(1 << each) for each in bits], [counts[each] for each in bits])
-    axes.set_xlabel(f"{unit}, below")
-    axes.tick_params(axis="x", rotation=60)
-
-
-def _batches(axes: Any, counted: Sequence[PartitionStats]) -> None:
-    axes.set_title("batches by size")
-    _powers(axes, sum((stats.batch_sizes for stats in counted), Counter()), "bytes")
-
-
-def _records(axes: Any, counted: Sequence[PartitionStats]) -> None:
-    axes.set_title("batches by records")
-    _powers(axes, sum((stats.batch_records for stats in counted), Counter()), "records")
+def _keys(axes: Any, rows: Sequence[Row]) -> None:
+    _title_of(axes, "Records by key: what compaction can remove")
+    names = [row.name for row in rows]
+    left = [0] * len(rows)
+    for label, color, value in (
+        ("latest of its key", BLUE, lambda stats: stats.keyed - stats.obsolete),
+        ("obsolete", ORANGE, lambda stats: stats.obsolete),
+        ("without a key", GRAY, lambda stats: stats.keyless),
+    ):
+        values = [row.total(value) for row in rows]
+        axes.barh(names, values, left=left, color=color, label=label)
+        left = [one + more for one, more in zip(left, values, strict=True)]
+    axes.invert_yaxis()
+    _count_axis(axes.xaxis)
+    axes.set_xlabel("records")
+    _legend(axes)
 
 
 def _codecs(axes: Any, counted: Sequence[PartitionStats]) -> None:
-    axes.set_title("bytes by codec: on disk, decompressed")
+    _title_of(axes, "Size of records by codec")
     names = sorted({name for stats in counted for name in stats.codecs})
-    for offset, what, color in ((-0.2, "stored_bytes", "tab:blue"), (0.2, "plain_bytes", "tab:orange")):
-        totals = [sum(getattr(stats.codecs[name], what) for stats in counted if name in stats.codecs) for name in names]
-        axes.bar([at + offset for at in range(len(names))], totals, width=0.4, color=color)
-    axes.set_xticks(range(len(names)), names)
+    stored, plain = (
+        [sum(getattr(stats.codecs[name], what) for stats in counted if name in stats.codecs) for name in names]
+        for what in ("stored_bytes", "plain_bytes")
+    )
+    scale, unit = _unit(max([*stored, *plain], default=0))
+    at = list(range(len(names)))
+    axes.bar([x - 0.2 for x in at], [value / scale for value in stored], width=0.38, color=BLUE, label="on disk")
+    bars = axes.bar([x + 0.2 for x in at], [value / scale for value in plain], width=0.38, color=ORANGE, label="decompressed")
+    by_codec = zip(names, stored, plain, strict=True)
+    ratios = [f"{after / before:.1f} x" if before and name != "none" else "" for name, before, after in by_codec]
+    axes.bar_label(bars, labels=ratios, fontsize=9, padding=2)
+    axes.set_xticks(at, names)
+    axes.set_xlim(-0.8, max(len(names), 1) - 0.2)
+    axes.set_ylabel(unit)
+    _legend(axes)
 
 
-def _keys(axes: Any, largest: Sequence[PartitionStats]) -> None:
-    axes.set_title("records: latest of their key, obsolete, without key")
-    names = [str(stats.topic_partition) for stats in largest]
-    latest = [stats.keyed - stats.obsolete for stats in largest]
-    obsolete = [stats.obsolete for stats in largest]
-    axes.barh(names, latest, color="tab:green")
-    axes.barh(names, obsolete, left=latest, color="tab:red")
-    both = [a + b for a, b in zip(latest, obsolete, strict=True)]
-    axes.barh(names, [stats.keyless for stats in largest], left=both, color="tab:gray")
-    axes.invert_yaxis()
+def _times(axes: Any, rows: Sequence[Row]) -> None:
+    """Stacked areas: the largest partitions, and all others."""
+    from matplotlib import dates
+
+    date_axis: Any = dates  # without type annotations
+    singles = [row for row in rows if row.is_single]
+    shown = singles[:AREAS_MAX]
+    areas = [(row.name, list(row.partitions), color) for row, color in zip(shown, AREAS, strict=False)]
+    others = [stats for row in rows if row not in shown for stats in row.partitions]
+    if others:
+        areas.insert(0, (amount(len(others), "other"), others, GRAY))
+    _title_of(axes, "Records by timestamp", legend_lines=2)
+    buckets = TimeBuckets([stats for _, partitions, _ in areas for stats in partitions])
+    if buckets.count:
+        counts = [buckets.counts(partitions) for _, partitions, _ in areas]
+        labels, colors = [name for name, _, _ in areas], [color for _, _, color in areas]
+        axes.stackplot(buckets.starts, counts, labels=labels, colors=colors, step="mid", linewidth=0)
+        locator = date_axis.AutoDateLocator(tz=UTC)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(date_axis.ConciseDateFormatter(locator, tz=UTC))
+        axes.set_xlabel("UTC")
+        axes.set_ylabel(f"records in {buckets.width_text}")
+        _legend(axes, columns=4)
+    axes.set_ylim(bottom=0)
+    _count_axis(axes.yaxis)
 
 
-def _times(axes: Any, counted: Sequence[PartitionStats]) -> None:
-    axes.set_title("records by timestamp")
-    for stats in counted[:PARTITIONS_MAX]:
-        width = stats.times.width_ms
-        points = sorted((bucket * width, count) for bucket, count in stats.times.counts.items() if bucket * width <= TIME_MAX_MS)
-        axes.plot([datetime.fromtimestamp(at / 1000, UTC) for at, _ in points], [count for _, count in points], marker=".")
-    axes.tick_params(axis="x", rotation=30)
+class TimeBuckets:
+    """At most BUCKETS_MAX equal periods, of a round width, that hold all timestamps of some partitions."""
+
+    def __init__(self, partitions: Sequence[PartitionStats]) -> None:
+        times = [stats.times for stats in partitions if stats.times.counts]
+        low = min((min(one.counts) * one.width_ms for one in times), default=0)
+        high = min(max(((max(one.counts) + 1) * one.width_ms for one in times), default=0), TIME_MAX_MS)
+        least = max([(high - low) // BUCKETS_MAX, *(one.width_ms for one in times), 1])
+        self._width_ms, self.width_text = next((round_ for round_ in _WIDTHS if round_[0] >= least), _WIDTHS[-1])
+        self._first = low // self._width_ms - 1  # an empty one at each end
+        self.count = high // self._width_ms + 2 - self._first if times else 0
+
+    @property
+    def starts(self) -> list[datetime]:
+        """The start of each bucket."""
+        starts = ((self._first + number) * self._width_ms / 1000 for number in range(self.count))
+        return [datetime.fromtimestamp(min(max(start, 0), TIME_MAX_MS / 1000), UTC) for start in starts]
+
+    def counts(self, partitions: Sequence[PartitionStats]) -> list[float]:
+        """The records in each bucket. Narrower buckets that were counted are divided where they reach into two."""
+        found = [0.0] * self.count
+        for stats in partitions:
+            width = stats.times.width_ms
+            for bucket, records in stats.times.counts.items():
+                first = bucket * width // self._width_ms - self._first
+                end = (self._first + first + 1) * self._width_ms
+                inside = min(max(end - bucket * width, 0), width) / width
+                for at, part in ((first, inside), (first + 1, 1 - inside)):
+                    if 0 <= at < self.count:
+                        found[at] += records * part
+        return found
+
+
+def _powers(axes: Any, title: str, counts: Iterable[Counter[int]], label: str, name: Callable[[int], str]) -> None:
+    """A histogram by powers of two."""
+    together = sum(counts, Counter[int]())
+    bits = range(min(together, default=0), max(together, default=0) + 1)
+    _title_of(axes, title, legend_lines=0)
+    axes.bar([name(each) for each in bits], [together[each] for each in bits], color=BLUE, width=0.85)
+    axes.set_xlabel(label)
+    axes.set_ylabel("batches")
+    _count_axis(axes.yaxis)
+    axes.tick_params(axis="x", rotation=45 if len(bits) > 8 else 0)
+
+
+def _bytes_below(bits: int) -> str:
+    """The bucket of sizes below 2 to the power of `bits`."""
+    power = 1 << bits
+    for unit, text in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if power >= unit:
+            return f"< {power // unit} {text}"
+    return f"< {power} B"
+
+
+def _records_below(bits: int) -> str:
+    low, high = (1 << bits) >> 1, (1 << bits) - 1
+    return str(high) if low >= high else f"{low}-{high}"

@@ -1,14 +1,13 @@
-"""Records on their way out of a log: as JSON lines, or as a file of Arrow or Parquet, a piece at a time."""
+"""Writes records as JSON lines, or into a file of Arrow or Parquet."""
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from txbroker.cli.failures import BadUsage, CommandFailed, missing_library
+from txbroker.cli.record_formatter import json_record
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
     from txbroker.names import TopicPartition
 
 ENDINGS = (".jsonl", ".arrow", ".parquet")
-# What is kept until it is written as one piece (a row group of Parquet).
+# Rows are written in groups of up to so many rows or bytes (row groups of Parquet).
 ROWS_MAX = 64 * 1024
 BYTES_MAX = 32 * 1024 * 1024
 
 
 class NotText(Exception):
-    """A key or value that is not UTF-8, where text is wanted."""
+    """A key or value that is not UTF-8, for a text column."""
 
 
 class RecordOutput(Protocol):
-    """Where records go. A file gets its name once it is whole."""
+    """Where records are written. A file gets its name when it is complete."""
 
     def add(self, topic_partition: TopicPartition, extracted: Extracted) -> None: ...
 
@@ -37,16 +36,17 @@ class RecordOutput(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
-def open_records(path: str | None, key_encoding: str, value_encoding: str) -> RecordOutput:
-    """By the file's ending; None: standard output. BadUsage, CommandFailed."""
-    if path is None:
-        return _JsonLines(None, key_encoding, value_encoding)
-    if not path.endswith(ENDINGS):
+def open_records(path: str | None, *, key_text: bool, value_text: bool) -> RecordOutput:
+    """The output by the file's ending; None: JSON lines to standard output. BadUsage, CommandFailed.
+
+    `key_text`, `value_text`: text columns of Arrow and Parquet, and no binary ones.
+    """
+    if path is not None and not path.endswith(ENDINGS):
         raise BadUsage(f"--output is {path!r}; it must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+    if (key_text or value_text) and (path is None or path.endswith(".jsonl")):
+        raise BadUsage("--key-encoding and --value-encoding are for --output FILE.arrow or FILE.parquet; JSON has text wherever it can")
     try:
-        if path.endswith(".jsonl"):
-            return _JsonLines(path, key_encoding, value_encoding)
-        return _ArrowFile(path, key_encoding, value_encoding)
+        return _JsonLines(path) if path is None or path.endswith(".jsonl") else _ArrowFile(path, key_text, value_text)
     except OSError as error:
         raise CommandFailed(f"{path} cannot be written: {error.strerror or error}; choose another --output") from None
 
@@ -56,11 +56,11 @@ def _text(data: bytes, what: str, topic_partition: TopicPartition, offset: int) 
         return data.decode()
     except UnicodeDecodeError:
         which = what.partition(" ")[0]
-        raise NotText(f"the {what} of {topic_partition} at offset {offset} is not UTF-8; use --{which}-encoding base64") from None
+        raise NotText(f"the {what} of {topic_partition} at offset {offset} is not UTF-8; use --{which}-encoding binary") from None
 
 
 class _File:
-    """A file that has another name until it is whole; standard output where `path` is None."""
+    """A file that has another name until it is complete; standard output when `path` is None."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -83,32 +83,16 @@ class _File:
 
 
 class _JsonLines(_File):
-    def __init__(self, path: str | None, key_encoding: str, value_encoding: str) -> None:
+    """The same lines as those of `txbroker consume --json`."""
+
+    def __init__(self, path: str | None) -> None:
         super().__init__(path)
         self._stream: BinaryIO = sys.stdout.buffer if path is None else open(self._partial, "wb")  # noqa: SIM115
-        self._key_text, self._value_text = key_encoding == "utf-8", value_encoding == "utf-8"
 
     def add(self, topic_partition: TopicPartition, extracted: Extracted) -> None:
-        """One record."""
-        record = extracted.record
-
-        def shown(data: bytes | None, as_text: bool, what: str) -> str | None:
-            if data is None:
-                return None
-            return _text(data, what, topic_partition, record.offset) if as_text else base64.b64encode(data).decode("ascii")
-
-        row = {
-            "topic": topic_partition.topic,
-            "partition": topic_partition.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp if record.timestamp >= 0 else None,
-            "timestamp_type": extracted.timestamp_type,
-            "key": shown(record.key, self._key_text, "key"),
-            "value": shown(record.value, self._value_text, "value"),
-            "headers": [{"key": name, "value": shown(value, self._value_text, "value of a header")} for name, value in record.headers],
-        }
-        # A header's name that is not UTF-8 has surrogates, which JSON can write as escapes.
-        self._stream.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        """Write one record."""
+        line = json_record(topic_partition.topic, topic_partition.partition, extracted.record, extracted.timestamp_type)
+        self._stream.write(line)
 
     def _close(self, *, whole: bool) -> None:
         if self._path is None:
@@ -118,15 +102,15 @@ class _JsonLines(_File):
 
 
 class _ArrowFile(_File):
-    def __init__(self, path: str, key_encoding: str, value_encoding: str) -> None:
+    def __init__(self, path: str, key_text: bool, value_text: bool) -> None:
         super().__init__(path)
         try:
             import pyarrow
         except ImportError:
             raise missing_library("an Arrow or Parquet file", "pyarrow") from None
         self._arrow: Any = pyarrow
-        self._key_text, self._value_text = key_encoding == "utf-8", value_encoding == "utf-8"
-        self._schema = _schema(pyarrow, self._key_text, self._value_text)
+        self._key_text, self._value_text = key_text, value_text
+        self._schema = _schema(pyarrow, key_text, value_text)
         if path.endswith(".parquet"):
             import pyarrow.parquet
 
@@ -137,7 +121,7 @@ class _ArrowFile(_File):
         self._columns: list[list[Any]] = [[] for _ in self._schema]
 
     def add(self, topic_partition: TopicPartition, extracted: Extracted) -> None:
-        """One record; a piece is written when it is large enough."""
+        """Add one record."""
         record = extracted.record
 
         def shown(data: bytes | None, as_text: bool, what: str) -> str | bytes | None:
@@ -153,7 +137,7 @@ class _ArrowFile(_File):
             topic_partition.topic,
             topic_partition.partition,
             record.offset,
-            record.timestamp if record.timestamp >= 0 else None,
+            record.timestamp if extracted.timestamp_type is not None and record.timestamp >= 0 else None,
             extracted.timestamp_type,
             shown(record.key, self._key_text, "key"),
             shown(record.value, self._value_text, "value"),

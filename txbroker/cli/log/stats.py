@@ -82,12 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
             counted = [gather(disk, place, on_damage, shown.add) for place in found.partitions]
     except StorageError as error:
         raise CommandFailed(f"{error}; run this as a user who may read it") from None
+    if arguments.plot is not None and not counted:
+        raise BadUsage(f"there is no partition in {', '.join(arguments.paths)}: nothing to plot")
     printed = results(arguments)
     printed.rows(COLUMNS, [_json(stats) if arguments.json else _row(stats) for stats in counted])
     if arguments.plot is not None:
         from txbroker.cli.log.plot import plot
 
-        plot(arguments.plot, counted)
+        plot(arguments.plot, counted, ", ".join(arguments.paths), datetime.now(UTC))
     return FAILED if damages else DONE
 
 

@@ -1,0 +1,70 @@
+"""What the picture of `log stats --plot` shows: which partitions have a bar, and how records are counted by time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from txbroker.cli.log.plot import BUCKETS_MAX, ROWS_MAX, TIME_MAX_MS, TimeBuckets, rows_of
+from txbroker.logtools.partition_stats import PartitionStats, SegmentStats
+from txbroker.names import TopicPartition
+
+DAY_MS = 24 * 3600 * 1000
+NOW = 1_700_000_000_000
+
+
+def partition(topic: str, number: int, size: int) -> PartitionStats:
+    return PartitionStats(TopicPartition(topic, number), segments=[SegmentStats(0, size, 0)])
+
+
+def test_the_largest_partitions_have_bars_and_small_and_internal_ones_share_one() -> None:
+    large = [partition("orders", number, 1000 + number) for number in range(3)]
+    small = [partition("small", number, 1) for number in range(5)]
+    internal = [partition("__consumer_offsets", number, 5000) for number in range(50)]
+    *singles, others = rows_of([*internal, *large, *small])
+    assert [row.name for row in singles] == ["orders-2", "orders-1", "orders-0"]
+    assert (others.name, len(others.partitions), others.is_single) == ("55 others", 55, False)
+    assert others.total(lambda stats: stats.size) == 50 * 5000 + 5
+
+
+def test_bars_are_limited_and_one_small_partition_keeps_its_name() -> None:
+    rows = rows_of([partition("t", number, 100) for number in range(40)])
+    assert len(rows) == ROWS_MAX + 1
+    assert rows[-1].name == f"{40 - ROWS_MAX} others"
+    assert [row.name for row in rows_of([partition("t", 0, 10_000), partition("t", 1, 1)])] == ["t-0", "t-1"]
+
+
+def test_internal_partitions_have_bars_when_there_are_no_others() -> None:
+    assert [row.name for row in rows_of([partition("__consumer_offsets", number, 0) for number in range(2)])] == [
+        "__consumer_offsets-0", "__consumer_offsets-1",
+    ]  # fmt: skip
+    assert rows_of([]) == []
+
+
+@pytest.mark.parametrize("span_ms", [0, 1, 5000, DAY_MS, 400 * DAY_MS, NOW])
+def test_each_record_is_counted_in_the_time_buckets(span_ms: int) -> None:
+    chance = Random(span_ms)
+    some = [partition("t", number, 1) for number in range(3)]
+    times: list[int] = []
+    for stats in some:
+        for _ in range(500):
+            times.append(NOW - chance.randrange(span_ms + 1))
+            stats.times.add(times[-1])
+    buckets = TimeBuckets(some)
+    assert 3 <= buckets.count <= BUCKETS_MAX + 3
+    counts = [sum(each) for each in zip(*(buckets.counts([stats]) for stats in some), strict=True)]
+    assert sum(counts) == pytest.approx(len(times))
+    assert counts[0] == 0, "the first one is empty"
+    starts = [start.timestamp() * 1000 for start in buckets.starts]
+    assert starts[0] <= min(times) and max(times) < starts[-1] + (starts[-1] - starts[-2])
+
+
+def test_impossible_timestamps_are_left_out() -> None:
+    stats = partition("t", 0, 1)
+    for timestamp in (NOW, 2**62):
+        stats.times.add(timestamp)
+    buckets = TimeBuckets([stats])
+    assert buckets.count <= BUCKETS_MAX + 3
+    assert max(start.timestamp() * 1000 for start in buckets.starts) <= TIME_MAX_MS
+    assert sum(TimeBuckets([partition("t", 1, 1)]).counts([stats])) == 0
