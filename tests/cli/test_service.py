@@ -223,7 +223,7 @@ def test_a_bad_value_of_a_known_key(host: Sequence[str], tmp_path: Path) -> None
         (["--config", "nowhere.properties"], "nowhere.properties cannot be read: No such file or directory; correct --config"),
         (["--config", "."], ". cannot be read: Is a directory; correct --config"),
         (["--override", "num.partitions=0"], "--override: num.partitions is '0'; it must be "),
-        (["--override", "listeners=TLS://127.0.0.1:0"], "--override: listeners has the listener TLS, for which "),
+        (["--override", "listeners=TLS://127.0.0.1:0"], "--override: listeners has the listener TLS, which has no protocol in "),
         (flags("data", "PLAINTEXT://192.0.2.1:0"), "listener PLAINTEXT cannot listen on 192.0.2.1:0: Cannot assign requested address; "),
         ([*flags("data"), "--ready-file", "no/such/ready"], "no/such/ready cannot be written: No such file or directory; correct "),
     ],
