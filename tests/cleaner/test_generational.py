@@ -73,7 +73,7 @@ class Cleaned:
 
     @property
     def history(self) -> History | None:
-        return self.directories.cleaning_history(T0)
+        return self.directories.cleaning.history(T0)
 
     def append(self, *pairs: tuple[bytes, bytes | None]) -> None:
         """A batch of keys and values."""
@@ -148,7 +148,7 @@ class Cleaned:
         history = self.history
         if history is not None:
             assert self.obsolete(history.clean_end) <= history.hidden
-            assert self.directories.cleaner_checkpoint(T0) == history.lowest_end
+            assert self.directories.cleaning.offset(T0) == history.lowest_end
 
 
 def keys(chance: random.Random, count: int, of: int, prefix: bytes = b"k") -> list[tuple[bytes, bytes | None]]:
@@ -252,7 +252,7 @@ def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(directory
 
     cleaned.restart(meanwhile=damage)
     assert cleaned.history is None
-    assert cleaned.directories.cleaner_checkpoint(T0) == known.lowest_end, "what was left alone is dirty again"
+    assert cleaned.directories.cleaning.offset(T0) == known.lowest_end, "what was left alone is dirty again"
     cleaned.segment(*keys(chance, 40, 30, b"hot"))
     assert cleaned.look() > 0
     assert cleaned.workers.jobs[0].first_dirty_offset == known.lowest_end
@@ -376,8 +376,9 @@ def test_what_a_pass_left_alone_is_known() -> None:
 def test_a_strategy_that_changes_during_a_pass_does_not_make_what_was_left_alone_clean() -> None:
     config = load_broker_config(parse_overrides(["log.cleaner.schedule=generational"], {}))
     known = History(1000, 1000, 0, (CleanSegment(0, 500, 100, 250, 500), CleanSegment(500, 1000, 1000, 750, 500)))
-    directories: Any = SimpleNamespace(cleaning_history=lambda _: known, cleaner_checkpoint=lambda _: 100, kept=[])
-    directories.keep_cleaning_history = lambda _, history: directories.kept.append(history)
+    cleaning: Any = SimpleNamespace(history=lambda _: known, offset=lambda _: 100, kept=[])
+    cleaning.set_history = lambda _, history: cleaning.kept.append(history)
+    directories: Any = SimpleNamespace(cleaning=cleaning)
     spans = (SegmentSpan(0, 500, 1, 0, 100), SegmentSpan(500, 1000, 1, 0, 1000), SegmentSpan(1000, 2000, 1, 0, 0))
     job: Any = SimpleNamespace(segments=spans, rewrite=(500,))
     groups = [
@@ -391,7 +392,7 @@ def test_a_strategy_that_changes_during_a_pass_does_not_make_what_was_left_alone
         log: Any = SimpleNamespace(topic_partition=("t", 0), config=SimpleNamespace(compaction_strategy=strategy), log_start_offset=0,
                                    log_end_offset=3000, generation=0)
         assert Schedule(config, directories).pass_succeeded(log, job, mapped, groups, 2000) == 100
-        assert (directories.kept[-1] is not None) is kept
+        assert (cleaning.kept[-1] is not None) is kept
 
 
 def test_segments_that_changed_since_count_as_little_clean() -> None:

@@ -192,7 +192,7 @@ def test_a_dirty_log_is_cleaned_after_the_backoff(cleaner: Cleaner) -> None:
 def test_the_dirtiest_is_first_and_the_next_one_follows_at_once(cleaner: Cleaner) -> None:
     first, second = cleaner.log(T0, 1, 1, 1), cleaner.log(T1, 1, 1, 1)
     cleaner.log(U0)
-    cleaner.directories.checkpoint_cleaned(T0, 1)
+    cleaner.directories.cleaning.set_offset(T0, 1)
     cleaner.wait()
     assert cleaner.jobs == [T1]
     assert cleaner.why(T0) is Why.NO_FREE_THREAD
@@ -394,7 +394,7 @@ def _recreate(cleaner: Cleaner, log: Log) -> None:
 
 
 def _move(cleaner: Cleaner, log: Log) -> None:
-    cleaner.directories.move(T0, str(cleaner.broker.paths[1]), NOW)
+    cleaner.directories.moves.begin(T0, str(cleaner.broker.paths[1]), NOW)
 
 
 def _reconfigure(cleaner: Cleaner, log: Log) -> None:
@@ -422,14 +422,14 @@ def test_results_for_a_log_that_has_changed_are_not_used(directory: DiskPath, ch
     assert (content(now) if now is not None else b"") == before
     assert not log.being_cleaned
     cleaner.wait()
-    assert cleaner.directories.cleaner_checkpoint(T0) is None
+    assert cleaner.directories.cleaning.offset(T0) is None
 
 
 def test_a_log_that_moves_waits(directory: DiskPath) -> None:
     cleaner = Cleaner(directory, directories=2)
     cleaner.log(T0, 2, 2)
-    cleaner.directories.checkpoint_cleaned(T0, 2)
-    cleaner.directories.move(T0, str(cleaner.broker.paths[1]), NOW)
+    cleaner.directories.cleaning.set_offset(T0, 2)
+    cleaner.directories.moves.begin(T0, str(cleaner.broker.paths[1]), NOW)
     cleaner.clock.advance(BACKOFF_S)
     assert (cleaner.jobs, cleaner.why(T0)) == ([], Why.MOVING)
     cleaner.broker.worker.run()
@@ -455,7 +455,7 @@ def test_a_new_topic_of_an_old_name_is_all_dirty(cleaner: Cleaner) -> None:
 
 def test_a_checkpoint_that_cannot_be_is_written_anew(cleaner: Cleaner) -> None:
     cleaner.log(T0, 2)
-    cleaner.directories.checkpoint_cleaned(T0, 77)
+    cleaner.directories.cleaning.set_offset(T0, 77)
     cleaner.wait()
     assert cleaner.workers.runs[0].job.first_dirty_offset == 0
     assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == ["t 0 0"]
@@ -470,7 +470,7 @@ def test_checkpoints_outlive_a_restart(directory: DiskPath) -> None:
     assert cleaner.workers.closed
     cleaner.broker.stop()
     again = DirectoryHarness(directory).start()
-    assert again.cleaner_checkpoint(T0) == 3
+    assert again.cleaning.offset(T0) == 3
 
 
 # clean_now
@@ -478,7 +478,7 @@ def test_checkpoints_outlive_a_restart(directory: DiskPath) -> None:
 
 def test_clean_now_rolls_and_asks_for_no_ratio(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 5, 5)
-    cleaner.directories.checkpoint_cleaned(T0, 10)
+    cleaner.directories.cleaning.set_offset(T0, 10)
     append(log, b"last")
     assert cleaner.why(T0) is Why.ACTIVE_SEGMENT
     nothing = cleaner.cleaning.clean_now(T0, roll=False)
@@ -536,7 +536,7 @@ def test_clean_now_honours_the_lag(directory: DiskPath) -> None:
 def test_clean_now_comes_before_what_is_dirtier(cleaner: Cleaner) -> None:
     first, second = cleaner.log(T0, 1), cleaner.log(T1, 3, 3)
     cleaner.log(U0, 5)
-    cleaner.directories.checkpoint_cleaned(T1, 3)
+    cleaner.directories.cleaning.set_offset(T1, 3)
     cleaner.wait()
     assert cleaner.jobs == [T0]
     done = cleaner.cleaning.clean_now(T1, roll=False)

@@ -82,7 +82,7 @@ def make_template(root: DiskPath) -> Rows:
         fill(log, 60)
         written[topic_partition] = rows(log)
         log.advance_start(START)
-    broker.directories.checkpoint_high_watermarks({tp: len(found) for tp, found in written.items()})
+    broker.directories.checkpoints.write_high_watermarks({tp: len(found) for tp, found in written.items()})
     broker.worker.run()
     broker.stop()
     return written

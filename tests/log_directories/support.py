@@ -85,7 +85,7 @@ class DirectoryHarness:
 
     def crash(self) -> None:
         """The process ends: locks are gone, nothing is written any more."""
-        for directory in self.directories._directories:
+        for directory in self.directories._list.all:
             directory.unlock()
 
     def create(self, topic_partition: TopicPartition, **options: Any) -> Log:

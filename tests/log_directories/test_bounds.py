@@ -9,7 +9,7 @@ import pytest
 from tests.log_directories.support import NOW, T0, T1, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import BrokerError
-from txbroker.log.directories import CHOICES_MAX
+from txbroker.log.directory_moves import CHOICES_MAX
 from txbroker.log.log import Log
 from txbroker.log.producer_expiry import PRODUCERS_PER_TURN
 from txbroker.names import TopicPartition
@@ -76,6 +76,6 @@ def test_choices_for_partitions_that_never_come_are_not_kept_without_end(directo
     directories = broker.start()
     for partition in range(CHOICES_MAX + 1):
         with pytest.raises(BrokerError):
-            directories.move(TopicPartition("never", partition), broker.paths[1], NOW)
-    assert len(directories._preferred) == CHOICES_MAX
+            directories.moves.begin(TopicPartition("never", partition), broker.paths[1], NOW)
+    assert len(directories.moves._preferred) == CHOICES_MAX
     assert broker.create(TopicPartition("never", CHOICES_MAX)).directory.startswith(broker.paths[1])

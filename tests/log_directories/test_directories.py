@@ -168,7 +168,7 @@ def test_a_crash_is_recovered_from_the_recovery_point_on(directory: DiskPath, ca
     append(log, b"one")
     directories.flush(log)
     first.worker.run()
-    directories.checkpoint_recovery_points()
+    directories.checkpoints.write_recovery_points()
     first.worker.run()
     append(log, b"two")
     first.crash()
@@ -202,7 +202,7 @@ def test_the_start_of_a_log_survives(directory: DiskPath) -> None:
     append(log, b"one", b"two", b"three")
     append(first.create(U0), b"one")
     log.advance_start(2)
-    directories.checkpoint_log_start_offsets()
+    directories.checkpoints.write_log_start_offsets()
     first.worker.run()
     assert first.checkpoint("log-start-offset-checkpoint") == ["t 0 2"]
     first.crash()
@@ -216,23 +216,23 @@ def test_high_watermarks_are_kept_for_their_owner(directory: DiskPath) -> None:
     directories = first.start()
     append(first.create(T0), b"one", b"two")
     append(first.create(U0), b"one")
-    directories.checkpoint_high_watermarks({T0: 2, U0: 1, T1: 9})
+    directories.checkpoints.write_high_watermarks({T0: 2, U0: 1, T1: 9})
     first.worker.run()
     assert first.checkpoint("replication-offset-checkpoint", "a") == ["t 0 2"]
     assert first.checkpoint("replication-offset-checkpoint", "b") == ["u 0 1"]
     first.crash()
     again = DirectoryHarness(directory, 2).start()
-    assert [again.high_watermark(topic_partition) for topic_partition in (T0, U0, T1)] == [2, 1, 0]
+    assert [again.checkpoints.high_watermark(topic_partition) for topic_partition in (T0, U0, T1)] == [2, 1, 0]
 
 
 def test_checkpoints_that_did_not_change_are_not_written_again(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory)
     directories = broker.start()
     broker.create(T0)
-    directories.checkpoint_recovery_points()
+    directories.checkpoints.write_recovery_points()
     broker.worker.run()
     broker.disk.done.clear()
-    directories.checkpoint_recovery_points()
+    directories.checkpoints.write_recovery_points()
     broker.worker.run()
     assert broker.disk.paths("replace") == []
 
@@ -299,7 +299,7 @@ def test_a_directory_that_kafka_wrote(directory: DiskPath) -> None:
         for topic, partition, offset in (line.split() for line in (GOLDEN / "replication-offset-checkpoint").read_text().splitlines()[2:])
     }
     assert {topic_partition: log.log_end_offset for topic_partition, log in directories.logs().items()} == expected
-    assert {topic_partition: directories.high_watermark(topic_partition) for topic_partition in expected} == expected
+    assert {topic_partition: directories.checkpoints.high_watermark(topic_partition) for topic_partition in expected} == expected
     broker.stop()
     assert (directory / "a" / "cleaner-offset-checkpoint").read_text() == "0\n1\ns-compact 0 3329\n"
     assert sorted(parse for parse in broker.checkpoint("recovery-point-offset-checkpoint")) == sorted(
@@ -428,7 +428,7 @@ def test_a_want_of_descriptors_takes_no_directory_offline(directory: DiskPath) -
     with pytest.raises(StorageError):
         broker.create(T1)
     directories.fail(log, OutOfResources("cannot open a file: Too many open files"))
-    directories.checkpoint_recovery_points()
+    directories.checkpoints.write_recovery_points()
     broker.worker.run()
     assert broker.watcher.failed == []
     disk.repair()
@@ -448,7 +448,7 @@ def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(d
     assert log.directory.startswith(broker.paths[1])
     append(log, b"one")
     assert (broker.partitions("a"), broker.partitions("b")) == ([], ["t-0"])
-    assert (directories.online(), directories.full) == (broker.paths, 1)
+    assert (directories.online(), directories.space_failures) == (broker.paths, 1)
     disk.repair()
     append(broker.create(T1), b"two")
     assert broker.partitions("a") == ["t-1"]
@@ -466,7 +466,7 @@ def test_a_failure_in_a_worker_takes_the_directory_offline(directory: DiskPath) 
     broker.worker.run()
     broker.disk.fail(path=broker.paths[0])
     directories.flush(log, lambda: flushed.append(True))
-    directories.checkpoint_recovery_points()
+    directories.checkpoints.write_recovery_points()
     broker.worker.run()
     assert broker.watcher.failed == [(broker.paths[0], [T0])]
     assert flushed == []
@@ -493,7 +493,7 @@ def test_work_for_a_directory_that_failed_meanwhile_is_not_done(directory: DiskP
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
-    directories.checkpoint_recovery_points()
+    directories.checkpoints.write_recovery_points()
     directories.fail(log, StorageError("gone"))
     broker.worker.run()
     assert "recovery-point-offset-checkpoint" not in broker.names()

@@ -109,7 +109,7 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.broker.directories.checkpoint_log_start_offsets()
+        self.broker.directories.checkpoints.write_log_start_offsets()
         self.broker.worker.run()
         self.written_start = self.start
 

@@ -79,14 +79,14 @@ QUESTIONS = len(PARTITIONS) * (1 + SEGMENTS)
 
 
 @pytest.mark.parametrize("at", range(QUESTIONS))
-def test_nothing_is_lost_wherever_a_recovery_is_given_up(directory: DiskPath, at: int) -> None:
+def test_nothing_is_lost_wherever_a_recovery_is_interrupted(directory: DiskPath, at: int) -> None:
     before = crashed(directory)
     broker = given_up(directory, Interruption(at))
     assert CLEAN not in broker.names(), "logs are left that nobody has recovered"
     assert held(directory) == before
 
 
-def test_recovery_goes_on_where_it_was_given_up(directory: DiskPath) -> None:
+def test_recovery_goes_on_where_it_was_interrupted(directory: DiskPath) -> None:
     before = crashed(directory)
     whole_log = 1 + SEGMENTS
     broker = given_up(directory, Interruption(whole_log))
@@ -131,7 +131,7 @@ def test_a_log_that_is_damaged_after_all_takes_the_mark_away(directory: DiskPath
         broker = DirectoryHarness(directory, segment_bytes=200)
         with pytest.raises(StartInterrupted):
             load(broker, Interruption(at))
-        reached_the_damage = any(not whole for whole in broker.directories._given_up.values())
+        reached_the_damage = any(not whole for whole in broker.directories._interrupted.values())
         broker.stop()
         assert (CLEAN in broker.names()) is not reached_the_damage
         if reached_the_damage:

@@ -59,7 +59,7 @@ def test_a_log_moves_with_all_that_it_holds(directory: DiskPath, small_steps: No
     directories = broker.start()
     log = filled(broker)
     expected = content(log)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     assert directories.get(T0) is log
     moved = check_arrived(broker, expected)
     assert (moved.log_start_offset, moved.log_end_offset) == (0, 40)
@@ -77,7 +77,7 @@ def test_an_empty_log_moves(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     broker.create(T0).truncate_fully_at(7, now_ms=NOW)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     moved = check_arrived(broker, b"")
     assert (moved.log_start_offset, moved.log_end_offset) == (7, 7)
 
@@ -86,7 +86,7 @@ def test_what_is_appended_on_the_way_arrives_too(directory: DiskPath, small_step
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     number = 0
     while not broker.watcher.moved:
         assert broker.worker.run(1) == 1
@@ -103,7 +103,7 @@ def test_a_log_that_begins_in_the_middle_of_a_batch(directory: DiskPath, small_s
     log = filled(broker)
     log.advance_start(5)
     expected = content(log)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     moved = check_arrived(broker, expected)
     assert moved.log_start_offset == 5
     assert moved.segments[0].base_offset == 4
@@ -113,7 +113,7 @@ def test_a_truncation_on_the_way_is_followed(directory: DiskPath, small_steps: N
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(4)
     assert directories.describe(zero_watermark)[1].replicas[0].size > 0
     log.truncate_to(6)
@@ -126,7 +126,7 @@ def test_a_new_epoch_that_overwrote_what_was_copied(directory: DiskPath, small_s
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker, 10)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(3)
     log.truncate_to(2)
     while log.log_end_offset < 30:
@@ -144,7 +144,7 @@ def test_retention_on_the_way_is_followed(directory: DiskPath, small_steps: None
     broker = DirectoryHarness(directory, 2, segment_bytes=500, retention_bytes=600)
     directories = broker.start()
     log = filled(broker)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(1)
     directories.expire(T0, NOW, log.log_end_offset, lambda expired: None)
     assert log.log_start_offset > 0
@@ -157,7 +157,7 @@ def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(direct
     directories = broker.start()
     log = filled(broker, 3)
     log.skip_to(100, NOW)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     moved = finish(broker)
     assert moved is not log
     assert moved.log_end_offset == 100
@@ -172,7 +172,7 @@ def test_a_move_is_shown(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(2)
     a, b = directories.describe(zero_watermark)
     assert a.replicas == [(T0, log.size, 0, False)]
@@ -191,7 +191,7 @@ def test_what_cannot_be_moved(directory: DiskPath) -> None:
 
     def refused(topic_partition: object, directory: str) -> ErrorCode:
         with pytest.raises(BrokerError) as caught:
-            directories.move(T0, directory, NOW)
+            directories.moves.begin(T0, directory, NOW)
         return caught.value.code
 
     assert refused(T0, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
@@ -205,10 +205,10 @@ def test_moving_to_where_it_is_or_goes_already_changes_nothing(directory: DiskPa
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     filled(broker)
-    directories.move(T0, broker.paths[0], NOW)
+    directories.moves.begin(T0, broker.paths[0], NOW)
     assert broker.partitions("b") == []
-    directories.move(T0, broker.paths[1], NOW)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     assert len(broker.partitions("b")) == 1
 
 
@@ -217,9 +217,9 @@ def test_a_move_is_called_off_by_moving_back(directory: DiskPath, small_steps: N
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(steps)
-    directories.move(T0, broker.paths[0], NOW)
+    directories.moves.begin(T0, broker.paths[0], NOW)
     assert finish(broker) is log
     broker.worker.wait(60_000)
     assert (broker.partitions("a"), broker.partitions("b")) == (["t-0"], [])
@@ -230,7 +230,7 @@ def test_a_log_that_is_deleted_on_the_way_leaves_nothing(directory: DiskPath, sm
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     filled(broker)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(steps)
     directories.delete(T0)
     broker.worker.run()
@@ -251,9 +251,9 @@ def test_as_many_move_at_once_as_there_are_directories(directory: DiskPath) -> N
     for topic_partition in logs:
         log = directories.get(topic_partition)
         assert log is not None
-        directories.move(topic_partition, next(path for path in broker.paths if not log.directory.startswith(f"{path}/")), NOW)
+        directories.moves.begin(topic_partition, next(path for path in broker.paths if not log.directory.startswith(f"{path}/")), NOW)
     # Each of the moves that have begun waits for one job of a worker; the others are about the names of directories.
-    assert sum(move.started for move in directories._moves._moves.values()) == 2
+    assert sum(move.started for move in directories.moves._moves._moves.values()) == 2
     broker.worker.run()
     assert set(broker.watcher.moved) == set(logs)
 
@@ -268,7 +268,7 @@ def test_a_disk_that_fails_on_the_way(directory: DiskPath, small_steps: None, br
     directories = broker.start()
     log = filled(broker)
     expected = content(log)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(steps)
     broker.disk.fail(path=broker.paths[broken])
     if broken == 0:
@@ -289,7 +289,7 @@ def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> 
     """What the log held when the broker crashed after some steps of a move, with appends between them."""
     broker.start()
     log = filled(broker, 8)
-    broker.directories.move(T0, broker.paths[1], NOW)
+    broker.directories.moves.begin(T0, broker.paths[1], NOW)
     for step in range(steps):
         broker.worker.run(1)
         if step < appended:
@@ -331,7 +331,7 @@ def test_a_crash_before_any_change_on_the_disk_loses_nothing(directory: DiskPath
         expected = content(filled(broker, 8))
         crash = disk.fail(CHANGES, after=changes, error=Killed)
         try:
-            directories.move(T0, broker.paths[1], NOW)
+            directories.moves.begin(T0, broker.paths[1], NOW)
             broker.worker.run()
             broker.worker.wait(60_000)
         except Killed:
@@ -399,7 +399,7 @@ def test_a_stop_in_the_middle_goes_on_at_the_next_start(directory: DiskPath, sma
     broker.start()
     log = filled(broker)
     expected = content(log)
-    broker.directories.move(T0, broker.paths[1], NOW)
+    broker.directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(3)
     broker.stop()
     broker.worker.run()
@@ -418,7 +418,7 @@ def test_a_log_that_cannot_be_copied_stays_where_it_is(directory: DiskPath, capl
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data)
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     assert finish(broker) is log
     assert f"t-0 stays in {broker.paths[0]}, it cannot be moved to {broker.paths[1]}" in caplog.text
     assert directories.offline() == []
@@ -435,8 +435,8 @@ def test_what_the_target_knew_of_cleaning_an_older_log_is_forgotten(directory: D
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     assert filled(broker).directory == f"{broker.paths[0]}/t-0"
-    directories.move(T0, broker.paths[1], NOW)
+    directories.moves.begin(T0, broker.paths[1], NOW)
     finish(broker)
-    assert directories.cleaner_checkpoint(T0) is None
+    assert directories.cleaning.offset(T0) is None
     broker.worker.wait(60_000)
     assert "t 0" not in (directory / "b" / "cleaner-offset-checkpoint").read_text()

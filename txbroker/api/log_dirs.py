@@ -103,7 +103,7 @@ class AlterReplicaLogDirsHandler:
 
     def _move(self, topic_partition: TopicPartition, path: str, now_ms: int) -> ErrorCode:
         try:
-            self._directories.move(topic_partition, path, now_ms)
+            self._directories.moves.begin(topic_partition, path, now_ms)
         except BrokerError as error:
             return error.code
         return ErrorCode.NONE

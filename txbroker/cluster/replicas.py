@@ -196,7 +196,7 @@ class Replicas:
         found = self._directories.get(topic_partition)
         if found is None:
             found = self._directories.create(topic_partition, topic_id, is_new=is_new, now_ms=now_ms)
-        high_watermark = self._directories.high_watermark(topic_partition)
+        high_watermark = self._directories.checkpoints.high_watermark(topic_partition)
         counts = self._counts.setdefault(topic_partition.topic, TopicCounts())
         self._counted.setdefault(topic_partition.topic, set()).add(topic_partition.partition)
         partition = Partition(

@@ -46,7 +46,7 @@ class Candidates:
 
     def assess(self, candidate: Log, *, whole: bool = False) -> Cleanable:
         """What there is to clean in a log. `whole`: also segments that the generational schedule left as they are. BrokerError."""
-        checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
+        checkpoint = self._directories.cleaning.offset(candidate.topic_partition)
         return assess(
             candidate.segments,
             candidate.config,
@@ -78,7 +78,7 @@ class Candidates:
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error
         if found.correction:
             log.warning("%s: %s", topic_partition, found.correction)
-            self._directories.checkpoint_cleaned(topic_partition, found.first_dirty_offset)
+            self._directories.cleaning.set_offset(topic_partition, found.first_dirty_offset)
         return found
 
     def next(self, may_clean: Callable[[Log], bool], is_requested: Callable[[TopicPartition], bool]) -> Chosen | None:

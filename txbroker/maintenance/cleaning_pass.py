@@ -124,7 +124,7 @@ class Pass:
             return "its log is no longer in use"
         if self.log.generation != self._generation:
             return "it was truncated"
-        if self._directories.is_moving(self.topic_partition):
+        if self._directories.moves.is_moving(self.topic_partition):
             return "it is being moved to another log directory"
         config, settings = self.log.config, self.job.settings
         if (config.compaction_strategy, config.compaction_strategy_header) != (settings.strategy, settings.header):

@@ -141,7 +141,7 @@ class Passes:
             self._end_failed(ended)
             if self._directories.get(ended.topic_partition) is ended.log:
                 self._removing.add(ended.log)
-                self._directories.remove_unfinished(ended.job.directory, lambda: self._removed(ended.log))
+                self._directories.cleaning.remove_unfinished(ended.job.directory, lambda: self._removed(ended.log))
         self._expire(ended.topic_partition)
         self._fire_ended(ended.topic_partition)
         self._worker_free()
@@ -155,7 +155,7 @@ class Passes:
         self._failed.clear(topic_partition)
         self.last[topic_partition] = (self._now_ms(), totals)
         clean_end = self._schedule.pass_succeeded(ended.log, ended.job, ended.mapped, ended.groups, totals.end_offset)
-        self._directories.checkpoint_cleaned(topic_partition, clean_end)
+        self._directories.cleaning.set_offset(topic_partition, clean_end)
         self._requests.pass_succeeded(topic_partition, totals)
         if totals.end_offset <= ended.job.first_dirty_offset:
             self._failed.back_off(topic_partition)

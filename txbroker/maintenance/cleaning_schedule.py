@@ -32,9 +32,9 @@ class Schedule:
     def start(self) -> None:
         """Drop histories that go beyond the end of their log: a crash may have cost the log its last records."""
         for topic_partition, candidate in self._directories.logs().items():
-            known = self._directories.cleaning_history(topic_partition)
+            known = self._directories.cleaning.history(topic_partition)
             if known is not None and known.clean_end > candidate.log_end_offset:
-                self._directories.keep_cleaning_history(topic_partition, None)
+                self._directories.cleaning.set_history(topic_partition, None)
 
     def covers(self, candidate: Log) -> bool:
         """Whether a pass may leave clean segments of a log as they are."""
@@ -49,7 +49,7 @@ class Schedule:
 
     def plan(self, candidate: Log, cleanable: Cleanable) -> Plan | None:
         """The next pass over a covered log; None when none is due. StorageError."""
-        checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
+        checkpoint = self._directories.cleaning.offset(candidate.topic_partition)
         if not cleanable.cleanable_bytes:
             return None
         if checkpoint is None or cleanable.overdue_ms > 0:
@@ -79,14 +79,14 @@ class Schedule:
         topic_partition = cleaned.topic_partition
         covered = self.covers(cleaned)
         if mapped is None or not (covered or job.rewrite is not None):
-            self._directories.keep_cleaning_history(topic_partition, None)
+            self._directories.cleaning.set_history(topic_partition, None)
             return end_offset
         known = self._known(cleaned)
         after = after_pass(
             known, job.segments, groups, end_offset=end_offset, keys=mapped.keys, missed_keys=mapped.missed_keys
         )
         # The checkpoint must cover the segments that were not rewritten, even if the topic's configuration has changed meanwhile.
-        self._directories.keep_cleaning_history(topic_partition, after if covered else None)
+        self._directories.cleaning.set_history(topic_partition, after if covered else None)
         log.debug(
             "%s: %d of %d closed segments were rewritten; the others have at most %d obsolete records",
             topic_partition,
@@ -97,12 +97,12 @@ class Schedule:
         return after.lowest_end
 
     def _known(self, candidate: Log) -> History:
-        checkpoint = self._directories.cleaner_checkpoint(candidate.topic_partition)
+        checkpoint = self._directories.cleaning.offset(candidate.topic_partition)
         return self._history(candidate, candidate.log_start_offset if checkpoint is None else checkpoint)
 
     def _history(self, candidate: Log, checkpoint: int) -> History:
         """The history of a log if it is still valid; else one that begins with the checkpoint."""
-        known = self._directories.cleaning_history(candidate.topic_partition)
+        known = self._directories.cleaning.history(candidate.topic_partition)
         lost = known is None or known.clean_end > candidate.log_end_offset or checkpoint < known.lowest_end or candidate.generation
         if known is None or lost:
             return begun(checkpoint, candidate.closed_below(checkpoint))

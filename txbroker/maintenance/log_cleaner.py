@@ -130,7 +130,7 @@ class LogCleaner:
             return WhyNot(Why.UNCLEANABLE, f"it is uncleanable: {uncleanable}")
         if self._failed.backs_off(topic_partition):
             return WhyNot(Why.BACKOFF, "its last pass was aborted: the next round tries again")
-        if self._directories.is_moving(topic_partition):
+        if self._directories.moves.is_moving(topic_partition):
             return WhyNot(Why.MOVING, "it is being moved to another log directory")
         return None
 

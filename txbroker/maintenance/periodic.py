@@ -41,11 +41,12 @@ class Periodic:
         self._now_ms = now_ms
         self._calls: list[LoopingCall] = []
         self._starts: list[DelayedCall] = []
+        checkpoints = directories.checkpoints
         self._jobs: list[tuple[str, int, Callable[[], object]]] = [
             ("retention", config.int("log.retention.check.interval.ms"), retention.begin),
             ("flush", min(config.int("log.flush.scheduler.interval.ms"), FLUSH_CHECK_MS_MAX), self._flush),
-            ("recovery point checkpoint", config.int("log.flush.offset.checkpoint.interval.ms"), directories.checkpoint_recovery_points),
-            ("log start checkpoint", config.int("log.flush.start.offset.checkpoint.interval.ms"), directories.checkpoint_log_start_offsets),
+            ("recovery point checkpoint", config.int("log.flush.offset.checkpoint.interval.ms"), checkpoints.write_recovery_points),
+            ("log start checkpoint", config.int("log.flush.start.offset.checkpoint.interval.ms"), checkpoints.write_log_start_offsets),
             ("high watermark checkpoint", config.int("replica.high.watermark.checkpoint.interval.ms"), self.checkpoint_high_watermarks),
             ("producer expiry", PRODUCER_EXPIRATION_CHECK_MS, self._expire_producers),
         ]
@@ -82,7 +83,7 @@ class Periodic:
 
     def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint in every directory."""
-        self._directories.checkpoint_high_watermarks(self._replicas.high_watermarks())
+        self._directories.checkpoints.write_high_watermarks(self._replicas.high_watermarks())
 
     def _expire_producers(self) -> None:
         self._directories.expire_producers(self._now_ms())

@@ -1,0 +1,108 @@
+"""The directories of `log.dirs`, in which of them each partition's log is, and what happens when a disk fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from txbroker.errors import NoSpace, OutOfResources, StartError, StorageError
+from txbroker.log.directory import LogDirectory
+from txbroker.log.disk import Disk
+from txbroker.log.log import Log
+from txbroker.log.log_results import Later
+from txbroker.names import TopicPartition
+
+logger = logging.getLogger("txbroker.log")
+
+
+class Observer(Protocol):
+    """Is notified of what happens to logs, in the thread of the logs."""
+
+    def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
+        """A directory went offline; its logs (of these partitions) must not be used any more."""
+
+    def all_directories_failed(self) -> None:
+        """No directory is left: the broker must stop."""
+
+    def log_moved(self, topic_partition: TopicPartition, log: Log) -> None:
+        """The partition's log is in another directory now; the old `Log` must not be used any more."""
+
+
+class DirectoryList:
+    """Every `StorageError` of a directory comes to `fail`.
+
+    `all`: in the order of log.dirs. `homes`: the directory of each log in use. `serving`: loading is over; until then a lack of
+    descriptors, memory or space is a failure too. `resource_failures`, `space_failures`: how often the system had no descriptor or
+    memory, or a file system no space, for a log's file.
+    """
+
+    def __init__(self, disk: Disk, later: Later, paths: Sequence[str]) -> None:
+        self.all = [LogDirectory(disk, later, path, self.fail) for path in paths]
+        self.by_path = {directory.path: directory for directory in self.all}
+        self.homes: dict[TopicPartition, LogDirectory] = {}
+        self.observer: Observer | None = None
+        self.serving = False
+        self.resource_failures = 0
+        self.space_failures = 0
+        self._when_offline: list[Callable[[LogDirectory], None]] = []
+
+    def when_offline(self, callback: Callable[[LogDirectory], None]) -> None:
+        """Have `callback` called with each directory that goes offline."""
+        self._when_offline.append(callback)
+
+    def online(self) -> list[LogDirectory]:
+        """The directories that serve."""
+        return [directory for directory in self.all if directory.online]
+
+    def offline(self) -> list[str]:
+        """The paths of the directories that failed."""
+        return [directory.path for directory in self.all if not directory.online]
+
+    def home_of(self, log: Log) -> LogDirectory | None:
+        """The directory that a log is in, by its path."""
+        return self.by_path.get(log.directory.rpartition("/")[0])
+
+    def for_each_online(self, action: Callable[[LogDirectory], None]) -> None:
+        """Call `action` with each; a directory for which it fails goes offline. StartError when none is left."""
+        problem = ""
+        for directory in self.online():
+            try:
+                action(directory)
+            except StorageError as error:
+                problem = str(error)
+                self.fail(directory, error)
+        self.check_any_online(problem)
+
+    def check_any_online(self, problem: str = "see the log") -> None:
+        """StartError when no directory is left."""
+        if not self.online():
+            paths = ", ".join(directory.path for directory in self.all)
+            raise StartError(f"none of the log directories can be used ({paths}): {problem}; correct it, or choose another log.dirs")
+
+    def fail(self, directory: LogDirectory, error: Exception) -> None:
+        """Take a directory offline with all its logs, unless the system only lacked resources or space. Offline already: nothing."""
+        if self.serving and isinstance(error, OutOfResources):
+            if isinstance(error, NoSpace):
+                self.space_failures += 1
+                times = self.space_failures
+            else:
+                self.resource_failures += 1
+                times = self.resource_failures
+            if times & (times - 1) == 0:  # the first, second, fourth, eighth time: producers retry continually
+                logger.error("%s; the log directory %s stays online (%d times so far)", error, directory.path, times)
+        elif directory.online:
+            self._take_offline(directory, error)
+
+    def _take_offline(self, directory: LogDirectory, error: Exception) -> None:
+        partitions = directory.go_offline()
+        for topic_partition in partitions:
+            del self.homes[topic_partition]
+        if self.serving or self.online():  # otherwise the start fails with this error
+            logger.error("the log directory %s is offline with its %d logs: %s", directory.path, len(partitions), error)
+        for callback in self._when_offline:
+            callback(directory)
+        if self.observer is not None and self.serving:
+            self.observer.directory_failed(directory.path, partitions)
+            if not self.online():
+                self.observer.all_directories_failed()
