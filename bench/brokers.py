@@ -65,6 +65,7 @@ class MeasuredKafka(_Measured, KafkaProcess):
     """Apache Kafka with the heap and garbage collector settings of its start script."""
 
     java_options = KAFKA_JAVA_OPTIONS
+    archives_classes = False
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] = DEFAULTS) -> None:
         super().__init__(directory, overrides)

@@ -32,6 +32,17 @@ class _JavaServer(Server):
     stopped_status = 143  # a JVM that SIGTERM stopped, cleanly or not
     script = "kafka-server-start"
     java_options: tuple[str, ...] = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    archives_classes = True  # to start sooner than users see it
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, overrides)
+        self._archive = java.ClassArchive(self.script, self.release)
+
+    def stop(self, timeout_s: float = PATIENCE_S) -> int:
+        """SIGTERM, and the exit status."""
+        status = super().stop(timeout_s)
+        self._archive.keep()
+        return status
 
     def _properties(self) -> dict[str, str]:
         raise NotImplementedError
@@ -40,7 +51,8 @@ class _JavaServer(Server):
         self.port = self.port or free_port()
         path = self.directory / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
-        return java.command(self.script, self.release, [str(path)], options=self.java_options)
+        sharing = self._archive.options() if self.archives_classes else ()
+        return java.command(self.script, self.release, [str(path)], options=(*self.java_options, *sharing))
 
 
 class KafkaProcess(_JavaServer):
