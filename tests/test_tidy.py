@@ -65,7 +65,6 @@ UNCLEAR_STILL = (
     "CONTRIBUTING.md",
     "tests/",
     "txbroker/api/",
-    "txbroker/cli/perf/",
     "txbroker/cli/",
     "txbroker/connection",
     "txbroker/log/",

@@ -183,9 +183,9 @@ def test_what_does_not_work_is_said_in_a_sentence(start_broker: Callable[..., Se
     _, complaint = run(*produce, "--record-size", "5000", status=1)
     assert "(MESSAGE_TOO_LARGE); raise the topic's max.message.bytes" in complaint
     _, complaint = run(*produce, "--record-size", "10", "--transactional-id", "t", status=2)
-    assert complaint.startswith("txbroker perf-produce: transactions are not measured yet; leave --transactional-id away")
+    assert complaint.startswith("txbroker perf-produce: transactions are not supported yet; leave out --transactional-id")
     _, complaint = run(*produce, "--record-size", "10", "--command-property", "batchsize=5", status=2)
-    assert "batchsize: the property is not known here; understood are acks, " in complaint
+    assert "batchsize: the property is not supported; supported are acks, " in complaint
     _, complaint = run(*produce, "--payload-file", str(tmp_path / "missing"), status=1)
     assert complaint.endswith("missing cannot be read: No such file or directory; correct --payload-file\n")
     server.stop()

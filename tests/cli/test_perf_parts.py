@@ -37,13 +37,13 @@ def test_idempotence_gives_way_unless_it_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("properties", "complaint"),
     [
-        ({"linger": "5"}, r"linger: the property is not known here; understood are acks, batch\.size, .*send\.buffer\.bytes"),
+        ({"linger": "5"}, r"linger: the property is not supported; supported are acks, batch\.size, .*send\.buffer\.bytes"),
         ({"acks": "2"}, "acks is '2'; it must be all or -1 or 1 or 0"),
         ({"batch.size": "big"}, "batch.size is 'big'; it must be a whole number"),
         ({"batch.size": "-1"}, "batch.size is -1; it must be 0 to 2147483647"),
         ({"enable.idempotence": "yes"}, "enable.idempotence is 'yes'; it must be true or false"),
-        ({"security.protocol": "SSL"}, r"must be PLAINTEXT \(the perf tools speak PLAINTEXT only\)"),
-        ({"transactional.id": "t"}, "transactions are not measured"),
+        ({"security.protocol": "SSL"}, r"must be PLAINTEXT \(the perf tools support only PLAINTEXT\)"),
+        ({"transactional.id": "t"}, "transactions are not supported"),
     ],
 )
 def test_settings_that_are_refused(properties: dict[str, str], complaint: str) -> None:

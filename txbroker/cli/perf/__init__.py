@@ -1,1 +1,1 @@
-"""`txbroker perf-produce` and `perf-consume`: loads of Kafka's perf tools, on record batches that are made and counted here."""
+"""`txbroker perf-produce` and `perf-consume`: the loads of Kafka's perf tools, without a client library in between."""

@@ -1,7 +1,7 @@
-"""Record batches for a load: their records are made once, their headers each time.
+"""Record batches for a load: the records are built once, the headers for each batch.
 
-A record's place in its batch is relative (offset and timestamp deltas), so the first n records of a template are a batch of n records
-wherever and whenever it is sent. What is left for each batch is a header of 61 bytes, one copy, and the CRC.
+Offsets and timestamps of records are relative to their batch, so that the first n records of a template are a valid batch of n records
+at any offset and time. Each batch costs only a header of 61 bytes, one copy, and the CRC.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from txbroker.wire.compression import Codec, compress
 from txbroker.wire.records import Record, build
 from txbroker.wire.varint import read_varint
 
-# Different content, so that a codec is not given the same text again and again; bounded, so that starting takes no time.
+# Several templates, so that a codec does not get the same content each time; few, so that the start is fast.
 TEMPLATES = 16
 TEMPLATE_BYTES_TOTAL = 8 * 1024 * 1024
-# What compression lets into one batch: as in Java's producer that is more than batch.size, but not without end.
+# Of one batch before compression: as in Java's producer it may be more than batch.size, but here it is bounded.
 UNCOMPRESSED_MAX = 4 * 1024 * 1024
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 
-# 26 letters over 256 bytes: all as likely as can be.
+# 26 letters for 256 byte values, almost equally distributed.
 _LETTERS = bytes(65 + byte % 26 for byte in range(256))
 
 
 class Payload(NamedTuple):
-    """The records section of a batch, compressed, and what it holds."""
+    """The records section of a batch, compressed, and the number of its records and of the bytes of their values."""
 
     data: bytes | memoryview
     records: int
@@ -36,17 +36,17 @@ class Payload(NamedTuple):
 
 
 class Source(Protocol):
-    """Where records come from."""
+    """The source of records."""
 
     def capacity(self, number: int) -> int:
-        """Records of a full batch, the `number`-th that is made."""
+        """The number of records of a full batch, for the `number`-th batch."""
 
     def payload(self, number: int, first: int, count: int) -> Payload:
-        """The first `count` records of that batch, whose first is the `first`-th record of the whole load."""
+        """The first `count` records of that batch; the first of them is number `first` of the whole load."""
 
 
 class _Template:
-    """Records of a full batch, and where each of them ends."""
+    """The records of a full batch, and the position after each."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
         built = build([Record(number, 0, None, value) for number, value in enumerate(values)])
@@ -62,7 +62,7 @@ class _Template:
 
 
 class Templates:
-    """Records of random or given values, made before the load starts."""
+    """Records with random or given values, built before the load starts."""
 
     def __init__(self, next_value: Callable[[], bytes], settings: ProducerSettings) -> None:
         self._codec = Codec[settings.codec.upper()]
@@ -70,17 +70,17 @@ class Templates:
         self._kept: dict[tuple[int, int], bytes] = {}
         self._kept_bytes = 0
         room = max(settings.batch_bytes - HEADER_SIZE, 0)
-        first = self._make(next_value, min(room, UNCOMPRESSED_MAX))
+        first = self._template(next_value, min(room, UNCOMPRESSED_MAX))
         if self._codec is not Codec.NONE:
-            # Java's producer goes by an estimate of what compression leaves, too.
+            # As in Java's producer, an estimate of the compression ratio decides how many records fit.
             ratio = len(compress(self._codec, first.data, self._level)) / len(first.data)
             room = min(int(room / max(ratio, 0.001)), UNCOMPRESSED_MAX)
-            first = self._make(next_value, room)
+            first = self._template(next_value, room)
         count = max(1, min(TEMPLATES, TEMPLATE_BYTES_TOTAL // max(len(first.data), 1)))
-        self._templates = [first, *(self._make(next_value, min(room, UNCOMPRESSED_MAX)) for _ in range(count - 1))]
+        self._templates = [first, *(self._template(next_value, min(room, UNCOMPRESSED_MAX)) for _ in range(count - 1))]
 
-    def _make(self, next_value: Callable[[], bytes], room: int) -> _Template:
-        """As many records as fit, one at least."""
+    def _template(self, next_value: Callable[[], bytes], room: int) -> _Template:
+        """As many records as fit, at least one."""
         values: list[bytes] = []
         taken = 0
         while True:
@@ -115,7 +115,7 @@ class Templates:
 
 
 class Numbers:
-    """Records whose values are 0, 1, 2 … in digits (--payload-monotonic); every batch is made anew."""
+    """Records with the values 0, 1, 2 … as digits (--payload-monotonic); each batch is built when it is sent."""
 
     def __init__(self, records: int, settings: ProducerSettings) -> None:
         self._codec = Codec[settings.codec.upper()]
@@ -128,13 +128,13 @@ class Numbers:
 
     def payload(self, number: int, first: int, count: int) -> Payload:
         values = [b"%d" % value for value in range(first, first + count)]
-        built = build([Record(place, 0, None, value) for place, value in enumerate(values)], codec=self._codec, level=self._level)
+        built = build([Record(index, 0, None, value) for index, value in enumerate(values)], codec=self._codec, level=self._level)
         return Payload(memoryview(built)[HEADER_SIZE:], count, sum(map(len, values)))
 
 
-def _overhead(value_bytes: int, place: int) -> int:
-    """Bytes of a record beside its value: attributes, timestamp delta, null key and no headers take one each, the others are varints."""
-    inner = 4 + _varint_size(place) + _varint_size(value_bytes)
+def _overhead(value_bytes: int, index: int) -> int:
+    """Bytes of a record without its value: attributes, timestamp delta, null key and no headers take one each, the others are varints."""
+    inner = 4 + _varint_size(index) + _varint_size(value_bytes)
     return inner + _varint_size(inner + value_bytes)
 
 
@@ -143,25 +143,25 @@ def _varint_size(value: int) -> int:
 
 
 def random_values(size: int) -> Callable[[], bytes]:
-    """Values of random capital letters, as Kafka's tool makes them; the same ones each time."""
+    """Values of random capital letters, as in Kafka's tool; the same in every run."""
     chance = random.Random(0)
     return lambda: chance.randbytes(size).translate(_LETTERS)
 
 
 def given_values(values: Sequence[bytes]) -> Callable[[], bytes]:
-    """Values chosen from these by chance; the same choice each time."""
+    """Values chosen at random from these; the same choice in every run."""
     chance = random.Random(0)
     return lambda: chance.choice(values)
 
 
 def batch(payload: Payload, codec: Codec, now_ms: int, producer_id: int, producer_epoch: int, sequence: int) -> bytearray:
-    """A whole record batch (magic 2), ready to be sent; all its records have the time `now_ms`."""
+    """A complete record batch (magic 2); all its records have the timestamp `now_ms`."""
     size = HEADER_SIZE + len(payload.data)
-    made = bytearray(size)
+    batch_bytes = bytearray(size)
     HEADER.pack_into(
-        made, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, int(codec), payload.records - 1, now_ms, now_ms,
+        batch_bytes, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, int(codec), payload.records - 1, now_ms, now_ms,
         producer_id, producer_epoch, sequence, payload.records,
     )  # fmt: skip
-    made[HEADER_SIZE:] = payload.data
-    seal(made, 0, size)
-    return made
+    batch_bytes[HEADER_SIZE:] = payload.data
+    seal(batch_bytes, 0, size)
+    return batch_bytes

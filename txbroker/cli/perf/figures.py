@@ -1,4 +1,4 @@
-"""Counting while a load runs: Kafka's report lines, and the same as objects for --json.
+"""The figures of a load: Kafka's report lines, and the same as objects for --json.
 
 MB are 1024 * 1024 bytes of keys and values here, as in Kafka's tools (ProducerPerformance, ConsumerPerformance).
 """
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 MB = 1024 * 1024
 PERCENTILES = (0.5, 0.95, 0.99, 0.999)
-# Latencies are told apart to this many parts of a millisecond: Kafka's tool knows whole ones.
+# The resolution of latencies; that of Kafka's tool is 1 ms.
 PARTS_PER_MS = 100
 
 
 class Latencies:
-    """How many records had which latency. Its size is bounded by the latencies that differ, not by records."""
+    """A histogram of latencies. Its size depends on the number of different latencies, not of records."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,11 +34,11 @@ class Latencies:
 
     @property
     def average_ms(self) -> float:
-        """The mean; 0 of nothing."""
+        """The mean; 0 without records."""
         return self.total_ms / self.count if self.count else 0.0
 
     def percentiles_ms(self) -> list[float]:
-        """Those of PERCENTILES: the record at that part of all, sorted."""
+        """The latencies at PERCENTILES of the sorted records."""
         found: list[float] = []
         seen = 0
         for key in sorted(self._counts):
@@ -49,7 +49,7 @@ class Latencies:
 
 
 class Sent(NamedTuple):
-    """What was sent from `start_s` to `end_s`."""
+    """The records sent from `start_s` to `end_s`, in seconds of a monotonic clock."""
 
     records: int
     bytes: int
@@ -64,23 +64,23 @@ class Sent(NamedTuple):
 
     @property
     def mb_per_s(self) -> float:
-        """Megabytes of values a second."""
+        """Megabytes of values per second."""
         return self.bytes / MB / max(self.end_s - self.start_s, 1e-3)
 
     def interval_line(self) -> str:
-        """As Kafka's tool reports while it runs."""
+        """The line of Kafka's tool for an interval."""
         latency = f"{self.latencies.average_ms:.1f} ms avg latency, {self.latencies.max_ms:.1f} ms max latency."
         return f"{self.records} records sent, {self.records_per_s:.1f} records/sec ({self.mb_per_s:.2f} MB/sec), {latency}"
 
     def total_line(self, what: str = "records sent") -> str:
-        """As Kafka's tool reports at the end."""
+        """The line of Kafka's tool for the total."""
         latency = f"{self.latencies.average_ms:.2f} ms avg latency, {self.latencies.max_ms:.2f} ms max latency"
         names = ("50th", "95th", "99th", "99.9th")
         percentiles = ", ".join(f"{int(ms)} ms {name}" for ms, name in zip(self.latencies.percentiles_ms(), names, strict=True))
         return f"{self.records} {what}, {self.records_per_s:f} records/sec ({self.mb_per_s:.2f} MB/sec), {latency}, {percentiles}."
 
     def row(self, kind: str) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for --json."""
         p50, p95, p99, p999 = self.latencies.percentiles_ms()
         return {
             "kind": kind, "records": self.records, "bytes": self.bytes, "seconds": round(self.end_s - self.start_s, 6),
@@ -91,7 +91,7 @@ class Sent(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What was read from `start_s` to `end_s` (wall clock); the first `joining_ms` of it went into joining a group."""
+    """The records read from `start_s` to `end_s` (wall clock); of this time, `joining_ms` were spent on joining the group."""
 
     records: int
     bytes: int
@@ -105,7 +105,7 @@ class Read(NamedTuple):
 
     @property
     def fetching_ms(self) -> int:
-        """Time without joining."""
+        """The time without joining."""
         return int(self._seconds * 1000) - self.joining_ms
 
     def _rates(self) -> tuple[float, float, float, float]:
@@ -122,7 +122,7 @@ class Read(NamedTuple):
         )
 
     def interval_line(self, so_far: Read) -> str:
-        """The line of --show-detailed-stats, under `HEADER_DETAILED`: totals are `so_far`, rates those of this time."""
+        """The line of --show-detailed-stats, under `HEADER_DETAILED`: the totals of `so_far`, the rates of this interval."""
         mb_s, records_s, fetch_mb_s, fetch_records_s = self._rates()
         return (
             f"{time_text(self.end_s)}, 0, {so_far.bytes / MB:.4f}, {mb_s:.4f}, {so_far.records}, {records_s:.4f}, "
@@ -130,7 +130,7 @@ class Read(NamedTuple):
         )
 
     def row(self, kind: str) -> dict[str, Any]:
-        """The same for machines."""
+        """The same for --json."""
         mb_s, records_s, fetch_mb_s, fetch_records_s = self._rates()
         return {
             "kind": kind, "records": self.records, "bytes": self.bytes, "seconds": round(self._seconds, 6),

@@ -1,4 +1,4 @@
-"""A consumer group for `perf-consume --group`: kafka-python keeps the membership and the offsets, and fetches nothing itself."""
+"""A consumer group for `perf-consume --group`: kafka-python keeps the membership and the offsets, and does not fetch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from txbroker.cli import clients
 
 KEEP_EVERY_S = 0.1
-# kafka-python 3.0.12 forgets an assignment that arrives in the instant in which a poll ends: a long one while it joins.
+# kafka-python 3.0.12 drops an assignment that arrives just when a poll ends: polls are long while it joins.
 _JOIN_POLL_MS = 1000
 
 
@@ -23,13 +23,13 @@ class Membership:
         self._assigned: set[Any] = set()
         self._next_s = 0.0
         self._without_since_s: float | None = time.monotonic()
-        consumer.partitions_for_topic(topic)  # a leader that does not know the partitions yet would assign none of them
+        consumer.partitions_for_topic(topic)  # without metadata, the group leader would assign no partitions
         consumer.subscribe([topic])
 
     def keep(self, offsets: Mapping[int, int], *, joining: bool = False) -> dict[int, int | None] | None:
-        """Do what a member has to do now and then; a new assignment as partition → committed offset (None: there is none), if it changed.
+        """Keep the membership alive; call it often. After a new assignment: its partitions with their committed offsets, None without one.
 
-        Kafka's time for rebalances is the time from which a consumer waits for partitions until it has them.
+        `joining_ms` counts, as in Kafka's tool, the time from the loss of an assignment to the next one.
         """
         now_s = time.monotonic()
         if not joining and now_s < self._next_s:
@@ -47,15 +47,15 @@ class Membership:
         self.joining_ms += int((time.monotonic() - since_s) * 1000)
         self._without_since_s = None if assigned else time.monotonic()
         return {
-            place.partition: self._consumer.committed(place) if place in fresh else offsets.get(place.partition) for place in assigned
+            each.partition: self._consumer.committed(each) if each in fresh else offsets.get(each.partition) for each in assigned
         }
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit what was read, as far as it is still ours; as auto-commit, it does not complain when the group moved on."""
+        """Commit the offsets of partitions that are still assigned; as with auto-commit, an error is ignored."""
         from kafka.errors import KafkaError
         from kafka.structs import OffsetAndMetadata
 
-        ours = {place: OffsetAndMetadata(offsets[place.partition], "", -1) for place in self._assigned if place.partition in offsets}
+        ours = {each: OffsetAndMetadata(offsets[each.partition], "", -1) for each in self._assigned if each.partition in offsets}
         try:
             if ours:
                 self._consumer.commit(ours)
@@ -65,7 +65,7 @@ class Membership:
 
 @contextmanager
 def member(servers: str, topic: str, group: str, client_id: str) -> Iterator[Membership]:
-    """Join; leave at the end. CommandFailed as any command of kafka-python's clients."""
+    """Join the group; leave it at the end. CommandFailed."""
     flags = {"group_id": group, "enable_auto_commit": False, "client_id": client_id, "allow_auto_create_topics": False}
     with clients.connected("KafkaConsumer", servers, {}, flags=flags) as consumer:
         yield Membership(consumer, topic)

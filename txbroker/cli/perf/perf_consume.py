@@ -1,4 +1,4 @@
-"""`txbroker perf-consume`: how fast a broker gives records (Kafka's kafka-consumer-perf-test)."""
+"""`txbroker perf-consume`: measures how fast a broker delivers records (Kafka's kafka-consumer-perf-test)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,37 @@ if TYPE_CHECKING:
     from txbroker.cli.perf.reader import Reader
 
 DESCRIPTION = """\
-Read records as fast as the broker gives them, and report rates as kafka-consumer-perf-test does.
+Read records as fast as the broker delivers them, and report rates as kafka-consumer-perf-test does.
 
   txbroker perf-consume --bootstrap-server 127.0.0.1:9092 --topic load --num-records 1000000
   txbroker perf-consume --bootstrap-server 127.0.0.1:9092 --topic load --num-records 1000000 --group readers --show-detailed-stats
 
-Batches are counted, decompressed where they are compressed, and not made into records, so that the broker is measured and not a
-client library. Without --group all partitions are read, without a group; Kafka's tool makes up a group's name then.
+Batches are decompressed and counted, but not decoded into records, so that the broker is measured and not a client library. Without
+--group, all partitions are read without a group; Kafka's tool generates a group name then.
 """
 POLL_S = 0.1
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("perf-consume", help="measure how fast a broker gives records", description=DESCRIPTION)
+    parser = subparsers.add_parser("perf-consume", help="measure how fast a broker delivers records", description=DESCRIPTION)
     add_client(parser, "--consumer.config", client="consumer")
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
-    count_help = "end once so many records were read"
+    count_help = "the number of records to read"
     parser.add_argument("--num-records", "--messages", dest="num_records", required=True, type=number(1), metavar="N", help=count_help)
     parser.add_argument("--group", metavar="NAME", help="read as a member of this group, from its offsets, and commit them")
-    timeout_help = "end when no record has come for so long (default: 10000)"
+    timeout_help = "end when no record has come for this time (default: 10000)"
     parser.add_argument("--timeout", type=number(0), default=10_000, metavar="MS", help=timeout_help)
-    parser.add_argument("--show-detailed-stats", action="store_true", help="a line for each --reporting-interval instead of one at the end")
-    parser.add_argument("--reporting-interval", type=number(1), default=5000, metavar="MS", help="between reports (default: 5000)")
-    fetch_help = "bytes of one partition in a fetch (default: 1048576)"
+    detailed_help = "print a line for each --reporting-interval instead of one at the end"
+    parser.add_argument("--show-detailed-stats", action="store_true", help=detailed_help)
+    parser.add_argument("--reporting-interval", type=number(1), default=5000, metavar="MS", help="the time between reports (default: 5000)")
+    fetch_help = "max.partition.fetch.bytes (default: 1048576)"
     parser.add_argument("--fetch-size", type=number(0), metavar="BYTES", help=fetch_help)
-    parser.add_argument("--socket-buffer-size", type=number(1), metavar="BYTES", help="of the receiving side (default: 2097152)")
-    latest_help = "where there is no offset of the group, begin with new records"
+    parser.add_argument("--socket-buffer-size", type=number(1), metavar="BYTES", help="receive.buffer.bytes (default: 2097152)")
+    latest_help = "start with new records where the group has no offset"
     parser.add_argument("--from-latest", action="store_true", help=latest_help)
-    parser.add_argument("--hide-header", action="store_true", help="print figures without their names above")
-    settings_help = "settings of the consumer by their Java names, such as fetch.min.bytes=100000; one that is not known here is an error"
+    parser.add_argument("--hide-header", action="store_true", help="print no header")
+    settings_help = "consumer properties by their Java names, such as fetch.min.bytes=100000; an unsupported one is an error"
     parser.add_argument("--command-property", nargs="+", action="extend", type=key_value, default=[], metavar="KEY=VALUE",
                         help=settings_help)
     parser.add_argument("--print-metrics", action="store_true", help="print the number of fetches at the end")
@@ -56,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read, and report."""
+    """Read, and report; CommandFailed or ClientError."""
     from txbroker.cli.perf.membership import member
     from txbroker.cli.perf.reader import Reader
     from txbroker.cli.perf.settings import INT32_MAX, consumer_settings
@@ -121,7 +122,7 @@ def _read(reader: Reader, membership: Membership | None, report: Report, argumen
 
 
 class Report:
-    """Counts records; lines of Kafka's tool, or objects."""
+    """Counts records, and prints the lines of Kafka's tool or JSON objects."""
 
     def __init__(self, out: Results, arguments: argparse.Namespace) -> None:
         self.records = self.bytes = 0
@@ -135,21 +136,21 @@ class Report:
         self.start()
 
     def start(self) -> None:
-        """The time counts from here."""
+        """Start the measured time."""
         self.last_s = time.monotonic()
         self._date_at_zero_s = time.time() - self.last_s
         self._start_s = self._window_s = self._date_s()
         self._window = (0, 0, 0)
 
     def counted(self, records: int, size: int) -> None:
-        """Records came, with so many bytes of keys and values."""
+        """Count records, and the bytes of their keys and values."""
         if records:
             self.records += records
             self.bytes += size
             self.last_s = time.monotonic()
 
     def tick(self) -> None:
-        """Report, when it is time for it."""
+        """Print an interval, when it is time."""
         now_s = self._date_s()
         if now_s - self._window_s < self._interval_s:
             return
@@ -162,7 +163,7 @@ class Report:
             sys.stdout.flush()
 
     def finish(self, joining_ms: int) -> None:
-        """The total; as in Kafka's tool, --show-detailed-stats has none."""
+        """Print the total; as in Kafka's tool, there is none with --show-detailed-stats."""
         self.joining_ms = joining_ms
         total = self._so_far(self._date_s())
         if self._out.as_json or not self._detailed:
@@ -170,7 +171,7 @@ class Report:
             sys.stdout.flush()
 
     def metrics(self, counts: dict[str, int]) -> None:
-        """What --print-metrics wants."""
+        """Print the lines of --print-metrics."""
         self._out.either({"kind": "metrics", **counts}, lambda: [f"{name} : {value}" for name, value in counts.items()])
 
     def _date_s(self) -> float:

@@ -1,4 +1,4 @@
-"""`txbroker perf-produce`: how fast a broker takes records (Kafka's kafka-producer-perf-test)."""
+"""`txbroker perf-produce`: measures how fast a broker accepts records (Kafka's kafka-producer-perf-test)."""
 
 from __future__ import annotations
 
@@ -20,39 +20,41 @@ if TYPE_CHECKING:
     from txbroker.cli.perf.settings import ProducerSettings
 
 DESCRIPTION = """\
-Send records as fast as the broker takes them, or --throughput a second, and report rates and latencies as kafka-producer-perf-test does.
+Send records as fast as the broker accepts them, or at --throughput, and report rates and latencies as kafka-producer-perf-test does.
 
   txbroker perf-produce --bootstrap-server 127.0.0.1:9092 --topic load --num-records 1000000 --record-size 100 --throughput -1
   txbroker perf-produce --bootstrap-server 127.0.0.1:9092 --topic load --num-records 100000 --record-size 1024 --throughput 5000 \\
       --command-property acks=1 linger.ms=10 batch.size=131072 compression.type=lz4
 
-Batches are made here and sent as they are, so that the broker is measured and not a client library: their content is compressed
-once and sent many times. A record's latency counts from its turn (with --throughput: by the clock, whether the broker keeps up or
-not) to its acknowledgement; Kafka's tool adds the time that records wait in the producer's buffer.memory.
+Batches are compressed once and sent many times, so that the broker is measured and not a client library. A record's latency counts
+from when it is due (with --throughput: by the clock, whether the broker keeps up or not) to its acknowledgement; Kafka's tool adds the
+time that records wait in the producer's buffer.memory.
 """
-TRANSACTIONS = "transactions are not measured yet; leave {} away, or use Apache Kafka's kafka-producer-perf-test"
+TRANSACTIONS = "transactions are not supported yet; leave out {}, or use Apache Kafka's kafka-producer-perf-test"
 PAYLOAD_FILE_MAX = 512 * 1024 * 1024
 RECORD_MAX = 256 * 1024 * 1024
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("perf-produce", help="measure how fast a broker takes records", description=DESCRIPTION)
+    parser = subparsers.add_parser("perf-produce", help="measure how fast a broker accepts records", description=DESCRIPTION)
     add_client(parser, "--producer.config", client="producer")
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to write to")
-    parser.add_argument("--num-records", required=True, type=number(1), metavar="N", help="how many records to send")
+    parser.add_argument("--num-records", required=True, type=number(1), metavar="N", help="the number of records to send")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--record-size", type=number(1), metavar="BYTES", help="values are random letters, so many of them")
-    what.add_argument("--payload-file", metavar="FILE", help="values are taken from this file, by chance")
-    what.add_argument("--payload-monotonic", action="store_true", help="values are 0, 1, 2, ...")
-    parser.add_argument("--payload-delimiter", default="\\n", metavar="TEXT", help="what divides values in --payload-file (default: \\n)")
-    rate_help = "records a second; -1 (default): as many as the broker takes"
+    what.add_argument("--record-size", type=number(1), metavar="BYTES", help="the length of the values, which are random letters")
+    what.add_argument("--payload-file", metavar="FILE", help="a file with values, which are chosen at random")
+    what.add_argument("--payload-monotonic", action="store_true", help="the values are 0, 1, 2, ...")
+    delimiter_help = "the separator of values in --payload-file (default: \\n)"
+    parser.add_argument("--payload-delimiter", default="\\n", metavar="TEXT", help=delimiter_help)
+    rate_help = "records per second; -1 (default): as many as the broker accepts"
     parser.add_argument("--throughput", type=_rate, default=-1.0, metavar="RATE", help=rate_help)
-    settings_help = "settings of the producer by their Java names, such as acks=1 linger.ms=5; one that is not known here is an error"
+    settings_help = "producer properties by their Java names, such as acks=1 linger.ms=5; an unsupported one is an error"
     parser.add_argument("--command-property", "--producer-props", dest="command_property", nargs="+", action="extend", type=key_value,
                         default=[], metavar="KEY=VALUE", help=settings_help)
-    parser.add_argument("--reporting-interval", type=number(1), default=5000, metavar="MS", help="between reports (default: 5000)")
-    parser.add_argument("--warmup-records", type=number(0), default=0, metavar="N", help="the first ones, left out of a second total")
+    parser.add_argument("--reporting-interval", type=number(1), default=5000, metavar="MS", help="the time between reports (default: 5000)")
+    warmup_help = "the number of first records that a second total leaves out"
+    parser.add_argument("--warmup-records", type=number(0), default=0, metavar="N", help=warmup_help)
     parser.add_argument("--print-metrics", action="store_true", help="print requests, batches and retries at the end")
     parser.add_argument("--transactional-id", metavar="ID", help=argparse.SUPPRESS)
     parser.add_argument("--transaction-duration-ms", metavar="MS", help=argparse.SUPPRESS)
@@ -65,12 +67,12 @@ def _rate(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not (value == -1 or 0 < value < float("inf")):
-        raise argparse.ArgumentTypeError(f"wants a number above 0, or -1 for no limit, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number above 0, or -1 for no limit, not {text!r}")
     return value
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send, and report; CommandFailed at the first record that is not taken."""
+    """Send, and report; CommandFailed or ClientError at the first record that fails."""
     from txbroker.cli.perf.sender import Sender
     from txbroker.cli.perf.settings import producer_settings
     from txbroker.client.client_machine import ClientSettings
@@ -111,16 +113,16 @@ def _source(arguments: argparse.Namespace, settings: ProducerSettings) -> Source
     if arguments.payload_file is not None:
         return batches.Templates(batches.given_values(_read_payloads(arguments.payload_file, arguments.payload_delimiter)), settings)
     if arguments.record_size > RECORD_MAX:
-        raise BadUsage(f"--record-size is {arguments.record_size}; more than {RECORD_MAX} bytes are not sent in one record")
+        raise BadUsage(f"--record-size is {arguments.record_size}; it must be {RECORD_MAX} at most")
     return batches.Templates(batches.random_values(arguments.record_size), settings)
 
 
 def _read_payloads(name: str, delimiter: str) -> list[bytes]:
-    """The values in a file. As with Kafka's tool (Java's split), empty ones at its end do not count."""
+    """The values in a file. As in Kafka's tool (Java's split), empty ones at its end do not count."""
     path = Path(name)
     try:
         if path.stat().st_size > PAYLOAD_FILE_MAX:
-            raise CommandFailed(f"{name} has more than {PAYLOAD_FILE_MAX} bytes; give a part of it as --payload-file")
+            raise CommandFailed(f"{name} has more than {PAYLOAD_FILE_MAX} bytes; use a part of it as --payload-file")
         data = path.read_bytes()
     except OSError as error:
         raise CommandFailed(f"{name} cannot be read: {error.strerror}; correct --payload-file") from None
@@ -128,13 +130,13 @@ def _read_payloads(name: str, delimiter: str) -> list[bytes]:
     while values and not values[-1]:
         values.pop()
     if not values:
-        raise CommandFailed(f"{name} holds no values; give another --payload-file")
+        raise CommandFailed(f"{name} has no values; specify another --payload-file")
     print(f"Reading payloads from: {path.absolute()}\nNumber of records read: {len(values)}", file=sys.stderr)
     return values
 
 
 class Report:
-    """Counts acknowledged records; a line each `interval_s` while it goes on, and totals."""
+    """Counts acknowledged records, and prints a line every `interval_s` seconds and totals."""
 
     def __init__(self, out: Results, interval_s: float, warmup: int) -> None:
         self._out = out
@@ -143,7 +145,7 @@ class Report:
         self.start(time.monotonic())
 
     def start(self, start_s: float) -> None:
-        """Everything counts from here."""
+        """Start the measured time."""
         self._start_s = self._window_s = self._steady_s = self._last_s = start_s
         self._records = self._bytes = 0
         self._window_records = self._window_bytes = 0
@@ -151,7 +153,7 @@ class Report:
         self._all, self._window, self._steady = Latencies(), Latencies(), Latencies()
 
     def acknowledged(self, batch: Batch, now_s: float) -> None:
-        """A batch was written, as far as acks asks for it."""
+        """A batch was acknowledged (with acks=0: sent)."""
         steady = self._warmup and self._records >= self._warmup
         self._records += batch.count
         self._bytes += batch.value_bytes
@@ -175,7 +177,7 @@ class Report:
             self._window_s, self._window_records, self._window_bytes, self._window = now_s, 0, 0, Latencies()
 
     def finish(self) -> None:
-        """The totals, of whatever came to pass."""
+        """Print the totals, also after an error."""
         if not self._records:
             return
         total = Sent(self._records, self._bytes, self._start_s, max(self._last_s, self._start_s), self._all)
@@ -186,16 +188,16 @@ class Report:
         sys.stdout.flush()
 
     def metrics(self, counts: dict[str, int]) -> None:
-        """What --print-metrics wants: what the sender counted."""
+        """Print the lines of --print-metrics: the sender's counters."""
         self._out.either({"kind": "metrics", **counts}, lambda: [f"{name.replace('_', '-')} : {value}" for name, value in counts.items()])
 
 
-# A batch's records have as many different latencies as turns; so many are told apart.
+# The number of different latencies that are counted for one batch.
 SPREAD = 16
 
 
 def spread(batch: Batch, now_s: float) -> list[tuple[float, int]]:
-    """The latencies (ms) of a batch's records, and how many have each: their turns lie evenly between its first and its last."""
+    """The latencies (ms) of a batch's records, and how many have each: they are due evenly between the first and the last."""
     first_ms, last_ms = (now_s - batch.due_s) * 1000, (now_s - batch.last_due_s) * 1000
     if first_ms == last_ms:
         return [(first_ms, batch.count)]

@@ -56,7 +56,7 @@ class _Partition:
     sequence: int = 0
     in_flight: int = 0
     acknowledged: bool = False
-    """Whether the broker knows our sequence here. Until then batches go one at a time: a broker takes any number as the first one."""
+    """Whether the broker knows our sequence. Until then batches are sent one at a time: a broker accepts any number as the first one."""
     retries: list[Batch] = field(default_factory=list)
     """Batches to send again, oldest first."""
 

@@ -1,6 +1,6 @@
-"""Properties of Kafka's Java clients that the perf tools honour, checked: what is not known here is an error, not a warning.
+"""The properties of Kafka's Java clients that the perf tools support. An unknown property is an error.
 
-A load generator that passed over a property would measure something else than what was asked for.
+A load generator that ignored a property would measure something else than was requested.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INT64_MAX = 2**63 - 1
 
 
 class Property(NamedTuple):
-    """A property's default, and what it may be: a whole number from `low` to `high`, one of `choices`, or any text."""
+    """A property's default, and its valid values: a number from `low` to `high`, one of `choices`, or any text."""
 
     default: int | str | bool | None
     low: int = 0
@@ -64,21 +64,21 @@ CONSUMER: Known = {
     "max.partition.fetch.bytes": Property(1_048_576, 0),
     "receive.buffer.bytes": Property(2_097_152, -1),
 }
-# What is said beside the rule where somebody asks for something that these tools do not do.
+# Why a known property, or another value of it, is not supported.
 _REFUSED = {
-    "security.protocol": "the perf tools speak PLAINTEXT only",
-    "isolation.level": "perf-consume counts what is in the log, without sorting out aborted transactions",
-    "transactional.id": "transactions are not measured: leave transactional.id away",
+    "security.protocol": "the perf tools support only PLAINTEXT",
+    "isolation.level": "perf-consume counts all records, also those of aborted transactions",
+    "transactional.id": "transactions are not supported: remove transactional.id",
 }
 
 
 def read(properties: Mapping[str, str], known: Known) -> dict[str, Any]:
-    """Every known property with its value or default; BadUsage for one that is not known, or a bad value."""
+    """The value or default of every supported property; BadUsage for an unknown property or an invalid value."""
     values: dict[str, Any] = {key: known_.default for key, known_ in known.items()}
     for key, text in properties.items():
         if key not in known:
-            why = _REFUSED.get(key, "the property is not known here")
-            raise BadUsage(f"{key}: {why}; understood are {', '.join(sorted(known))}")
+            why = _REFUSED.get(key, "the property is not supported")
+            raise BadUsage(f"{key}: {why}; supported are {', '.join(sorted(known))}")
         values[key] = _value(key, text.strip(), known[key])
     return values
 
@@ -103,7 +103,7 @@ def _value(key: str, text: str, known: Property) -> int | str | bool:
 
 
 class ProducerSettings(NamedTuple):
-    """What a producer does, by the properties of Kafka's (`ProducerConfig`), and by its rules which of them go together."""
+    """The settings of a producer (`ProducerConfig`)."""
 
     acks: int
     batch_bytes: int
@@ -122,18 +122,18 @@ class ProducerSettings(NamedTuple):
 
 
 def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
-    """From Java's property names; BadUsage.
+    """By Java's property names; BadUsage.
 
-    Idempotence is on unless other properties rule it out; asked for by name, it is an error that they do.
+    Idempotence is on unless other properties exclude it; if it is requested explicitly, that is an error.
     """
     values = read(properties, PRODUCER)
     acks = -1 if values["acks"] in ("all", "-1") else int(values["acks"])
     in_flight = values["max.in.flight.requests.per.connection"]
-    asked = "enable.idempotence" in properties and values["enable.idempotence"]
-    if asked and acks != -1:
+    requested = "enable.idempotence" in properties and values["enable.idempotence"]
+    if requested and acks != -1:
         raise BadUsage("enable.idempotence=true needs acks=all")
-    if asked and in_flight > 5:
-        raise BadUsage("enable.idempotence=true needs max.in.flight.requests.per.connection of 5 at most")
+    if requested and in_flight > 5:
+        raise BadUsage("enable.idempotence=true needs max.in.flight.requests.per.connection of at most 5")
     codec = values["compression.type"]
     return ProducerSettings(
         acks=acks,
@@ -154,7 +154,7 @@ def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
 
 
 class ConsumerSettings(NamedTuple):
-    """What a consumer does, by the properties of Kafka's (`ConsumerConfig`)."""
+    """The settings of a consumer (`ConsumerConfig`)."""
 
     group: str | None
     from_latest: bool
@@ -171,7 +171,7 @@ class ConsumerSettings(NamedTuple):
 
 
 def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
-    """From Java's property names; BadUsage."""
+    """By Java's property names; BadUsage."""
     values = read(properties, CONSUMER)
     return ConsumerSettings(
         group=values["group.id"],
