@@ -23,6 +23,7 @@ not advertised; `txbroker broker-api-versions` prints what a running broker adve
 clients that require them fail at once and with a reason.
 
 """
+_TITLES = ("Behaviour", "Version notes")
 _NOT_SERVED = """\
 ## Not served
 
@@ -87,11 +88,19 @@ def _anchor(module: ModuleType) -> str:
 
 
 def _docstring(module: ModuleType) -> str:
-    """Its paragraphs; each of those that begin with a title such as "Behaviour:" as one of its own."""
-    lines = inspect.cleandoc(module.__doc__ or "").splitlines()
+    """Its paragraphs; those that begin with a title such as "Behaviour:" as paragraphs of their own. The heading has the names."""
+    _, _, text = inspect.cleandoc(module.__doc__ or "").partition(": ")
     page = ""
-    for line in lines:
-        title, colon, rest = line.partition(":")
-        starts = bool(colon) and title in ("Behaviour", "Version notes")
-        page += (f"\n**{title}.**{escape(rest)}" if starts else escape(line)) + "\n"
+    for line in _capital(text).splitlines():
+        title, colon, rest = line.partition(": ")
+        if colon and title in _TITLES:
+            page += f"\n**{title}.** {escape(_capital(rest))}\n"
+        else:
+            page += escape(line) + "\n"
     return page
+
+
+def _capital(text: str) -> str:
+    """A word of the protocol, such as v3 or acks=0, stays as it is."""
+    word = text.split(maxsplit=1)[0] if text else ""
+    return text[:1].upper() + text[1:] if word.rstrip(",;:").isalpha() else text
