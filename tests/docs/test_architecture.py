@@ -84,6 +84,7 @@ def test_a_broker_takes_the_steps_in_their_order(traced: Traced) -> None:
         number = producer_id(producer).producer_id
         small = batch([Sample(b"k", b"v", (), TIME)], producer=Producer(number, 0, 0))
         waiting = fetch_request("plain", 0, bytes_min=1, wait_ms=30_000)
+        waiting.topics += fetch_request("synced", 0).topics  # a fetch of one partition without a session takes a shorter path
         before = len(traced.taken())
         consumer.send(waiting, 11)
         until(lambda: ("api/parking.py", "park") in traced.taken()[before:], "the fetch waits")
@@ -91,7 +92,7 @@ def test_a_broker_takes_the_steps_in_their_order(traced: Traced) -> None:
         request = produce_request("plain", small, acks=1)
         producer.send(request, 8)
         assert producer.receive(request).responses[0].partition_responses[0].error_code == 0
-        assert consumer.receive(waiting).responses[0].partitions[0].records
+        assert any(topic.partitions[0].records for topic in consumer.receive(waiting).responses)
         answered = len(traced.taken())
         assert produce(producer, "synced", batch([Sample(b"k", bytes(200_000), (), TIME)])).error_code == 0
         assert fetch(producer, "synced", 0).size > 200_000
