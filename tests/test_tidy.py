@@ -179,6 +179,18 @@ def test_a_room_imports_its_own_rank_or_lower() -> None:
     assert [problem for module, path in modules.items() for problem in rank_problems(module, parsed(path))] == []
 
 
+def test_the_packages_of_commands_do_not_import_each_other() -> None:
+    packages = {f"txbroker.cli.{path.name}" for path in (PACKAGE / "cli").iterdir() if (path / "__init__.py").exists()}
+    assert len(packages) >= 5
+    found = []
+    for path in MODULES:
+        for imported, line in imports(parsed(path)):
+            package = ".".join(imported.split(".")[:3])
+            if package in packages and not name_of(path).startswith(package):
+                found.append(f"{name_of(path)}:{line}: imports {imported}")
+    assert found == []
+
+
 def test_the_checks_can_fail() -> None:
     assert rank_problems("txbroker.log.log", ast.parse("from txbroker.api.fetch import FetchHandler"))
     assert rank_problems("txbroker.wire.batch", ast.parse("import txbroker.log.log"))

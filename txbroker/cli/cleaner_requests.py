@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.cleaner_outcome import outcome, sentences
-from txbroker.cli.doctor.texts import duration, moment
 from txbroker.cli.failures import CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.partition_flags import Partition, partitions_of, with_leaders
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Results, Row
+from txbroker.cli.time_texts import duration, moment
 from txbroker.errors import ErrorCode
 
 TOPIC = 2  # of ConfigResource.Type

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
+from txbroker.cli.time_texts import duration
 from txbroker.names import amount
 
 EVERY_S = 0.25
@@ -19,16 +20,6 @@ def size_text(count: int) -> str:
     while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 99.5 else f"{value:.1f} {_UNITS[unit]}"
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration for people: 7 s, 3 min 20 s, 2 h 5 min."""
-    whole = int(seconds + 0.5)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class Progress:
@@ -80,7 +71,8 @@ class Progress:
             text += f" ({100 * fraction:.0f} %)"
         text += f", {self.records / max(elapsed_s, 0.001):,.0f} records/s"
         if fraction and not finished:
-            text += f", {seconds_text(elapsed_s / fraction * (1 - fraction))} left"
+            left_s = elapsed_s / fraction * (1 - fraction)
+            text += f", {duration(max(round(left_s), 1) * 1000)} left"
         self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()
         self._shown = True
