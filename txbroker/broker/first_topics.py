@@ -22,9 +22,9 @@ def make(admin: TopicAdmin, topics: Sequence[FirstTopic]) -> Deferred[None]:
 async def _make(admin: TopicAdmin, topics: Sequence[FirstTopic]) -> None:
     for topic in topics:
         configs: dict[str, str | None] = {} if topic.cleanup_policy is None else {"cleanup.policy": topic.cleanup_policy}
-        wanted = NewTopic(name=topic.name, partition_count=topic.partitions, replication_factor=topic.replicas, configs=configs)
+        topic_settings = NewTopic(name=topic.name, partition_count=topic.partitions, replication_factor=topic.replicas, configs=configs)
         try:
-            await admin.create(wanted, validate_only=False)
+            await admin.create(topic_settings, validate_only=False)
         except BrokerError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.error("cannot create topic %s of KAFKA_CREATE_TOPICS: %s (%s)", topic.name, error, error.code.name)

@@ -57,16 +57,16 @@ def _refuse_foreign(world: World, online: Sequence[str]) -> None:
 
 
 async def identify(
-    world: World, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity, wanted: str | None
+    world: World, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity, new_cluster_id: str | None
 ) -> BrokerIdentity:
     """Find the ids that are configured, stored or generated, and store them where they are missing. StartError if they conflict.
 
-    `wanted` is the id for a new cluster; an existing cluster keeps its own, as with Kafka's `storage format --ignore-formatted`.
+    `new_cluster_id` is the id for a new cluster; an existing cluster keeps its own, as with Kafka's `storage format --ignore-formatted`.
     """
     await broker_ids.create_structure(tree)
-    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or wanted or id_to_text(world.random_bytes(16)))
-    if wanted is not None and wanted != cluster_id:
-        log.warning("ignoring CLUSTER_ID=%s: the data in log.dirs belongs to cluster %s", wanted, cluster_id)
+    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or new_cluster_id or id_to_text(world.random_bytes(16)))
+    if new_cluster_id is not None and new_cluster_id != cluster_id:
+        log.warning("ignoring CLUSTER_ID=%s: the data in log.dirs belongs to cluster %s", new_cluster_id, cluster_id)
     broker_id = config.int("broker.id")
     if broker_id < 0:
         broker_id = stored.broker_id if stored.broker_id is not None else await _generated_id(config, tree)

@@ -12,7 +12,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.world import World
 from txbroker.cluster.node_data import RegisteredEndpoint
-from txbroker.config.listeners import Listener as Wanted
+from txbroker.config.listeners import Listener as ConfiguredListener
 from txbroker.config.listeners import Listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.connection import Connection
@@ -35,15 +35,15 @@ class Listening:
     def bind(self, build: Callable[[], Connection]) -> None:
         """Bind the ports; StartError. Connections wait in the backlog until `accept`."""
         backlog = self._config.int("socket.listen.backlog.size")
-        for wanted in self._listeners.bound:
-            listener = Listener(self.hub, wanted.name, "" if wanted.wildcard else wanted.host, wanted.port, build, backlog=backlog)
+        for configured in self._listeners.bound:
+            listener = Listener(self.hub, configured.name, "" if configured.wildcard else configured.host, configured.port, build, backlog=backlog)
             try:
                 listener.startListening()
             except CannotListenError as error:
-                raise _refused(wanted, error.socketError) from error
+                raise _refused(configured, error.socketError) from error
             listener.stopReading()  # type: ignore[no-untyped-call]
-            self._ports[wanted.name] = listener
-            self.bound[wanted.name] = (wanted.host or "0.0.0.0", listener.getHost().port)  # type: ignore[no-untyped-call]
+            self._ports[configured.name] = listener
+            self.bound[configured.name] = (configured.host or "0.0.0.0", listener.getHost().port)  # type: ignore[no-untyped-call]
 
     def accept(self) -> None:
         """Start to accept connections."""
@@ -67,22 +67,22 @@ class Listening:
     def endpoints(self) -> tuple[RegisteredEndpoint, ...]:
         """The endpoints to register: advertised addresses, else bound ones; a wildcard is replaced by this host's name."""
         endpoints = []
-        for wanted in self._listeners.bound:
-            host, port = wanted.host, self.bound[wanted.name][1]
-            advertised = self._listeners.advertised.get(wanted.name)
+        for configured in self._listeners.bound:
+            host, port = configured.host, self.bound[configured.name][1]
+            advertised = self._listeners.advertised.get(configured.name)
             if advertised is not None:
                 host, port = advertised.host, advertised.port or port
-            elif wanted.wildcard:
+            elif configured.wildcard:
                 host = self._world.host_name()
-            endpoints.append(RegisteredEndpoint(wanted.name, host, port, wanted.protocol))
+            endpoints.append(RegisteredEndpoint(configured.name, host, port, configured.protocol))
         return tuple(endpoints)
 
     def reached(self) -> list[str]:
         """Listeners with a wildcard and no advertised address: each client receives the address that it has connected to."""
-        return [wanted.name for wanted in self._listeners.bound if wanted.wildcard and wanted.name not in self._listeners.advertised]
+        return [configured.name for configured in self._listeners.bound if configured.wildcard and configured.name not in self._listeners.advertised]
 
 
-def _refused(wanted: Wanted, problem: OSError) -> StartError:
+def _refused(configured: ConfiguredListener, problem: OSError) -> StartError:
     advice = "stop what uses the port, or choose another in listeners" if problem.errno == errno.EADDRINUSE else "correct listeners"
-    place = f"{wanted.host or '*'}:{wanted.port}"
-    return StartError(f"listener {wanted.name} cannot listen on {place}: {problem.strerror or problem}; {advice}")
+    place = f"{configured.host or '*'}:{configured.port}"
+    return StartError(f"listener {configured.name} cannot listen on {place}: {problem.strerror or problem}; {advice}")
