@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,8 @@ from twisted.internet.task import Clock
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.api.fetch_reading import PartitionReader
+from txbroker.api.fetch_sessions import FetchItem
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import MAX_TIMESTAMP, Partition
@@ -234,13 +235,12 @@ def test_only_replicas_that_were_given_records_move_the_high_watermark(house: Ho
     assert house.roles("t", in_sync=OTHER) == ErrorCode.NONE
     partition = house.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
-    purgatory = Purgatory(Clock(), "fetch")
-    handler = FetchHandler(house.replicas, ClusterImage(), FetchSessions(0, lambda: 1), purgatory, lambda: 0, fetch_max_bytes=1000)
+    reader = PartitionReader(house.replicas, ClusterImage(), Counter())
 
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))
         try:
-            return len(handler.read_item(item, 1000, True, 0, replica).records or b"")
+            return len(reader.read(item, 1000, True, 0, replica).records or b"")
         except BrokerError as error:
             return -error.code
 

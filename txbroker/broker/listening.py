@@ -36,7 +36,8 @@ class Listening:
         """Bind the ports; StartError. Connections wait in the backlog until `accept`."""
         backlog = self._config.int("socket.listen.backlog.size")
         for configured in self._listeners.bound:
-            listener = Listener(self.hub, configured.name, "" if configured.wildcard else configured.host, configured.port, build, backlog=backlog)
+            host = "" if configured.wildcard else configured.host
+            listener = Listener(self.hub, configured.name, host, configured.port, build, backlog=backlog)
             try:
                 listener.startListening()
             except CannotListenError as error:
@@ -79,7 +80,8 @@ class Listening:
 
     def reached(self) -> list[str]:
         """Listeners with a wildcard and no advertised address: each client receives the address that it has connected to."""
-        return [configured.name for configured in self._listeners.bound if configured.wildcard and configured.name not in self._listeners.advertised]
+        bound, advertised = self._listeners.bound, self._listeners.advertised
+        return [listener.name for listener in bound if listener.wildcard and listener.name not in advertised]
 
 
 def _refused(configured: ConfiguredListener, problem: OSError) -> StartError:
