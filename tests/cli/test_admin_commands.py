@@ -12,6 +12,7 @@ import pytest
 from tests.cli.commands import fill, on_terminal, run
 from tests.support.raw_admin import advertised, create_topic
 from tests.support.server import Server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -125,14 +126,19 @@ def test_configurations_of_brokers(broker: Server) -> None:
     changed = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "log.cleaner.backoff.ms=1700")
     try:
         assert run(*server, *changed)[0] == "Completed updating default config for brokers in the cluster.\n"
-        lines = run(*server, "--describe", "--broker-defaults")[0].splitlines()
-        assert lines[0] == "Default configs for brokers in the cluster are:"
-        assert any(line.startswith("  log.cleaner.backoff.ms=1700 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER") for line in lines)
+        first = "  log.cleaner.backoff.ms=1700 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER"
+        until(lambda: first in run(*server, "--describe", "--broker-defaults")[0], "the default is altered")
+        assert run(*server, "--describe", "--broker-defaults")[0].startswith("Default configs for brokers in the cluster are:\n")
     finally:
         run(*server, "--alter", "--broker-defaults", "--delete-config", "log.cleaner.backoff.ms")
-    *brokers, defaults = objects(*server, "--describe", "--entity-type", "brokers")
-    assert defaults["entity_name"] is None
-    assert "log.cleaner.backoff.ms" not in {each["name"] for each in defaults["configs"]}
+    def dynamic() -> set[str]:
+        defaults = objects(*server, "--describe", "--entity-type", "brokers")[-1]
+        assert defaults["entity_name"] is None
+        return {each["name"] for each in defaults["configs"]}
+
+    # A broker reads altered defaults a moment after they are stored.
+    until(lambda: "log.cleaner.backoff.ms" not in dynamic(), "the default is deleted")
+    *brokers, _ = objects(*server, "--describe", "--entity-type", "brokers")
     (everything,) = objects(*server, "--describe", "--broker", brokers[0]["entity_name"], "--all")
     sources = {each["name"]: each["source"] for each in everything["configs"]}
     assert sources["group.initial.rebalance.delay.ms"] == "STATIC_BROKER_CONFIG"

@@ -9,7 +9,9 @@ from typing import Any
 import kafka
 import kafka.errors
 import pytest
+from twisted.internet.task import Clock
 
+from tests.support.server import Server
 from txbroker.cli import clients, produce
 from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
 from txbroker.cli.line_reader import Line
@@ -138,8 +140,33 @@ def test_errors_of_the_library() -> None:
     too_large = kafka.errors.MessageSizeTooLargeError("it has 9 bytes")
     assert str(clients.failure("line 3", too_large)).startswith("line 3: it has 9 bytes (MESSAGE_TOO_LARGE); raise ")
     lost = kafka.errors.KafkaConnectionError("socket disconnected")
-    assert str(clients.failure("line 3", lost)) == "line 3: socket disconnected; see whether the broker runs, and try again"
+    assert str(clients.failure("line 3", lost)) == "line 3: socket disconnected; check that the broker runs, and try again"
     assert "KafkaTimeoutError" in str(clients.failure("line 3", kafka.errors.KafkaTimeoutError()))
+
+
+def test_a_full_disk_is_named() -> None:
+    full = broker_error("topic a was not created", 56, "cannot write /d/x: No space left on device")
+    assert str(full) == (
+        "topic a was not created: the broker's disk is full: cannot write /d/x: No space left on device (KAFKA_STORAGE_ERROR); "
+        "free space there, for example with `txbroker delete-records`"
+    )
+    assert full.code == 56
+    other = broker_error("it failed", 56, "/d is offline")
+    assert str(other) == "it failed: /d is offline (KAFKA_STORAGE_ERROR); see the broker's log for the log directory that failed"
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("Failed to find active controller id!"), kafka.errors.KafkaTimeoutError("no answer")])
+def test_what_the_library_raises_is_no_fault_of_a_command(raised: Exception, broker: Server) -> None:
+    """The library raises a RuntimeError when a broker answers NOT_CONTROLLER twice."""
+    namespace = {"__name__": "kafka.admin.client", "raised": raised}
+    exec("def call(): raise raised", namespace)
+    with pytest.raises(CommandFailed, match=str(raised.args[0])), clients.connected("KafkaAdminClient", broker.address, {}):
+        namespace["call"]()  # type: ignore[operator]
+
+
+def test_a_fault_of_a_command_stays_one(broker: Server) -> None:
+    with pytest.raises(RuntimeError, match="oh"), clients.connected("KafkaAdminClient", broker.address, {}):
+        raise RuntimeError("oh")
 
 
 class Future:
@@ -148,8 +175,14 @@ class Future:
     def __init__(self) -> None:
         self.is_done = False
         self.error: Exception | None = None
+        self.clock: Clock | None = None
+        self.done_at_s = 0.0
 
-    def get(self) -> object:
+    def get(self, timeout_s: float = 0.0) -> object:
+        if self.clock is not None:
+            self.clock.advance(timeout_s)
+            if self.clock.seconds() < self.done_at_s:
+                raise kafka.errors.KafkaTimeoutError
         self.is_done = True
         if self.error is not None:
             raise self.error
@@ -161,13 +194,18 @@ class Producer:
 
     def __init__(self) -> None:
         self.futures: list[Future] = []
+        self.flushes = 0
 
     def send(self, topic: str, value: bytes | None, **rest: Any) -> Future:
         self.futures.append(Future())
         return self.futures[-1]
 
-    def flush(self) -> None:
-        pass
+    def flush(self, timeout_s: float) -> None:
+        self.flushes += 1
+
+
+def sending_to(producer: Producer, outstanding: int, clock: Clock | None = None, **calls: Any) -> produce.Sending:
+    return produce.Sending(producer, "a", outstanding, (clock or Clock()).seconds, 30, **calls)
 
 
 def line(size: int) -> Line:
@@ -176,7 +214,7 @@ def line(size: int) -> Line:
 
 def test_what_is_outstanding_is_bounded() -> None:
     producer = Producer()
-    sending = produce.Sending(producer, "a", 1000)
+    sending = sending_to(producer, 1000)
     for i in range(20):
         sending.send(line(99), i)
     waited_for = [future.is_done for future in producer.futures]
@@ -187,7 +225,7 @@ def test_what_is_outstanding_is_bounded() -> None:
 
 def test_sync_waits_for_each_record_even_an_empty_one() -> None:
     producer = Producer()
-    sending = produce.Sending(producer, "a", 0)
+    sending = sending_to(producer, 0)
     for i in range(3):
         sending.send(line(0), i)
         assert producer.futures[i].is_done
@@ -196,7 +234,7 @@ def test_sync_waits_for_each_record_even_an_empty_one() -> None:
 def test_each_record_that_is_taken_is_told_of() -> None:
     producer = Producer()
     told: list[tuple[int, Any]] = []
-    sending = produce.Sending(producer, "a", 150, lambda number, record: told.append((number, record)))
+    sending = sending_to(producer, 150, written=lambda number, record: told.append((number, record)))
     for i in range(3):
         sending.send(line(99), i)
     assert told == [(0, producer.futures[0]), (1, producer.futures[1])]
@@ -204,9 +242,31 @@ def test_each_record_that_is_taken_is_told_of() -> None:
     assert [number for number, _ in told] == [0, 1, 2]
 
 
+def test_a_stall_is_reported_until_an_acknowledgement_comes() -> None:
+    producer, clock = Producer(), Clock()
+    stalls: list[float] = []
+    sending = sending_to(producer, 1000, clock, stalled=lambda: stalls.append(clock.seconds()))
+    for number in (1, 2):
+        sending.send(line(9), number)
+        producer.futures[-1].clock, producer.futures[-1].done_at_s = clock, 12 * number
+    sending.finish()
+    assert stalls == [5, 10, 20]
+    assert producer.flushes == 1
+
+
+def test_sending_fails_when_no_acknowledgement_comes_for_long() -> None:
+    producer, clock = Producer(), Clock()
+    sending = sending_to(producer, 1000, clock)
+    sending.send(line(9), 7)
+    producer.futures[0].clock, producer.futures[0].done_at_s = clock, 1e9
+    with pytest.raises(CommandFailed, match=r"line 7 was not written to a, .*: no acknowledgement within 30 s; check that the broker runs"):
+        sending.finish()
+    assert clock.seconds() == 30
+
+
 def test_the_first_line_that_is_not_taken_is_named() -> None:
     producer = Producer()
-    sending = produce.Sending(producer, "a", 1000)
+    sending = sending_to(producer, 1000)
     for i in range(1, 4):
         sending.send(line(9), i)
     producer.futures[1].error = kafka.errors.NotEnoughReplicasError("2 wanted")

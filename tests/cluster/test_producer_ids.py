@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from tests.cluster.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.cluster.producer_ids import PRODUCER_ID_MAX, ProducerIds, allocate_block
+from txbroker.cluster.tree.interface import NoSpaceInStore
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.sqlite import open_sqlite_tree
 from txbroker.errors import BrokerError, ErrorCode
@@ -50,6 +51,13 @@ def test_ids_never_repeat_over_restarts(tmp_path: Path) -> None:
             seen.add(producer_id)
         turns.result(tree.close())
     assert len(seen) == 3504
+
+
+def test_a_full_disk_is_named() -> None:
+    ids = ProducerIds(lambda: fail(NoSpaceInStore("/x", "cannot write /d/f: No space left on device")))
+    with pytest.raises(BrokerError, match="No space left on device") as caught:
+        Turns().result(ids.next_id())
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @given(st.lists(st.sampled_from(["ask", "block", "fail"]), max_size=60))

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.turns import Turns
-from txbroker.cluster.tree.interface import ConnectionLost, Tree
+from txbroker.cluster.tree.interface import NoSpaceInStore, Tree
 from txbroker.cluster.tree.sqlite import FILE_NAME, open_sqlite_tree
 from txbroker.errors import StartError
 from txbroker.names import parse_partition_directory
@@ -137,14 +137,20 @@ def test_a_write_that_fails_is_not_acknowledged_and_the_tree_goes_on(tmp_path: P
 
         return turns.worker(fails)
 
-    tree = open_sqlite_tree(str(tmp_path / FILE_NAME), worker=worker)
+    path = tmp_path / FILE_NAME
+    full: list[bool] = []
+    tree = open_sqlite_tree(str(path), worker=worker, on_full=lambda: full.append(True))
     turns.result(tree.create("/a"))
     failing[0] = True
     told: list[object] = []
     turns.result(tree.exists("/b", watch=told.append))
-    with pytest.raises(ConnectionLost):
-        turns.result(tree.create("/b", bytes(100_000)))
-    assert "metadata file error" in caplog.text
+    for _ in range(5):
+        with pytest.raises(NoSpaceInStore, match=f"^cannot write {path}: No space left on device$"):
+            turns.result(tree.create("/b", bytes(100_000)))
+    assert [record.message.partition(" (")[2] for record in caplog.records] == [
+        f"failures in a row: {times}): cannot write {path}: No space left on device" for times in (1, 2, 4)
+    ]
+    assert len(full) == 5
     failing[0] = False
     assert told == []
     assert turns.result(tree.exists("/b")) is None

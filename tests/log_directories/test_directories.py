@@ -11,8 +11,10 @@ import pytest
 from tests.log_directories.support import IDENTITY, NOW, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content, zero_watermark
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from tests.support.fakes.faulty_disk import FaultyDisk
+from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import ErrorCode, OutOfResources, StartError, StorageError
 from txbroker.log.directories import one_by_one
+from txbroker.log.directory import ROOM_BYTES
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log_expiry import Expired
 from txbroker.log.meta_properties import Identity
@@ -455,6 +457,44 @@ def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(d
     broker.stop()
     again = DirectoryHarness(directory, 2)
     assert sorted(again.start().logs()) == [T0, T1]
+
+
+def test_a_directory_is_full_until_there_is_room_again(directory: DiskPath) -> None:
+    memory = directory.disk
+    assert isinstance(memory, MemoryDisk)
+    disk = FaultyDisk(memory)
+    broker = DirectoryHarness(directory, 2, disk=disk)
+    directories = broker.start()
+    full, other = broker.paths
+    memory.capacity = memory.used + 100_000
+    assert directories.problems() == []
+    disk.fail("replace", full, error=errno.ENOSPC)
+    broker.create(T0)
+    disk.repair()
+    assert directories.problems() == [f"log directory {full} is full: free space there"]
+    usable = memory.usage("/").usable
+    memory.capacity += ROOM_BYTES // 2
+    assert directories.problems() == [f"log directory {full} is full: free space there"]
+    memory.capacity += ROOM_BYTES
+    assert directories.problems() == []
+    memory.capacity -= memory.usage("/").usable - usable
+    assert directories.problems() == [], "no write was refused since"
+    directories.found_full(other)
+    assert directories.problems() == [f"log directory {other} is full: free space there"]
+    memory.capacity += 2 * ROOM_BYTES
+    disk.fail("usage", other)
+    assert directories.problems() == [f"log directory {other} is full: free space there"], "how much is free cannot be read"
+
+
+def test_a_directory_that_failed_is_a_problem(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory, 2)
+    directories = broker.start()
+    log = broker.create(T0)
+    directories.fail(log, StorageError("cannot write /x: Input/output error"))
+    (failed,) = directories.offline()
+    assert directories.problems() == [
+        f"log directory {failed} is offline (cannot write /x: Input/output error): repair it and restart the broker"
+    ]
 
 
 def test_a_failure_in_a_worker_takes_the_directory_offline(directory: DiskPath) -> None:

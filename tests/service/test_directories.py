@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from tests.support.raw_admin import create_topic, delete_records
 from tests.support.raw_log import batch, produce
 from tests.support.records import BASE_TIMESTAMP, Sample
 from tests.support.server import Server
+from tests.support.small_disk import SMALL_MIB, ballast, small_disk
 from tests.support.waiting import PATIENCE_S, until
 
 TOPIC, PARTITIONS = "spread", 4
-SMALL_MIB = 8
 STORAGE_ERROR = 56
 VALUE = os.urandom(20_000)
 # Rolls, checkpoints and flushes come all the time.
@@ -38,22 +37,8 @@ BUSY = ON | {
 @pytest.fixture
 def small_directory(tmp_path: Path) -> Iterator[Path]:
     """A file system of a few megabytes."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_MIB}m", "tmpfs", str(directory)], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"a small file system needs the right to mount: {mounted.stderr.strip()}")
-    yield directory
-    subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
-def ballast(directory: Path) -> Path:
-    """A file that takes all the room there is."""
-    path = directory / "ballast"
-    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4096))
-    return path
+    with small_disk(tmp_path / "small") as directory:
+        yield directory
 
 
 def spread(server: Server, small_directory: Path) -> tuple[int, int]:

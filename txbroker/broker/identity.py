@@ -41,7 +41,8 @@ def open_tree(world: World, directories: LogDirectories) -> Tree:
         )
     if not found:
         _refuse_foreign(world, directories.online())
-    return world.open_tree((found or candidates)[0])
+    path = (found or candidates)[0]
+    return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)))
 
 
 def _refuse_foreign(world: World, online: Sequence[str]) -> None:

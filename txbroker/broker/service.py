@@ -182,6 +182,7 @@ class Broker:
         )
         self._status.loading = directories.loading
         self._status.offline = lambda: None if directories.online() else "all log directories are offline"
+        self._status.problems = directories.problems
         # From here on every failure closes and unlocks the directories.
         self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.run_all)))
         return directories

@@ -60,7 +60,7 @@ class World:
     in_worker: Callable[[Callable[[], Any]], Deferred[Any]]
     later: Later
     run_all: RunAll
-    open_tree: Callable[[str], Tree]
+    open_tree: Callable[[str, Callable[[], None]], Tree]  # of a file; calls the second argument when its disk is full
     monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
     random: Random

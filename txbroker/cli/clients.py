@@ -12,13 +12,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
+from txbroker.cli.failures import BadUsage, CommandFailed, broker_error, warn
+from txbroker.cli.full_disks import MAY_BE_FULL, full_disk
 from txbroker.cli.input_files import read_bytes
 from txbroker.config.properties import parse_properties
-from txbroker.errors import ConfigError
+from txbroker.errors import ConfigError, ErrorCode
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ BOOTSTRAP_TIMEOUT_MS = 10_000
 DEFAULT_PORT = 9092
 NOTICE_EVERY_S = 15.0
 RETRY_S = 0.1
+LAST_FLUSH_S = 5.0  # for records that were given to a producer before a command fails
 NOTHING: Mapping[str, Any] = {}
 
 _TRUTH = {"true": True, "false": False}
@@ -158,16 +160,58 @@ def connected(
             raise CommandFailed(f"{told}; correct --bootstrap-server, or security.protocol in its properties") from None
         except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
             raise CommandFailed(f"the client library does not take these settings: {plain(error)}; correct them") from error
-        handler = _Notices(logging.ERROR) if notices else logging.NullHandler()
-        connections = logging.getLogger("kafka.net.connection")
-        connections.addHandler(handler)
+        handlers = {"kafka.net.connection": _LostConnections(logging.ERROR), "kafka.producer.sender": _RefusedBatches(logging.WARNING)}
+        for name, handler in handlers.items() if notices else ():
+            logging.getLogger(name).addHandler(handler)
         try:
             yield client
+        except BaseException:
+            if kind == "KafkaProducer":  # `close` would wait, maybe forever, for records that cannot be sent
+                with suppress(kafka.errors.KafkaTimeoutError):
+                    client.flush(LAST_FLUSH_S)
+                client._sender.force_close()
+            raise
         finally:
             client.close()
-            connections.removeHandler(handler)
+            for name, handler in handlers.items():
+                logging.getLogger(name).removeHandler(handler)
+    except CommandFailed as problem:
+        explained = _explained(problem, servers, properties)
+        if explained is problem:
+            raise
+        raise explained from problem
     except kafka.errors.KafkaError as error:
-        raise failure("the request failed", error) from error
+        raise _explained(failure("the request failed", error), servers, properties) from error
+    except RuntimeError as error:  # that no controller was found, for example
+        if not _raised_by_library(error):
+            raise
+        raise _explained(failure("the request failed", error), servers, properties) from error
+
+
+def _explained(problem: CommandFailed, servers: str, properties: Mapping[str, str]) -> CommandFailed:
+    """The same, with the reason if it is a full disk and the error does not say so."""
+    if problem.code not in MAY_BE_FULL or "disk is full" in str(problem):
+        return problem
+    full = full_disk_of(servers, properties)
+    return problem if full is None else CommandFailed(f"{problem}; {full}", problem.code)
+
+
+def full_disk_of(servers: str, properties: Mapping[str, str]) -> str | None:
+    """A sentence that names the full log directories of a broker; None if none is full, or it is not known."""
+    return full_disk(addresses(servers)) if is_plaintext(properties) else None
+
+
+def is_plaintext(properties: Mapping[str, str]) -> bool:
+    """Whether a client with these properties connects without TLS and SASL, as this project's own connections do."""
+    return properties.get("security.protocol", "PLAINTEXT") == "PLAINTEXT"
+
+
+def _raised_by_library(error: BaseException) -> bool:
+    """Whether kafka-python raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "kafka"
 
 
 @contextmanager
@@ -200,15 +244,54 @@ def patiently(call: Callable[[], T], timeout_ms: int) -> T:
         time.sleep(RETRY_S)
 
 
-class _Notices(logging.Handler):
-    """Of all that kafka-python says, that a connection was lost: once in a while, since it goes on trying."""
+class _LostConnections(logging.Handler):
+    """Reports a lost connection, at most once in NOTICE_EVERY_S: the library retries."""
 
-    _next_s = 0.0
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._notice = Notice()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.created >= self._next_s:
-            self._next_s = record.created + NOTICE_EVERY_S
-            print("the connection to the broker is lost; trying again until it is back", file=sys.stderr, flush=True)
+        self._notice.show(lambda: "the connection to the broker is lost; trying again until it is back")
+
+
+class _RefusedBatches(logging.Handler):
+    """Reports, at most once in NOTICE_EVERY_S, that a broker refuses records with an error on which the library retries."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._notice = Notice()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "Got error produce response" in record.msg:
+            self._notice.show(lambda: _refused(record))
+
+
+def _refused(record: logging.LogRecord) -> str:
+    import kafka.errors
+
+    # The last arguments are the name of the error's class and the broker's message.
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    *_, name, message = ("", "", *map(str, arguments))
+    code = getattr(getattr(kafka.errors, name, None), "errno", -1)
+    refused = broker_error("the broker refuses records", code, message.removeprefix(". Error Message: ") or None)
+    return f"{refused}; trying again"
+
+
+class Notice:
+    """A sentence on standard error, at most once in NOTICE_EVERY_S."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def show(self, sentence: Callable[[], str | None]) -> None:
+        """Show the sentence if it is time, and if there is one."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            text = sentence()
+            if text is not None:
+                self._next_s = now_s + NOTICE_EVERY_S
+                warn(text)
 
 
 def failure(what: str, error: Exception) -> CommandFailed:
@@ -216,7 +299,8 @@ def failure(what: str, error: Exception) -> CommandFailed:
     code = getattr(error, "errno", None)
     if isinstance(code, int):
         return broker_error(what, code, plain(error))
-    return CommandFailed(f"{what}: {plain(error)}; see whether the broker runs, and try again")
+    code = ErrorCode.NOT_CONTROLLER if isinstance(error, RuntimeError) else ErrorCode.REQUEST_TIMED_OUT
+    return CommandFailed(f"{what}: {plain(error)}; check that the broker runs, and try again", code)
 
 
 def plain(error: Exception) -> str:

@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "alter":
         changes = _changes(arguments)
         with clients.administering(arguments) as admin:
-            _alter(admin, Entity(kind, name if name is not None else DEFAULT), changes)
+            alter(admin, Entity(kind, name if name is not None else DEFAULT), changes)
         _show_altered(results(arguments), Entity(kind, name or DEFAULT), changes)
         return DONE
     with clients.administering(arguments) as admin:
@@ -270,7 +270,8 @@ def plain(row: Row) -> str:
     return f"  {row['name']}={_value(row)} sensitive={cell(row['sensitive'])} synonyms={{{synonyms}}}"
 
 
-def _alter(admin: Any, entity: Entity, changes: Mapping[str, str | None]) -> None:
+def alter(admin: Any, entity: Entity, changes: Mapping[str, str | None]) -> None:
+    """Set configurations, and delete those that are None; CommandFailed."""
     from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
     entries = [(key, DELETE if value is None else SET, value) for key, value in changes.items()]

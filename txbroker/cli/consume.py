@@ -36,6 +36,7 @@ they are UTF-8, and otherwise {"base64": "…"}.
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 POLL_MS = 1000
 POLL_RECORDS = 2000
+STALL_S = 5.0  # without an assigned partition
 
 
 def add_parser(subparsers: Any) -> None:
@@ -105,7 +106,13 @@ def run(arguments: argparse.Namespace) -> int:
     server = arguments.bootstrap_server
     with _sigterm_as_ctrl_c(), clients.connected("KafkaConsumer", server, properties, defaults=defaults, flags=flags) as consumer:
         _start(consumer, arguments)
-        _print(consumer, text, arguments.max_messages, arguments.timeout_ms)
+        notice, started_s = clients.Notice(), time.monotonic()
+
+        def waiting() -> None:
+            if in_group and time.monotonic() > started_s + STALL_S and not consumer.assignment():
+                notice.show(lambda: clients.full_disk_of(server, properties))
+
+        _print(consumer, text, arguments.max_messages, arguments.timeout_ms, waiting)
     return DONE
 
 
@@ -147,8 +154,10 @@ def _start(consumer: Any, arguments: argparse.Namespace) -> None:
         consumer.seek(wanted, start)
 
 
-def _print(consumer: Any, text: Callable[[Any], bytes], max_messages: int | None, timeout_ms: int | None) -> None:
-    """Print until there were `max_messages`, or none came for `timeout_ms`."""
+def _print(
+    consumer: Any, text: Callable[[Any], bytes], max_messages: int | None, timeout_ms: int | None, waiting: Callable[[], None]
+) -> None:
+    """Print until there were `max_messages`, or none came for `timeout_ms`; call `waiting` while none come."""
     printed = 0
     # Where records go to a file or a pipe, a person at the terminal sees nothing else.
     shown = sys.stderr.isatty() and not sys.stdout.isatty()
@@ -170,6 +179,8 @@ def _print(consumer: Any, text: Callable[[Any], bytes], max_messages: int | None
                 sys.stdout.buffer.flush()
                 progress.add(len(printable), len(polled))
                 last_s = time.monotonic()
+            else:
+                waiting()
     finally:
         progress.finish()
         print(f"Processed a total of {printed} messages", file=sys.stderr)

@@ -13,7 +13,11 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class CommandFailed(Exception):
-    """The command could not do it (exit status 1). The text is for the terminal."""
+    """The command failed (exit status 1). The text is for the terminal; `code` is the broker's error code, if it answered with one."""
+
+    def __init__(self, text: str, code: ErrorCode | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class BadUsage(CommandFailed):
@@ -32,8 +36,14 @@ _ADVICE = {
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop its members first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
+    ErrorCode.KAFKA_STORAGE_ERROR: "see the broker's log for the log directory that failed",
+    ErrorCode.NOT_CONTROLLER: "try again in a moment",
     ErrorCode.INVALID_RECORD: "a compacted topic wants a key: --property parse.key=true",
 }
+
+
+# What brokers on Linux say of a full disk, and of a used up quota of it.
+_NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
 
 def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
@@ -44,7 +54,9 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
         return CommandFailed(f"{what}: the broker answered with error {code}, which this version of txbroker does not know")
     text = (message or known.name.lower().replace("_", " ")).rstrip(".")
     advice = _ADVICE.get(known)
-    return CommandFailed(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""))
+    if known is ErrorCode.KAFKA_STORAGE_ERROR and any(sign in text for sign in _NO_ROOM):
+        text, advice = f"the broker's disk is full: {text}", "free space there, for example with `txbroker delete-records`"
+    return CommandFailed(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""), known)
 
 
 def warn(sentence: str) -> None:

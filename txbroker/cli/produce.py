@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
@@ -38,6 +39,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # What may be sent and not yet acknowledged; the client library itself has no limit.
 OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 TOPIC_WAIT_MS = 5_000
+STALL_S = 5.0  # without an acknowledgement
 BATCH_BYTES = 131_072
 LINGER_MS = 20
 
@@ -71,7 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
     with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, defaults=defaults, flags=flags) as producer:
         _wait_for_topic(producer, arguments, properties)
         written = partial(_show_written, results(arguments)) if arguments.json else None
-        sending = Sending(producer, arguments.topic, 0 if arguments.sync else OUTSTANDING_BYTES_MAX, written)
+        notice = clients.Notice()
+        stalled = partial(_stalled, arguments.bootstrap_server, properties)
+        outstanding = 0 if arguments.sync else OUTSTANDING_BYTES_MAX
+        patience_s = producer.config["delivery_timeout_ms"] / 1000
+        sending = Sending(
+            producer, arguments.topic, outstanding, time.monotonic, patience_s, written=written, stalled=lambda: notice.show(stalled)
+        )
         progress = _progress()
         for number_, text in enumerate(_read_lines(sys.stdin.buffer), 1):
             sending.send(parse(lines, text, number_), number_)
@@ -79,6 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
         sending.finish()
         progress.finish()
     return DONE
+
+
+def _stalled(servers: str, properties: Mapping[str, str]) -> str | None:
+    full = clients.full_disk_of(servers, properties)
+    return None if full is None else f"no record was acknowledged for {STALL_S:.0f} s: {full}; trying again"
 
 
 def _show_written(shown: Results, line: int, record: Any) -> None:
@@ -113,12 +126,13 @@ def _wait_for_topic(producer: Any, arguments: argparse.Namespace, properties: Ma
     from txbroker.cli.autocreate import will_never_be
 
     topic = arguments.topic
-    if properties.get("security.protocol", "PLAINTEXT") == "PLAINTEXT" and will_never_be(arguments.bootstrap_server, topic):
+    if clients.is_plaintext(properties) and will_never_be(arguments.bootstrap_server, topic):
         raise no_topic(topic)
     try:
         producer.partitions_for(topic)
     except KafkaTimeoutError:
-        raise no_topic(topic) from None
+        full = clients.full_disk_of(arguments.bootstrap_server, properties)
+        raise no_topic(topic) if full is None else CommandFailed(f"topic {topic} does not exist and cannot be created: {full}") from None
     except ValueError as error:
         raise CommandFailed(f"{error}; correct --topic") from None
 
@@ -150,17 +164,31 @@ class _Sent(NamedTuple):
 
 
 class Sending:
-    """Records on their way, in the order of their lines. At most `outstanding_bytes_max` are not acknowledged yet.
+    """Records that were sent, in the order of their lines. At most `outstanding_bytes_max` are not acknowledged yet.
 
-    `written` is told of each record that was taken: the line's number, and what kafka-python knows of the record.
+    `written` is called for each acknowledged record with the line's number and kafka-python's metadata of the record, `stalled` each time
+    that STALL_S have passed without the acknowledgement that is waited for. After `patience_s` without one, by `clock_s`, sending fails:
+    the library does not limit the time in which it requests a producer id.
     """
 
     def __init__(
-        self, producer: Any, topic: str, outstanding_bytes_max: int, written: Callable[[int, Any], None] | None = None
+        self,
+        producer: Any,
+        topic: str,
+        outstanding_bytes_max: int,
+        clock_s: Callable[[], float],
+        patience_s: float,
+        *,
+        written: Callable[[int, Any], None] | None = None,
+        stalled: Callable[[], None] = lambda: None,
     ) -> None:
+        self._clock_s = clock_s
+        self._patience_s = patience_s
+        self._last_s = clock_s()
         self._producer = producer
         self._topic = topic
         self._written = written
+        self._stalled = stalled
         self._outstanding: deque[_Sent] = deque()
         self._outstanding_bytes = 0
         self._outstanding_bytes_max = outstanding_bytes_max
@@ -174,17 +202,36 @@ class Sending:
             raise self._failed(number_, error) from error
         self._outstanding.append(_Sent(future, number_, size))
         self._outstanding_bytes += size
-        while self._outstanding and (self._outstanding[0].future.is_done or self._outstanding_bytes > self._outstanding_bytes_max):
+        self._settle_done()
+        while self._outstanding_bytes > self._outstanding_bytes_max:
             self._settle()
 
     def finish(self) -> None:
-        """Wait for all; CommandFailed."""
-        self._producer.flush()
+        """Wait for all acknowledgements; CommandFailed."""
+        from kafka.errors import KafkaTimeoutError
+
+        flushed = False
+        while not flushed and self._outstanding:
+            try:
+                self._producer.flush(self._patience_left_s())
+                flushed = True
+            except KafkaTimeoutError:
+                self._settle_done()
         while self._outstanding:
             self._settle()
 
+    def _settle_done(self) -> None:
+        while self._outstanding and self._outstanding[0].future.is_done:
+            self._settle()
+
     def _settle(self) -> None:
-        sent = self._outstanding.popleft()
+        sent = self._outstanding[0]
+        while not sent.future.is_done:
+            left_s = self._patience_left_s()
+            with suppress(Exception):  # a timeout, or the failure of the record, which is raised below
+                sent.future.get(left_s)
+        self._last_s = self._clock_s()
+        self._outstanding.popleft()
         self._outstanding_bytes -= sent.size
         try:
             record = sent.future.get()
@@ -192,6 +239,17 @@ class Sending:
             raise self._failed(sent.line, error) from error
         if self._written is not None:
             self._written(sent.line, record)
+
+    def _patience_left_s(self) -> float:
+        """For how long to wait for an acknowledgement before the next look; CommandFailed when it has been waited for too long."""
+        from kafka.errors import KafkaTimeoutError
+
+        waited_s = self._clock_s() - self._last_s
+        if waited_s >= self._patience_s:
+            raise self._failed(self._outstanding[0].line, KafkaTimeoutError(f"no acknowledgement within {self._patience_s:g} s"))
+        if waited_s >= STALL_S:
+            self._stalled()
+        return min(STALL_S, self._patience_s - waited_s)
 
     def _failed(self, number_: int, error: Exception) -> CommandFailed:
         return clients.failure(f"line {number_} was not written to {self._topic}, and those after it may not be", error)

@@ -8,6 +8,7 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
+from txbroker.cli.configs import Entity, alter
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
 from txbroker.cli.partition_flags import topic_pattern
 from txbroker.cli.results import results
@@ -195,12 +196,8 @@ def _new_partitions(topic: Topic, arguments: argparse.Namespace) -> Any:
 
 
 def _alter_configs(admin: Any, names: Sequence[str], arguments: argparse.Namespace) -> None:
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, dict(arguments.config)) for name in names]
-    for name, result in admin.alter_configs(resources, raise_on_unknown=False, incremental=True)["topic"].items():
-        if result != "OK":
-            raise CommandFailed(f"topic {name} was not altered: {result.partition('Error: ')[2] or result}; correct --config")
+    for name in names:
+        alter(admin, Entity("topics", name), arguments.config)
         results(arguments).done(f"Altered the configuration of topic {name}.", topic=name, action="altered", configs=arguments.config)
 
 

@@ -22,6 +22,7 @@ from txbroker.cluster.tree.interface import (
     Create,
     NodeExists,
     NoNode,
+    NoSpaceInStore,
     Set,
     Stat,
     Tree,
@@ -170,7 +171,8 @@ class ConfigWatcher:
                 unread = []
             await self._purge()
         except ConnectionLost as error:
-            log.warning("failed to read configuration changes, retrying: %s", error)
+            if not isinstance(error, NoSpaceInStore):  # which the tree has logged
+                log.warning("failed to read configuration changes, retrying: %s", error)
             for name in unread:
                 del self._seen_s[name]
             self._clock.callLater(RETRY_S, self._begin_reading)

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import ProducerIdBlock, decode_producer_id_block
-from txbroker.cluster.tree.interface import BadVersion, Tree
+from txbroker.cluster.tree.interface import BadVersion, NoSpaceInStore, Tree
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
@@ -49,7 +49,7 @@ class ProducerIds:
         self._allocating = False
 
     def next_id(self) -> Deferred[int]:
-        """A new id. COORDINATOR_LOAD_IN_PROGRESS (clients retry) when no block can be allocated now."""
+        """A new id. When no block can be allocated now: KAFKA_STORAGE_ERROR if the disk is full, else COORDINATOR_LOAD_IN_PROGRESS."""
         result: Deferred[int] = Deferred()
         self._waiting.append(result)
         self._serve()
@@ -70,7 +70,11 @@ class ProducerIds:
 
     def _refuse(self, failure: Failure) -> None:
         self._allocating = False
-        log.error("failed to allocate a block of producer ids, %d producers must retry: %s", len(self._waiting), failure.getErrorMessage())
         waiting, self._waiting = self._waiting, []
+        problem = failure.getErrorMessage()
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        if not failure.check(NoSpaceInStore):  # which the tree has logged
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            log.error("failed to allocate a block of producer ids, %d producers must retry: %s", len(waiting), problem)
         for result in waiting:
-            result.errback(BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "No block of producer ids could be allocated."))
+            result.errback(BrokerError(code, f"No block of producer ids could be allocated: {problem}"))

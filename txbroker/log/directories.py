@@ -225,6 +225,16 @@ class LogDirectories:
         """The directories that failed."""
         return self._list.offline()
 
+    def found_full(self, path: str) -> None:
+        """A write to a file in this directory that is not a log's, such as the metadata, has found no space."""
+        directory = self._list.by_path.get(path)
+        if directory is not None:
+            directory.found_full()
+
+    def problems(self) -> list[str]:
+        """A sentence for each directory that is offline or full."""
+        return self._list.problems()
+
     def fail(self, log: Log, error: Exception) -> None:
         """A log's disk failed: take its directory offline with all its logs, and tell the observer. Again: nothing."""
         home = self._list.home_of(log)

@@ -7,7 +7,7 @@ from functools import partial
 from logging import getLogger
 from typing import NamedTuple, TypeVar
 
-from txbroker.errors import OutOfResources, StartError, StorageError
+from txbroker.errors import NoSpace, OutOfResources, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
 from txbroker.log.buffered_later import HeldLater
 from txbroker.log.checkpoint_file import CheckpointFile
@@ -23,6 +23,8 @@ from txbroker.names import TopicPartition
 LOCK_FILE = ".lock"
 META_PROPERTIES_SIZE_MAX = 64 * 1024
 AGAIN_MS = 1000
+# A full directory counts as full until this much more is free.
+ROOM_BYTES = 1024 * 1024
 
 logger = getLogger("txbroker.log")
 
@@ -45,6 +47,8 @@ class LogDirectory:
     def __init__(self, disk: Disk, later: Later, path: str, failed: Callable[[LogDirectory, StorageError], None]) -> None:
         self.path = path
         self.online = True
+        self.failure = ""  # why it is offline
+        self._usable_when_full: int | None = None  # bytes, when a write found no room
         self.was_clean = False
         self.identity = NOBODY
         self.logs: dict[TopicPartition, Log] = {}
@@ -79,6 +83,22 @@ class LogDirectory:
         """How many logs are in it, unfinished copies too."""
         return len(self.logs) + len(self.copies)
 
+    def found_full(self) -> None:
+        """A write has found no room."""
+        self._usable_when_full = self._usable()
+
+    def is_full(self) -> bool:
+        """Whether a write has found no room, and no more than ROOM_BYTES have been freed since."""
+        if self._usable_when_full is not None and self._usable() > self._usable_when_full + ROOM_BYTES:
+            self._usable_when_full = None
+        return self._usable_when_full is not None
+
+    def _usable(self) -> int:
+        try:
+            return self._disk.usage(self.path).usable
+        except StorageError:
+            return 0
+
     # --- work that waits for this disk ---
 
     def _guarded_later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
@@ -112,6 +132,8 @@ class LogDirectory:
 
     def _try_again(self, error: StorageError, work: Callable[[], None], done: Callable[[], None] | None) -> None:
         """Until it has what it lacks, each second; that is told once, until something has worked in between."""
+        if isinstance(error, NoSpace):
+            self.found_full()
         if not self._lacking:
             logger.warning("%s; it is tried again, and whatever else fails like that", error)
         self._lacking = True

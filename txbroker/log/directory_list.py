@@ -59,6 +59,16 @@ class DirectoryList:
         """The paths of the directories that failed."""
         return [directory.path for directory in self.all if not directory.online]
 
+    def problems(self) -> list[str]:
+        """A sentence for each directory that is offline or full."""
+        return [
+            f"log directory {directory.path} is full: free space there"
+            if directory.online
+            else f"log directory {directory.path} is offline ({directory.failure}): repair it and restart the broker"
+            for directory in self.all
+            if not directory.online or directory.is_full()
+        ]
+
     def home_of(self, log: Log) -> LogDirectory | None:
         """The directory that a log is in, by its path."""
         return self.by_path.get(log.directory.rpartition("/")[0])
@@ -84,6 +94,7 @@ class DirectoryList:
         """Take a directory offline with all its logs, unless the system only lacked resources or space. Offline already: nothing."""
         if self.serving and isinstance(error, OutOfResources):
             if isinstance(error, NoSpace):
+                directory.found_full()
                 self.space_failures += 1
                 times = self.space_failures
             else:
@@ -95,6 +106,7 @@ class DirectoryList:
             self._take_offline(directory, error)
 
     def _take_offline(self, directory: LogDirectory, error: Exception) -> None:
+        directory.failure = str(error)
         partitions = directory.go_offline()
         for topic_partition in partitions:
             del self.homes[topic_partition]

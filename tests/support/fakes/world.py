@@ -48,7 +48,7 @@ def fake_world(reactor: FakeReactor, disk: Disk, random: Random) -> World:
         in_worker=in_worker,
         later=later,
         run_all=one_by_one,
-        open_tree=lambda _: trees.session(),
+        open_tree=lambda *_: trees.session(),
         monotonic_s=reactor.seconds,
         now_ms=lambda: START_MS + int(reactor.seconds() * 1000),
         random=random,

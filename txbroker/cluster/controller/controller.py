@@ -31,6 +31,7 @@ from txbroker.cluster.tree.interface import (
     Create,
     NodeExists,
     NoNode,
+    NoSpaceInStore,
     SessionExpired,
     Set,
     Stat,
@@ -171,6 +172,8 @@ class Controller:
             self._resign()
         elif failure.check(ControllerMoved):
             self._retry_election(0.0)
+        elif failure.check(NoSpaceInStore):  # which the tree has logged
+            self._retry_election(RETRY_S)
         elif failure.check(ConnectionLost):
             log.warning("metadata store connection lost, retrying the election in %d s: %s", RETRY_S, failure.getErrorMessage())
             self._retry_election(RETRY_S)

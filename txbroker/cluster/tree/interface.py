@@ -67,6 +67,14 @@ class ConnectionLost(TreeError):
     """The store could not be reached or written: it is unknown whether the operation took effect."""
 
 
+class NoSpaceInStore(ConnectionLost):
+    """The store's disk is full: the operation did not take effect. The text names the file."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path)
+        self.args = (problem,)
+
+
 class Stat(NamedTuple):
     """A node's metadata."""
 

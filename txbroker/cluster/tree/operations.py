@@ -8,7 +8,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from txbroker.cluster.tree.interface import ConnectionLost, NoNode, SessionExpired
+from txbroker.cluster.tree.interface import ConnectionLost, NoNode, NoSpaceInStore, SessionExpired
 from txbroker.errors import BrokerError, ErrorCode
 
 T = TypeVar("T")
@@ -25,11 +25,16 @@ def found(reads: Iterable[Deferred[T]]) -> Deferred[list[T | None]]:
 
 
 def for_admin(work: Awaitable[T]) -> Deferred[T]:
-    """Work of an admin request on the tree; NOT_CONTROLLER, which clients retry, when the tree is unavailable."""
+    """Work of an admin request on the tree.
+
+    KAFKA_STORAGE_ERROR when its disk is full; NOT_CONTROLLER, which clients retry, when it is unavailable for another reason.
+    """
 
     async def run() -> T:
         try:
             return await work
+        except NoSpaceInStore as error:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except (ConnectionLost, SessionExpired) as error:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, "The metadata cannot be read or written now; try again.") from error
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from txbroker.cluster.tree.interface import ConnectionLost, Tree, TreeError, WatchEvent, parent_of
+from txbroker.cluster.tree.interface import ConnectionLost, NoSpaceInStore, Tree, TreeError, WatchEvent, parent_of
 from txbroker.cluster.tree.local_session import Operation, Session, Watch
 from txbroker.cluster.tree.znodes import ROOT, Node, Overlay
 from txbroker.errors import StartError
@@ -52,10 +52,11 @@ class Worker(Protocol):
         """The job's result."""
 
 
-def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
+def open_sqlite_tree(path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None) -> Tree:
     """The session of this process with the tree in this file, which is created if it does not exist.
 
-    StartError when the file is damaged, belongs to another program, is in use, or cannot be read and written.
+    `on_full` is called when a write fails because the disk is full. StartError when the file is damaged, belongs to another program, is in
+    use, or cannot be read and written.
     """
     import sqlite3
 
@@ -63,10 +64,22 @@ def open_sqlite_tree(path: str, *, worker: Worker) -> Tree:
         nodes = SqliteNodes(connect(path))
         session_id = nodes.begin_session()
     except sqlite3.Error as error:
+        if _is_full(error):
+            raise StartError(f"The disk is full: {_cannot_write(path)}; free space there.") from error
         raise StartError(
             f"The metadata file {path} cannot be used ({error}): if no other process has it open, restore a copy from before the damage."
         ) from error
-    return Session(session_id, _SqliteStore(nodes, worker))
+    return Session(session_id, _SqliteStore(nodes, worker, path, on_full))
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    import sqlite3
+
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
+def _cannot_write(path: str) -> str:
+    return f"cannot write {path}: No space left on device"
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -187,9 +200,12 @@ class _Pending:
 class _SqliteStore:
     """Performs the operations of the session in order: those submitted while the worker is busy form its next job."""
 
-    def __init__(self, nodes: SqliteNodes, worker: Worker) -> None:
+    def __init__(self, nodes: SqliteNodes, worker: Worker, path: str, on_full: Callable[[], None]) -> None:
         self._nodes = nodes
         self._worker = worker
+        self._path = path
+        self._on_full = on_full
+        self._failed_jobs = 0  # in a row
         self._waiting: list[_Pending] = []
         self._busy = False
 
@@ -208,6 +224,8 @@ class _SqliteStore:
     async def _end(self, session: Session) -> None:
         try:
             await self.submit(session, lambda nodes: nodes.end_session(session.session_id))
+        except NoSpaceInStore:
+            pass  # its ephemeral nodes are deleted when the file is opened again
         finally:
             await self._worker(self._nodes.close)
 
@@ -215,7 +233,7 @@ class _SqliteStore:
         self._busy = True
         batch, self._waiting = self._waiting, []
         job = self._worker(lambda: self._perform(batch))
-        job.addErrback(_fail_all, batch)
+        job.addErrback(self._fail_all, batch)
         job.addCallback(lambda _: self._deliver(session, batch))
 
     def _perform(self, batch: list[_Pending]) -> None:
@@ -228,9 +246,21 @@ class _SqliteStore:
                 _attempt(pending, overlay)
             if overlay.changes:
                 self._nodes.write(overlay.changes, overlay.zxid)
+                self._failed_jobs = 0
         except sqlite3.Error as error:
-            log.error("metadata file error, %d operations fail: %s", len(batch), error)
-            raise ConnectionLost("/") from error
+            problem = _cannot_write(self._path) if _is_full(error) else str(error)
+            self._failed_jobs += 1
+            if self._failed_jobs & (self._failed_jobs - 1) == 0:  # the first, second, fourth, eighth time: callers retry
+                times = self._failed_jobs
+                log.error("metadata file error, %d operations fail (failures in a row: %d): %s", len(batch), times, problem)
+            raise (NoSpaceInStore("/", problem) if _is_full(error) else ConnectionLost("/")) from error
+
+    def _fail_all(self, failure: Failure, batch: list[_Pending]) -> None:
+        """The commit (or a read) failed: all operations of the batch fail."""
+        if failure.check(NoSpaceInStore):
+            self._on_full()
+        for pending in batch:
+            pending.error, pending.events = failure.value, ()
 
     def _deliver(self, session: Session, batch: list[_Pending]) -> None:
         for pending in batch:
@@ -256,9 +286,3 @@ def _attempt(pending: _Pending, overlay: Overlay) -> None:
         pending.error = error
     else:
         pending.events = tuple(overlay.events[before:])
-
-
-def _fail_all(failure: Failure, batch: list[_Pending]) -> None:
-    """The commit (or a read) failed: all operations of the batch fail with an unknown outcome."""
-    for pending in batch:
-        pending.error, pending.events = failure.value, ()

@@ -1,0 +1,126 @@
+"""A broker whose only disk is full: every answer, every command and /readyz name the reason, and all works again when there is room."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+from kafka.protocol.producer import InitProducerIdRequest
+
+from tests.cli.commands import run
+from tests.metrics.scraping import ON, get
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import create_topic, until_leaders
+from tests.support.raw_log import batch, fetch, produce
+from tests.support.records import numbered, numbers
+from tests.support.server import Server, ServerFailed
+from tests.support.small_disk import ballast, small_disk
+from tests.support.waiting import until
+
+COORDINATOR_NOT_AVAILABLE, STORAGE_ERROR = 15, 56
+FULL = "No space left on device"
+SMALL_OFFSETS_TOPIC = {"offsets.topic.num.partitions": "1"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small") as mounted:
+        yield mounted
+
+
+@pytest.fixture
+def server(start_broker: Callable[..., Server], directory: Path) -> Server:
+    server = start_broker(ON | SMALL_OFFSETS_TOPIC | {"log.dirs": str(directory / "data")})
+    create_topic(server, "t")
+    return server
+
+
+def test_the_answers_name_a_full_disk(server: Server, directory: Path) -> None:
+    heavy = ballast(directory)
+    with RawConnection(server.address) as connection:
+        # The file system's last page of the log has room for some small records.
+        answer = produce(connection, "t", batch(numbered(1, size=100_000)))
+        assert answer.error_code == STORAGE_ERROR
+        assert FULL in answer.error_message
+        producer = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        assert connection.call(producer, 4).error_code == STORAGE_ERROR
+        coordinator = connection.call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 2)
+        assert coordinator.error_code == COORDINATOR_NOT_AVAILABLE, "as in Kafka: clients retry"
+        assert FULL in coordinator.error_message
+        ready = get(server, "/readyz")
+        assert (ready.status, ready.body.decode()) == (503, f"log directory {directory / 'data'} is full: free space there\n")
+        assert get(server, "/healthz").status == 200
+        heavy.unlink()
+        until(lambda: get(server, "/readyz").status == 200, "it is ready")
+        assert produce(connection, "t", batch(numbered(1, size=100_000))).error_code == 0
+        assert connection.call(producer, 4).error_code == 0
+        until(lambda: connection.call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 2).error_code == 0, "a coordinator")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "--create", "--topic", "new"],
+        ["topics", "--delete", "--topic", "t"],
+        ["topics", "--alter", "--topic", "t", "--partitions", "3"],
+        ["topics", "--alter", "--topic", "t", "--config", "retention.ms=5"],
+        ["configs", "--alter", "--topic", "t", "--add-config", "retention.ms=5"],
+        ["configs", "--alter", "--broker-defaults", "--add-config", "log.retention.ms=5"],
+        ["groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute", "--timeout", "0"],
+        ["produce", "--topic", "t", "--producer-property", "delivery.timeout.ms=1000", "--producer-property", "request.timeout.ms=900"],
+        ["produce", "--topic", "new", "--producer-property", "max.block.ms=1000"],
+    ],
+    ids=" ".join,
+)
+def test_the_commands_name_a_full_disk(server: Server, directory: Path, command: list[str]) -> None:
+    heavy = ballast(directory)
+    name, *flags = command
+    _, complaint = run(name, "--bootstrap-server", server.address, *flags, stdin="x" * 100_000 + "\n", status=1)
+    assert f"txbroker {name}: " in complaint and "the broker's disk is full" in complaint, complaint
+    assert str(directory / "data") in complaint
+    assert "a fault of this command" not in complaint
+    heavy.unlink()
+
+    def works() -> bool:
+        """The controller is elected again, and the file system has noticed."""
+        output, _ = run("topics", "--bootstrap-server", server.address, "--create", "--topic", "again", "--if-not-exists", "--json")
+        return output == "" or json.loads(output)["action"] == "created"
+
+    assert works()
+    run(name, "--bootstrap-server", server.address, *flags, stdin="x" * 100_000 + "\n")
+
+
+def test_a_stop_and_a_start_on_a_full_disk(server: Server, directory: Path) -> None:
+    with RawConnection(server.address) as connection:
+        for start in range(0, 50, 10):
+            assert produce(connection, "t", batch(numbered(10, start=start, size=1000))).error_code == 0
+    heavy = ballast(directory)
+    server.stop()
+    assert "Traceback" not in server.log()
+    heavy.write_bytes(b"")
+    heavy = ballast(directory)  # what the stop has freed
+    with pytest.raises(ServerFailed, match=f"txbroker: The disk is full: cannot write {directory}.*{FULL}; free space there"):
+        server.start()
+    heavy.unlink()
+    server.start()
+    until_leaders(server, "t", 1)
+    with RawConnection(server.address) as connection:
+        assert numbers(fetch(connection, "t", 0, bytes_max=1 << 20).records) == list(range(50))
+
+
+def test_a_directory_that_is_offline_is_named(start_broker: Callable[..., Server], tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    server = start_broker(ON | {"log.dirs": f"{tmp_path / 'data'},{blocked}"})
+    server.stop()
+    shutil.rmtree(blocked)
+    blocked.write_text("a file")
+    server.start()
+    ready = get(server, "/readyz")
+    assert ready.status == 503
+    assert ready.body.decode().startswith(f"log directory {blocked} is offline (")
+    assert ready.body.decode().endswith("): repair it and restart the broker\n")
+    assert get(server, "/healthz").status == 200
