@@ -71,7 +71,6 @@ UNCLEAR_STILL = (
     "txbroker/logtools/",
     "txbroker/peer",
     "txbroker/transport/",
-    "txbroker/wire/",
 )
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -1,4 +1,4 @@
-"""The header of a record batch (magic 2, KIP-98): read, check, walk, and stamp in place.
+"""The header of a record batch (magic 2, KIP-98): read it, check it, and change it in place.
 
 A batch on the wire and on disk, big-endian throughout::
 
@@ -8,9 +8,9 @@ A batch on the wire and on disk, big-endian throughout::
 
 `length` counts what follows it. The CRC-32C covers everything from the attributes on, so base offset and leader epoch may be
 written without touching it. Attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon
-(the base timestamp is then the horizon). Records are the matter of `records.py`, older formats of `legacy.py`.
+(the base timestamp is then the horizon). `records.py` reads records, `legacy.py` older formats.
 
-Buffers are `bytes`, `bytearray` or `memoryview` (of an mmap, too); only `stamp…` needs a writable one.
+Buffers are `bytes`, `bytearray` or `memoryview`, also of an mmap; `stamp`, `stamp_max_timestamp` and `seal` need a writable one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords
 from txbroker.wire.compression import CODECS, Codec
-from txbroker.wire.compression import Buffer as Buffer  # callers name it by this module
+from txbroker.wire.compression import Buffer as Buffer  # importers take it from here
 
 HEADER_SIZE = 61
-LOG_OVERHEAD = 12  # base offset and length: what every entry of every magic begins with
+LOG_OVERHEAD = 12  # base offset and length, with which an entry of any magic begins
 MAGIC_POSITION = 16  # of the magic byte in an entry of any magic
 
 LOG_APPEND_TIME = 0x08
@@ -66,12 +66,12 @@ class BatchHeader:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the batch's last record, or of one that compaction removed."""
+        """The offset of the batch's last record, or of a later one that compaction removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> Codec:
-        """What the records are compressed with."""
+        """The codec of the records."""
         return CODECS[self.attributes & CODEC_MASK]
 
     @property
@@ -91,7 +91,7 @@ class BatchHeader:
 
     @property
     def delete_horizon(self) -> int | None:
-        """When tombstones and markers of this batch may go (ms), once compaction has fixed it (KIP-534)."""
+        """The time (ms) from which compaction may remove tombstones and markers of this batch, once it has set one (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
@@ -101,10 +101,10 @@ _new: Callable[[type[BatchHeader]], BatchHeader] = object.__new__
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of the batch at `position`, all of which must be in `buffer`; CorruptRecords otherwise.
 
-    Checked: magic 2, a length that holds the header and ends within the buffer, no negative counts, a known codec. Not checked:
-    the CRC (`check_crc`) and whether offsets make sense (the log's matter).
+    Checked: magic 2, a length that includes the header and ends within the buffer, no negative counts, a known codec. Not checked:
+    the CRC (see `check_crc`) and the offsets (see `log/validate.py`).
     """
-    # On the path of every produced batch: one unpack, one comparison in the good case, no call of __init__.
+    # Every produced batch comes here: one unpack, one comparison if all is well, no call of __init__.
     header = _new(BatchHeader)
     try:
         (
@@ -133,20 +133,20 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         or header.last_offset_delta < 0
         or header.attributes & CODEC_MASK >= len(CODECS)
     ):
-        raise CorruptRecords(_nonsense(header, len(buffer) - position))
+        raise CorruptRecords(_problem_of(header, len(buffer) - position))
     return header
 
 
-def _nonsense(header: BatchHeader, available: int) -> str:
-    """Which of read_header's checks failed, in a sentence."""
+def _problem_of(header: BatchHeader, available: int) -> str:
+    """Which of read_header's checks failed."""
     if header.magic != 2:
         return f"a record batch has magic {header.magic} instead of 2"
     if header.size < HEADER_SIZE:
-        return f"a record batch claims {header.size} bytes, fewer than its own header"
+        return f"a record batch has a size of {header.size} bytes, less than its header"
     if header.size > available:
-        return f"a record batch claims {header.size} bytes of which {available} are there"
+        return f"a record batch has a size of {header.size} bytes, of which {available} are present"
     if header.count < 0 or header.last_offset_delta < 0:
-        return f"a record batch claims {header.count} records up to offset delta {header.last_offset_delta}"
+        return f"a record batch has {header.count} records and the last offset delta {header.last_offset_delta}"
     return f"a record batch has the unknown codec {header.attributes & CODEC_MASK}"
 
 
@@ -154,7 +154,7 @@ _crc32c: Callable[[memoryview], int] | None = None
 
 
 def _load_crc32c() -> Callable[[memoryview], int]:
-    """Import late: the package costs 20 ms, which a starting broker should not spend."""
+    """Import on first use: importing the package takes 20 ms of the start."""
     global _crc32c
     import crc32c
 
@@ -166,7 +166,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raise CorruptRecords unless the batch's CRC-32C is that of its bytes."""
     crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + header.size])
     if crc != header.crc:
-        raise CorruptRecords(f"a record batch at {position} has CRC {header.crc:#x} where its bytes give {crc:#x}")
+        raise CorruptRecords(f"a record batch at {position} has the CRC {header.crc:#x}, its bytes have {crc:#x}")
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
@@ -178,7 +178,7 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
 def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_timestamp: int, *, log_append_time: bool) -> None:
     """Write the largest timestamp and the timestamp type of the batch at `position` in place, and its new CRC.
 
-    Headers that were read before are out of date then.
+    Headers that were read before are invalid then.
     """
     size = _INT32.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
     attributes = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] & ~LOG_APPEND_TIME
@@ -188,6 +188,6 @@ def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_times
 
 
 def seal(buffer: bytearray | memoryview, position: int, size: int) -> None:
-    """Write the CRC-32C that belongs to the `size` bytes of the batch at `position`, in place."""
+    """Write the CRC-32C of the batch of `size` bytes at `position` into it."""
     crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size])
     _UINT32.pack_into(buffer, position + _CRC_POSITION, crc)

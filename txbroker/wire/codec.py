@@ -1,4 +1,4 @@
-"""Decode and encode messages. The functions behind are generated per class and version on first use, and kept."""
+"""Decode and encode messages, by functions that are generated for each class and version on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _encoders: dict[tuple[type[Message], int], Callable[[Any], list[Any]]] = {}
 def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[[memoryview], M]:
     """The compiled decoder of one version: takes one body, raises ProtocolError. ValueError for a version it lacks.
 
-    Not `exact`, it passes over bytes after the message, as Kafka does with requests: librdkafka 2.16 sends three too many with
+    With `exact=False` it ignores bytes after the message, as Kafka does for requests: librdkafka 2.16 sends three too many with
     a Metadata v13 for all topics.
     """
     made = _decoders.get((cls, version, exact))
@@ -29,7 +29,7 @@ def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[[memo
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], list[Any]]:
-    """The compiled encoder of one version: returns parts, `Records` values among them untouched."""
+    """The compiled encoder of one version: returns parts, with `Records` values as they are."""
     made = _encoders.get((cls, version))
     if made is None:
         from txbroker.wire.encoders import make_encoder
@@ -45,12 +45,12 @@ def _check(cls: type[Message], version: int) -> None:
 
 
 def decode(cls: type[M], version: int, buffer: bytes | bytearray | memoryview) -> M:
-    """The message that `buffer` holds, all of it; ProtocolError when it does not."""
+    """The message in `buffer`; ProtocolError unless it fills the buffer exactly."""
     return decoder(cls, version)(memoryview(buffer))
 
 
 def encode(message: Message, version: int) -> list[Any]:
-    """The message's parts: bytes, and its `Records` values as they are. ValueError if the version cannot carry a value."""
+    """The message's parts: bytes, and its `Records` values as they are. ValueError if the version has no field for a value."""
     return encoder(type(message), version)(message)
 
 

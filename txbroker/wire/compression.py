@@ -1,8 +1,8 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, framed as Kafka's Java client writes and reads them.
 
-All decompression is bounded: what would grow beyond `size_max` is refused before the memory for it is touched. One gzip member,
-lz4 frame or zstd frame makes one batch, as every client writes it; anything after it is refused. Codec libraries are imported on
-first use, since a starting broker needs none of them.
+All decompression is bounded: data that would decompress to more than `size_max` bytes are refused before that memory is used. The
+records of a batch are one gzip member, lz4 frame or zstd frame, as every client writes them; anything after it is refused. Codec
+libraries are imported on first use, because a start needs none of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CODECS = tuple(Codec)
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
-    """`data` compressed at `level` (Kafka's `compression.<codec>.level`; None: Kafka's default). `magic`: of the batch that it is for."""
+    """`data` compressed at `level` (Kafka's `compression.<codec>.level`; None: Kafka's default). `magic`: of the batch."""
     if codec is Codec.NONE:
         return bytes(data)
     return _COMPRESSORS[codec](data, level, magic)
@@ -40,7 +40,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None, *, magic: int
 def decompress(codec: Codec, data: Buffer, size_max: int, *, magic: int = 2) -> bytes:
     """What `data` decompresses to, at most `size_max` bytes.
 
-    Errors: MESSAGE_TOO_LARGE beyond that; CorruptRecords when `data` is not whole and sound.
+    Errors: MESSAGE_TOO_LARGE beyond that; CorruptRecords when `data` is incomplete or malformed.
     """
     if codec is Codec.NONE:
         if len(data) > size_max:
@@ -50,7 +50,7 @@ def decompress(codec: Codec, data: Buffer, size_max: int, *, magic: int = 2) -> 
 
 
 def _too_large(codec: Codec, size_max: int) -> BrokerError:
-    return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"{codec.name.lower()} records take more than {size_max} bytes uncompressed")
+    return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"{codec.name.lower()} records have more than {size_max} bytes uncompressed")
 
 
 def _unsound(codec: Codec, problem: object) -> CorruptRecords:
@@ -72,7 +72,7 @@ def _gunzip(data: Buffer, size_max: int, magic: int) -> bytes:
 
     decompressor = zlib.decompressobj(wbits=31)
     try:
-        # One byte more than allowed, so that a stream of just the allowed size still gets to its end.
+        # One byte more than allowed, so that a stream of exactly the allowed size reaches its end.
         plain = decompressor.decompress(data, size_max + 1)
     except zlib.error as error:
         raise _unsound(Codec.GZIP, error) from None
@@ -89,7 +89,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024  # snappy-java's default
 _INT32 = struct.Struct(">i")
-# Snappy's densest element copies 64 bytes for 3. A block that claims more than this times its own size lies.
+# Snappy's densest element copies 64 bytes for 3: a block cannot be more than this times its own size.
 _SNAPPY_GROWTH_MAX = 22
 
 
@@ -119,7 +119,7 @@ def _unsnappy(data: Buffer, size_max: int, magic: int) -> bytes:
             raise _unsound(Codec.SNAPPY, "it ends within a block's length")
         position = start + _INT32.unpack_from(view, position)[0]
         if not start < position <= len(view):
-            raise _unsound(Codec.SNAPPY, f"a block claims {position - start} bytes")
+            raise _unsound(Codec.SNAPPY, f"a block has a size of {position - start} bytes")
         parts.append(_unsnappy_block(view[start:position], left, size_max))
         left -= len(parts[-1])
     if position > len(view):
@@ -128,7 +128,7 @@ def _unsnappy(data: Buffer, size_max: int, magic: int) -> bytes:
 
 
 def _unsnappy_block(block: memoryview, left: int, size_max: int) -> bytes:
-    """One raw block, of which `left` bytes may come; `size_max` is the whole allowance, for the error."""
+    """One raw block, which may have `left` bytes decompressed; `size_max` is the limit for all blocks, for the error."""
     import snappy
 
     size = shift = 0
@@ -140,7 +140,7 @@ def _unsnappy_block(block: memoryview, left: int, size_max: int) -> bytes:
     else:
         raise _unsound(Codec.SNAPPY, "a block has no length")
     if size > len(block) * _SNAPPY_GROWTH_MAX:
-        raise _unsound(Codec.SNAPPY, f"a block of {len(block)} bytes claims to hold {size}")
+        raise _unsound(Codec.SNAPPY, f"a block of {len(block)} bytes has the uncompressed size {size}")
     if size > left:
         raise _too_large(Codec.SNAPPY, size_max)
     try:
@@ -160,7 +160,7 @@ _LZ4_CONTENT_SIZE = 0x08
 def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
     import lz4.frame
 
-    # Kafka's reader knows independent blocks only, and takes 64 KiB ones best.
+    # Kafka's reader supports independent blocks only, and is fastest with blocks of 64 KiB.
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=0 if level in (None, _LZ4_LEVEL_DEFAULT) else max(3, min(level or 0, lz4.frame.COMPRESSIONLEVEL_MAX)),
@@ -176,7 +176,7 @@ def _unlz4(data: Buffer, size_max: int, magic: int) -> bytes:
 
     frame = _with_descriptor_checksum(bytes(data), broken=False) if magic == 0 else data
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    # The library reserves all of this at once, but touches only what it fills. One byte more than allowed, as for gzip.
+    # The library reserves all of this at once, but uses only the part that it fills. One byte more than allowed, as for gzip.
     reserve = min(size_max, len(frame) * _LZ4_GROWTH_MAX) + 1
     try:
         plain: bytes = decompressor.decompress(frame, max_length=reserve)
@@ -190,10 +190,10 @@ def _unlz4(data: Buffer, size_max: int, magic: int) -> bytes:
 
 
 def _with_descriptor_checksum(frame: bytes, *, broken: bool) -> bytes:
-    """`frame` with the checksum byte of its descriptor made anew.
+    """`frame` with a new checksum byte of its descriptor.
 
-    Clients of magic 0 took the frame's own magic number into that checksum, and Kafka keeps to it there: it writes it `broken`
-    and looks at none when it reads (KAFKA-3160).
+    Clients of magic 0 included the frame's magic number in that checksum. Kafka writes it so there (`broken`), and ignores it when it
+    reads (KAFKA-3160).
     """
     if len(frame) < 7:
         raise _unsound(Codec.LZ4, "it is shorter than a frame's header")
@@ -233,11 +233,11 @@ def _unzstd(data: Buffer, size_max: int, magic: int) -> bytes:
 
     view = memoryview(data)
     try:
-        claimed = zstandard.frame_content_size(view)  # -1: not said, as streaming writers do
+        claimed = zstandard.frame_content_size(view)  # -1: unknown, as streaming writers leave it
         bound = _zstd_bound(view, zstandard.frame_header_size(view), zstandard.get_frame_parameters(view).has_checksum)
         if claimed > bound:
-            raise _unsound(Codec.ZSTD, f"it claims {claimed} bytes where its blocks hold at most {bound}")
-        # The reader reserves all of this at once, but touches only what it fills. One byte more than allowed, as for gzip.
+            raise _unsound(Codec.ZSTD, f"its header has {claimed} bytes, its blocks have at most {bound}")
+        # The reader reserves all of this at once, but uses only the part that it fills. One byte more than allowed, as for gzip.
         plain = zstandard.ZstdDecompressor().stream_reader(view).read(min(bound, size_max) + 1)
     except zstandard.ZstdError as error:
         raise _unsound(Codec.ZSTD, error) from None
@@ -247,7 +247,7 @@ def _unzstd(data: Buffer, size_max: int, magic: int) -> bytes:
 
 
 def _zstd_bound(frame: memoryview, position: int, has_checksum: bool) -> int:
-    """How many bytes the blocks from `position` on can hold at most; CorruptRecords unless they fill the frame exactly."""
+    """The largest number of bytes that the blocks from `position` on can decompress to; CorruptRecords unless they fill the frame."""
     bound, last = 0, False
     while not last:
         if position + 3 > len(frame):

@@ -14,7 +14,7 @@ _VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class Marker(NamedTuple):
-    """How a transaction ended, and under which epoch of its coordinator."""
+    """Whether a transaction was committed, and the epoch of its coordinator."""
 
     committed: bool
     coordinator_epoch: int
@@ -23,7 +23,7 @@ class Marker(NamedTuple):
 def build_marker(
     marker: Marker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0, leader_epoch: int = -1
 ) -> bytes:
-    """The batch that carries `marker` for this producer. `timestamp` in ms."""
+    """The control batch with `marker` for this producer. `timestamp` in ms."""
     key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
     return build(
         [Record(base_offset, timestamp, key, _VALUE.pack(0, marker.coordinator_epoch))],
@@ -36,9 +36,9 @@ def build_marker(
 
 
 def read_marker(record: Record) -> Marker | None:
-    """The marker in a record of a control batch, None when it is control of another type; CorruptRecords on nonsense.
+    """The marker in a record of a control batch; None for control records of other types, CorruptRecords for malformed ones.
 
-    Later versions may be longer; what is known of them stands at the front.
+    Later versions may be longer; the known fields come first.
     """
     if record.key is None or len(record.key) < _KEY.size:
         raise CorruptRecords(f"the control record at offset {record.offset} has no type")

@@ -1,4 +1,4 @@
-"""Between record batches and the older message sets: up for old producers (Produce v0-2), down for old consumers (Fetch v0-3)."""
+"""Conversion between record batches and older message sets: up for old producers (Produce v0-2), down for old consumers (Fetch v0-3)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def to_v2(
 ) -> bytes:
     """A produced message set (magic 0 or 1) as one record batch, its offsets counted from `base_offset`.
 
-    `codec`: None keeps the set's own. `bytes_max` bounds what a wrapper holds. A torn tail is dropped, as Kafka does; b"" when
-    nothing is left. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than legacy.MESSAGES_MAX
-    messages), INVALID_TIMESTAMP for one below -1, and INVALID_RECORD when the set mixes formats or has more than its one wrapper
-    (Kafka's LogValidator).
+    `codec`: None keeps the set's own. `bytes_max` limits the messages of a wrapper once decompressed. A torn tail is dropped, as in
+    Kafka; b"" when nothing is left. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than
+    legacy.MESSAGES_MAX messages), INVALID_TIMESTAMP for a timestamp below -1, and INVALID_RECORD when the set mixes formats or has
+    more than one wrapper (Kafka's LogValidator).
     """
     found: list[Record] = []
     magic, own_codec = None, Codec.NONE
     for position, header in legacy.iterate(buffer):
         legacy.check_crc(buffer, position, header)
         if magic is not None and (header.magic != magic or header.codec is not Codec.NONE or own_codec is not Codec.NONE):
-            raise BrokerError(ErrorCode.INVALID_RECORD, "A message set holds one wrapper, or plain messages of one format")
+            raise BrokerError(ErrorCode.INVALID_RECORD, "a message set must hold one wrapper, or plain messages of one format")
         magic, own_codec = header.magic, header.codec
         found += legacy.read_records(buffer, position, header, bytes_max)
         if len(found) > legacy.MESSAGES_MAX:
@@ -43,7 +43,7 @@ def to_v2(
     if not found:
         return b""
     if min(record.timestamp for record in found) < -1:
-        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "A message has a negative timestamp")
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a message has a negative timestamp")
     return records.build(
         [record._replace(offset=base_offset + index) for index, record in enumerate(found)],
         codec=own_codec if codec is None else codec,
@@ -54,13 +54,13 @@ def to_v2(
 
 
 def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int, records_max: int = legacy.MESSAGES_MAX) -> bytes:
-    """What a fetch from `first_offset` that knows formats up to `magic` (0 or 1) gets for the log entries in `buffer`.
+    """The log entries in `buffer` for a fetch from `first_offset` by a consumer that supports formats up to `magic` (0 or 1).
 
-    Kafka's rules (RecordsUtil): offsets stay; headers and control batches are left out; entries that are old enough stay as they
-    are; records of an uncompressed batch below `first_offset` are left out, since such a consumer may not skip them. A torn tail
-    is dropped. It ends early, for the next fetch to go on, after `records_max` records, or once as many bytes as `bytes_max` were
-    read (one batch may take as many by itself). Errors: UNSUPPORTED_COMPRESSION_TYPE for zstd; CorruptRecords and
-    MESSAGE_TOO_LARGE as reading gives them.
+    Kafka's rules (RecordsUtil): offsets stay; headers and control batches are left out; entries of supported formats stay as they
+    are; records of an uncompressed batch below `first_offset` are left out, because such a consumer may not skip them. A torn tail
+    is dropped. The result ends early, and the next fetch continues, after `records_max` records, or once `bytes_max` bytes were
+    read (a single batch may have as many). Errors: UNSUPPORTED_COMPRESSION_TYPE for zstd; CorruptRecords and
+    MESSAGE_TOO_LARGE as `read_records`.
     """
     parts: list[bytes] = []
     bytes_left, records_left = bytes_max, records_max
@@ -74,7 +74,7 @@ def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int, re
             parts.append(bytes(buffer[position : position + header.size]))
             continue
         if header.codec is Codec.ZSTD:
-            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Records compressed with zstd need a newer fetch request")
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "records compressed with zstd need Fetch v10 or newer")
         found = entries.read_records(buffer, position, header, bytes_max)
         if header.codec is Codec.NONE or _has_more_than(header, records_left):
             found = _from(first_offset, found)
@@ -88,7 +88,7 @@ def from_v2(buffer: Buffer, magic: int, *, first_offset: int, bytes_max: int, re
 
 
 def _has_more_than(header: EntryHeader, count: int) -> bool:
-    """Whether not all of a batch's records can be given, so that the first of them must be one that the consumer wants."""
+    """Whether a batch has too many records for one response, so that the first returned one must be the requested one."""
     return isinstance(header, BatchHeader) and header.count > count
 
 
@@ -97,6 +97,6 @@ def _from(first_offset: int, found: Iterator[Record]) -> Iterator[Record]:
 
 
 def _content_bytes(record: Record) -> int:
-    """About what a record took in its batch."""
+    """About how many bytes a record had in its batch."""
     _, _, key, value, headers = record
     return len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers)

@@ -1,9 +1,9 @@
 """Generates the function that decodes one message class in one version.
 
 What makes it fast: runs of fixed-size fields, and the length that follows them, are read by one `unpack_from`; the one-byte
-case of an unsigned varint is inline; objects are made without calling `__init__`; tagged fields stay off the straight path.
-What makes it safe: every length is checked against the frame before it is used, every array count against the least size of
-its elements and against a budget of elements for the whole message.
+case of an unsigned varint is inline; objects are created without calling `__init__`; tagged fields are handled apart.
+What makes it safe: every length is checked against the frame before it is used, every array count against the smallest size of
+its elements and against a limit of elements for the whole message.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Decoder:
             self.source(f"{target} = b[p]; p += 1")
 
     def length(self, code: str, size: int) -> str:
-        """Read a string's, array's or byte field's length into a fresh name; null reads as -1."""
+        """Read the length of a string, array or byte field into a fresh name; null is -1."""
         n = self.source.fresh("n")
         if not self.flexible:
             self.run.append((n, code, size))
@@ -101,7 +101,7 @@ class _Decoder:
             self.null_case(n, target, what, nullable)
             with self.source.block("else:"):
                 self.source(f"q = p + {n}")
-                # A compact string may say more than Kafka's limit for all strings, and than an older version could carry back.
+                # A compact string may be longer than Kafka's limit for all strings, which older versions could not encode.
                 too_long = f" or {n} > {STRING_BYTES_MAX}" if kind.name == "string" and self.flexible else ""
                 self.source(f"if q > e{too_long}: fail({what!r})")
                 read = {"string": 'str(b[p:q], "utf-8")', "bytes": "bytes(b[p:q])", "records": "b[p:q]"}[kind.name]
@@ -109,7 +109,7 @@ class _Decoder:
                 self.source("p = q")
 
     def tagged_value(self, field: Resolved, owner: str) -> None:
-        """Decode a tagged field. Kafka writes the null of a struct there as 0, and not as a negative byte."""
+        """Decode a tagged field. There Kafka writes a null struct as 0, not as a negative byte."""
         target, nullable = f"o.{field.name}", field.nullable(self.version)
         if field.kind.struct is None or not nullable:
             self.value(field.kind, target, f"{owner}.{field.name}", nullable)
@@ -129,7 +129,7 @@ class _Decoder:
         assert kind.struct is not None
         self.flush()
         o = self.source.fresh("o")
-        if nullable:  # a nullable struct is led by one byte: negative for null
+        if nullable:  # a nullable struct begins with one byte: negative for null
             with self.source.block("if b[p] > 127:"):
                 self.source(f"{target} = None; p += 1")
             with self.source.block("else:"):
@@ -222,7 +222,7 @@ class _Decoder:
 def make_decoder(cls: type[Message], version: int, *, exact: bool) -> Callable[[memoryview], Any]:
     """A function that takes the whole body as a memoryview and returns the message, or raises ProtocolError.
 
-    `exact`: bytes after the message are an error too.
+    `exact`: bytes after the message are an error.
     """
     decoder = _Decoder(cls, version)
     source = decoder.source
@@ -231,7 +231,7 @@ def make_decoder(cls: type[Message], version: int, *, exact: bool) -> Callable[[
         with source.block("try:"):
             decoder.struct(cls, "o")
         with source.block("except errors as error:"):
-            source(f"raise ProtocolError('{cls.__name__} version {version} ends early or holds nonsense') from error")
+            source(f"raise ProtocolError('{cls.__name__} version {version} is incomplete or malformed') from error")
         with source.block("if p != e:" if exact else "if p > e:"):
             source(f"raise ProtocolError('%d bytes too many after {cls.__name__} version {version}' % (e - p))")
         source("return o")

@@ -1,11 +1,11 @@
 """Generates the function that encodes one message class in one version into a list of parts.
 
-`Records` values are parts of their own and pass through as they are, so that a file region reaches the transport. Encoding
-refuses (ValueError) a value other than the default in a field that the version lacks, unless the field is ignorable.
+`Records` values are parts of their own and stay as they are, so that a file region reaches the transport. A value other than the
+default in a field that the version lacks is a ValueError, unless the field is ignorable.
 
-What makes it fast: fixed-size fields, and the lengths that stand among them, are written by one `pack`. Lengths in flexible versions
-are varints, though; so there are two functions, one for messages whose counts and strings are all short (one byte tells their
-length) and whose tagged fields hold their defaults, and one for any message, which the first one falls back to.
+What makes it fast: fixed-size fields, and the lengths between them, are written by one `pack`. In flexible versions lengths are
+varints; so there are two functions, one for messages whose counts and strings are all short (lengths of one byte) and whose tagged
+fields have their defaults, and one for any message, which the first one falls back to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _refuse(what: str) -> None:
     raise ValueError(f"{what} cannot be carried by this version")
 
 
-# What a varint of one byte can tell: counts and lengths are sent plus one, null as 0.
+# The largest count or length in a varint of one byte: they are sent plus one, null as 0.
 _SHORT_MAX = 126
 
 
@@ -53,7 +53,7 @@ class _Encoder:
             self.source(f"{self.sink}({' + '.join(parts)})")
 
     def length(self, n: str, code: str) -> list[str]:
-        """Put a count or a string's length, in the name `n` (-1 is null), behind what is pending; what is to be written after that."""
+        """Add the length in the name `n` (-1 is null) to the pending fields; returns the expression to be written after it."""
         if not self.flexible:
             self.run.append((code, n))
         elif self.short:
@@ -158,7 +158,7 @@ class _Encoder:
         self.tags(o, sorted(tagged, key=lambda f: f.field.tag or 0))
 
     def differs(self, o: str, field: Resolved) -> str:
-        """A condition: the field does not hold its default. Nested structs are mostly the shared default itself."""
+        """A condition: the field does not have its default. Nested structs are mostly the shared default object."""
         value, default = f"{o}.{field.name}", default_source(field, self.scope)
         return f"{value} is not {default} and {value} != {default}" if field.kind.name == "struct" else f"{value} != {default}"
 
@@ -178,7 +178,7 @@ class _Encoder:
 
 
 def _varint(n: str) -> str:
-    """An expression: the length in the name `n` as flexible versions have it."""
+    """An expression: the length in the name `n` as a varint of flexible versions."""
     return f"(T[{n} + 1] if {n} <= {_SHORT_MAX} else uvarint({n} + 1))"
 
 

@@ -1,4 +1,4 @@
-"""Log entries of any magic: a record batch, or a message of an older set. For whoever walks log files."""
+"""Log entries of any magic: a record batch, or a message of an older set."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Stop(Enum):
     """Why a scan ended."""
 
     END = "the buffer ends with a whole entry"
-    TORN = "the last entry is not all there"
-    CORRUPT = "an entry is nonsense, or its CRC is wrong"
+    TORN = "the last entry is incomplete"
+    CORRUPT = "an entry is malformed, or its CRC is wrong"
 
 
 class Scan:
-    """One walk over the whole entries of a buffer: iterate it for (position, header), then ask where it stopped and why.
+    """One walk over the whole entries of a buffer: iterate it for (position, header), then see where it stopped and why.
 
-    `position`: end of the last good entry. `stop`, `problem`: why it ended there, and in words. `needed`: how many bytes from
-    `position` on the next entry takes, as far as it says (0 at the end), for callers that read a file piecewise.
+    `position`: end of the last good entry. `stop`, `problem`: why it ended there, also as text. `needed`: how many bytes from
+    `position` on the next entry needs, by its size field (0 at the end), for callers that read a file in pieces.
     """
 
     def __init__(self, buffer: Buffer, position: int = 0, *, check_crc: bool = False) -> None:
@@ -64,7 +64,7 @@ class Scan:
         available = len(self._buffer) - position
         self.stop = Stop.TORN
         self.needed = LOG_OVERHEAD if size is None else size
-        self.problem = f"of the entry at {position} only {available} of at least {self.needed} bytes are there"
+        self.problem = f"of the entry at {position} only {available} of at least {self.needed} bytes are present"
 
     def raise_if_corrupt(self) -> None:
         """CorruptRecords if that is why the scan ended."""
@@ -73,26 +73,26 @@ class Scan:
 
 
 def size_of(buffer: Buffer, position: int = 0) -> int | None:
-    """The size that the entry at `position` claims, None when it does not reach so far; CorruptRecords when it is nonsense."""
+    """The size of the entry at `position` by its own field; None if the buffer ends before it, CorruptRecords if it is impossible."""
     if len(buffer) - position < LOG_OVERHEAD:
         return None
     size: int = _SIZE.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
     if size < SIZE_MIN:
-        raise CorruptRecords(f"the entry at {position} claims {size} bytes, fewer than any entry has")
+        raise CorruptRecords(f"the entry at {position} has a size of {size} bytes, fewer than any entry")
     if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] > 2:
         raise CorruptRecords(f"the entry at {position} has the unknown magic {buffer[position + MAGIC_POSITION]}")
     return size
 
 
 def read_header(buffer: Buffer, position: int = 0) -> EntryHeader:
-    """The header of the entry at `position`, by its magic; CorruptRecords as the formats' own."""
+    """The header of the entry at `position`; CorruptRecords as `batch.read_header` and `legacy.read_header`."""
     if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] < 2:
         return legacy.read_header(buffer, position)
     return batch.read_header(buffer, position)
 
 
 def check_crc(buffer: Buffer, position: int, header: EntryHeader) -> None:
-    """Raise CorruptRecords unless the entry's checksum holds."""
+    """Raise CorruptRecords unless the entry's CRC is right."""
     if isinstance(header, BatchHeader):
         batch.check_crc(buffer, position, header)
     else:

@@ -1,4 +1,4 @@
-"""What the code generators need to know of a field: its kind on the wire, its nullability and default in one version."""
+"""What the code generators need of a field: its kind on the wire, its nullability and default in one version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(annotation: Any) -> Kind:
-    """The kind that a resolved annotation stands for; TypeError when it is no wire type."""
+    """The kind of a resolved annotation; TypeError when it is no wire type."""
     origin = get_origin(annotation)
     if origin is typing.Union or origin is types.UnionType:
         (inner,) = [a for a in get_args(annotation) if a is not type(None)]
@@ -48,7 +48,7 @@ def kind_of(annotation: Any) -> Kind:
 
 
 class Resolved(NamedTuple):
-    """One field as one version sees it."""
+    """One field in one version."""
 
     name: str
     kind: Kind
@@ -63,7 +63,7 @@ class Resolved(NamedTuple):
         return version in self.field.versions and version in self.field.tagged
 
     def nullable(self, version: int) -> bool:
-        """Whether null may stand for the field in this version."""
+        """Whether the field can be null in this version."""
         return self.kind.nullable and (self.field.nullable is None or version in self.field.nullable)
 
 
@@ -81,7 +81,7 @@ def resolve(cls: type[Struct]) -> list[Resolved]:
 
 
 def default_source(field: Resolved, scope: dict[str, Any]) -> str:
-    """A source expression for the field's default; puts what it needs into `scope`."""
+    """A source expression for the field's default; names that it uses are added to `scope`."""
     if field.field.factory is list or (field.kind.name == "array" and field.field.default is MISSING):
         return "[]"
     if isinstance(field.field.factory, StructMeta):
@@ -94,7 +94,7 @@ def default_source(field: Resolved, scope: dict[str, Any]) -> str:
 
 
 def size_min(kind: Kind, version: int, flexible: bool) -> int:
-    """The least number of bytes that a value takes: array counts are checked against it before anything is allocated."""
+    """The smallest size of a value in bytes: array counts are checked against it before anything is allocated."""
     if kind.name in FIXED:
         return FIXED[kind.name][1]
     if kind.name == "struct":
@@ -108,5 +108,5 @@ def size_min(kind: Kind, version: int, flexible: bool) -> int:
 
 def _field_size_min(field: Resolved, version: int, flexible: bool) -> int:
     if field.kind.struct is not None and field.nullable(version):
-        return 1  # the byte that says null
+        return 1  # the byte for null
     return size_min(field.kind, version, flexible)

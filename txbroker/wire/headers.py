@@ -1,9 +1,9 @@
 """Request and response headers, and the frame around them.
 
 A frame is an int32 size and that many bytes. A request header (v1) is api key, api version, correlation id and a nullable client
-id; v2, of flexible versions, adds a tag section, and v0, of ControlledShutdown v0 alone, has no client id. A response header
-is the correlation id (v0), with a tag section in flexible versions (v1), except for ApiVersions, whose answer must be readable by a
-client that does not know the broker yet (KIP-511).
+id; v2, for flexible versions, adds a tag section, and v0, for ControlledShutdown v0 only, has no client id. A response header
+is the correlation id (v0), with a tag section in flexible versions (v1), except for ApiVersions, whose response must be readable by a
+client that does not know the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LENGTH = struct.Struct(">h")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _SIZE_CORRELATION_NO_TAGS = struct.Struct(">iiB")
 
-# A header's tags have no use yet; Kafka's own requests carry none.
+# No header tag is defined yet.
 HEADER_TAGS_MAX = 64
 
 
@@ -38,12 +38,12 @@ def request_header_version(request: type[Request], version: int) -> int:
 
 
 def response_header_version(request: type[Request], version: int) -> int:
-    """0 or 1: which header precedes the answer to this request."""
+    """0 or 1: which header precedes the response to this request."""
     return 1 if version in request.flexible and request.api_key != API_VERSIONS_KEY else 0
 
 
 def read_client_id(frame: memoryview, header_version: int) -> tuple[str | None, int]:
-    """The client id of a request and the position of its body; `frame` starts at the api key. ProtocolError on nonsense."""
+    """The client id of a request and the position of its body; `frame` starts at the api key. ProtocolError when it is malformed."""
     if header_version == 0:
         return None, FIXED_REQUEST_HEADER.size
     try:
@@ -61,7 +61,7 @@ def read_client_id(frame: memoryview, header_version: int) -> tuple[str | None, 
             else:
                 position = _skip_tags(frame, position, "request")
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise ProtocolError("the request header ends early or holds nonsense") from error
+        raise ProtocolError("the request header is incomplete or malformed") from error
     return client_id, position
 
 
@@ -85,7 +85,7 @@ def response_body_position(frame: memoryview, header_version: int) -> int:
     try:
         return _skip_tags(frame, 4, "response")
     except IndexError as error:
-        raise ProtocolError("the response header ends early") from error
+        raise ProtocolError("the response header is incomplete") from error
 
 
 def response_prefix(header_version: int, body_size: int, correlation_id: int) -> bytes:

@@ -1,6 +1,6 @@
 """Message sets, the record formats before Kafka 0.11: magic 0, and magic 1 with timestamps (KIP-32).
 
-A set is a row of messages, big-endian::
+A set is a sequence of messages, big-endian::
 
     offset int64 | size int32 | crc uint32 | magic int8 | attributes int8 | [magic 1: timestamp int64]
     key length int32, key | value length int32, value
@@ -24,8 +24,8 @@ from txbroker.wire.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC
 from txbroker.wire.compression import CODECS, Codec, compress, decompress
 from txbroker.wire.records import INT64_MAX, Record
 
-# A wrapper with more messages is not opened, as a batch with more than records.RECORDS_MAX is not; a message takes five times as long as
-# a record. The default of max.message.bytes holds 40,000 of the smallest messages uncompressed.
+# A wrapper with more messages is refused, as a batch with more than records.RECORDS_MAX records; reading a message takes five times as
+# long as a record. The default of max.message.bytes holds 40,000 of the smallest messages uncompressed.
 MESSAGES_MAX = 100_000
 
 _KEY_POSITIONS = (18, 26)  # by magic, of the key's length
@@ -40,7 +40,7 @@ _NO_TIMESTAMP = -1
 
 @dataclass(slots=True)
 class MessageHeader:
-    """One entry of a message set; has every attribute that a BatchHeader has and a log may ask for.
+    """One entry of a message set; has every attribute of a BatchHeader that the log uses.
 
     `last_offset` is the entry's offset field: of the last inner message if it is a wrapper. `size` counts the whole entry in bytes.
     """
@@ -62,19 +62,19 @@ class MessageHeader:
 
     @property
     def codec(self) -> Codec:
-        """What a wrapper's inner message set is compressed with; NONE: this is a plain message."""
+        """The codec of a wrapper's inner message set; NONE: this is a plain message."""
         return CODECS[self.attributes & CODEC_MASK]
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker set the timestamp (magic 1 only); a wrapper's is then that of its inner messages."""
+        """Whether the broker set the timestamp (magic 1 only); a wrapper's applies to its inner messages."""
         return self.magic == 1 and self.attributes & LOG_APPEND_TIME != 0
 
 
 def read_header(buffer: Buffer, position: int = 0) -> MessageHeader:
     """The header of the message at `position`, all of which must be in `buffer`; CorruptRecords otherwise.
 
-    Checked: magic 0 or 1, a size that holds the smallest message and ends within the buffer, a codec that these formats have.
+    Checked: magic 0 or 1, a size that fits the smallest message and ends within the buffer, a codec that these formats have.
     """
     available = len(buffer) - position
     if available < _HEADER.size:
@@ -84,11 +84,11 @@ def read_header(buffer: Buffer, position: int = 0) -> MessageHeader:
     if not 0 <= magic <= 1:
         raise CorruptRecords(f"a message has magic {magic} instead of 0 or 1")
     if size < _SIZES_MIN[magic]:
-        raise CorruptRecords(f"a message claims {size} bytes, fewer than its own header")
+        raise CorruptRecords(f"a message has a size of {size} bytes, less than its header")
     if size > available:
-        raise CorruptRecords(f"a message claims {size} bytes of which {available} are there")
+        raise CorruptRecords(f"a message has a size of {size} bytes, of which {available} are present")
     if attributes & CODEC_MASK > Codec.LZ4:
-        raise CorruptRecords(f"a message of magic {magic} has the codec {attributes & CODEC_MASK}, which its format does not know")
+        raise CorruptRecords(f"a message of magic {magic} has the codec {attributes & CODEC_MASK}, which its format does not have")
     timestamp = _INT64.unpack_from(buffer, position + _HEADER.size)[0] if magic else _NO_TIMESTAMP
     return MessageHeader(offset, size, magic, crc, attributes, timestamp)
 
@@ -97,11 +97,11 @@ def check_crc(buffer: Buffer, position: int, header: MessageHeader) -> None:
     """Raise CorruptRecords unless the message's CRC-32 is that of its bytes."""
     crc = zlib.crc32(memoryview(buffer)[position + MAGIC_POSITION : position + header.size])
     if crc != header.crc:
-        raise CorruptRecords(f"a message at {position} has CRC {header.crc:#x} where its bytes give {crc:#x}")
+        raise CorruptRecords(f"a message at {position} has the CRC {header.crc:#x}, its bytes have {crc:#x}")
 
 
 def iterate(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
-    """The whole messages (wrappers unopened) of a set as (position, header); a torn tail ends it, nonsense raises CorruptRecords."""
+    """The whole messages of a set (wrappers unopened) as (position, header), up to a torn tail; CorruptRecords if one is malformed."""
     position, end = 0, len(buffer)
     while end - position >= LOG_OVERHEAD:
         size = _OFFSET_AND_SIZE.unpack_from(buffer, position)[1] + LOG_OVERHEAD
@@ -114,7 +114,7 @@ def iterate(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
 def read_records(buffer: Buffer, position: int, header: MessageHeader, bytes_max: int) -> Iterator[Record]:
     """The record of the message at `position`, or those inside the wrapper; errors as `records.read_records`, with MESSAGES_MAX.
 
-    The CRC of the entry itself is the caller's matter (`check_crc`), those of inner messages are checked here.
+    The caller checks the CRC of the entry itself (`check_crc`); those of inner messages are checked here.
     """
     if header.codec is Codec.NONE:
         key, value = _key_and_value(buffer, position, header)
@@ -126,7 +126,7 @@ def read_records(buffer: Buffer, position: int, header: MessageHeader, bytes_max
         _check_inner(inner_set, at, entry, header)
         offset = base + entry.last_offset
         if header.magic and not 0 <= offset <= INT64_MAX:
-            raise CorruptRecords(f"a message inside the wrapper at offset {header.last_offset} comes to offset {offset}")
+            raise CorruptRecords(f"a message inside the wrapper at offset {header.last_offset} has the offset {offset}")
         timestamp = header.max_timestamp if header.log_append_time else entry.max_timestamp
         key, value = _key_and_value(inner_set, at, entry)
         yield Record(offset, timestamp, _copied(key), _copied(value))
@@ -150,7 +150,7 @@ def _key_and_value(buffer: Buffer, position: int, header: MessageHeader) -> tupl
 
 
 def _field(view: memoryview, at: int, end: int) -> tuple[memoryview | None, int]:
-    """The key or value whose length stands at `at`, and the position after it."""
+    """The key or value whose length is at `at`, and the position after it."""
     if end - at < 4:
         raise CorruptRecords("a message ends before its value")
     length = _INT32.unpack_from(view, at)[0]
@@ -158,7 +158,7 @@ def _field(view: memoryview, at: int, end: int) -> tuple[memoryview | None, int]
     if length < 0:
         return None, at
     if length > end - at:
-        raise CorruptRecords(f"a key or value of {length} bytes does not fit the {end - at} bytes that its message has left")
+        raise CorruptRecords(f"a key or value of {length} bytes does not fit the remaining {end - at} bytes of its message")
     return view[at : at + length], at + length
 
 
@@ -180,20 +180,20 @@ def _last_offset(inner_set: bytes, wrapper: MessageHeader) -> int:
 
 def too_many() -> BrokerError:
     """The error for more than MESSAGES_MAX messages."""
-    return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"more than {MESSAGES_MAX} messages together")
+    return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a message set has more than {MESSAGES_MAX} messages")
 
 
 def _check_inner(inner_set: bytes, at: int, entry: MessageHeader, wrapper: MessageHeader) -> None:
     check_crc(inner_set, at, entry)
     if entry.magic != wrapper.magic:
-        raise CorruptRecords(f"a message of magic {entry.magic} stands in a wrapper of magic {wrapper.magic}")
+        raise CorruptRecords(f"a message of magic {entry.magic} is in a wrapper of magic {wrapper.magic}")
     if entry.codec is not Codec.NONE:
         raise CorruptRecords(f"the wrapper message at offset {wrapper.last_offset} holds another wrapper")
 
 
 def _base_of(wrapper: MessageHeader, last_inner_offset: int) -> int:
-    """What is to be added to the offsets inside `wrapper`."""
-    # Some versions of librdkafka left a produced wrapper's offset 0; its inner offsets are right as they are.
+    """The number to add to the offsets inside `wrapper`."""
+    # Some versions of librdkafka leave a produced wrapper's offset 0; its inner offsets are right.
     if wrapper.magic == 0 or wrapper.last_offset == 0:
         return 0
     if wrapper.last_offset < last_inner_offset:
@@ -206,7 +206,7 @@ def build(
 ) -> bytes:
     """A message set of `records` (headers are dropped; magic 0 drops timestamps too), in one wrapper unless `codec` is NONE.
 
-    With `log_append_time` (ms; magic 1 only) that is every message's timestamp. ValueError for zstd, which these formats lack.
+    `log_append_time` (ms; magic 1 only) becomes every message's timestamp. ValueError for zstd, which these formats lack.
     """
     if codec is Codec.ZSTD:
         raise ValueError(f"a message set of magic {magic} cannot be compressed with zstd")
@@ -228,7 +228,7 @@ def build(
 
 
 def _message(offset: int, magic: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None) -> tuple[bytes, bytes]:
-    """One message in two parts: up to the CRC, and what the CRC covers."""
+    """One message in two parts: up to the CRC, and the part that the CRC covers."""
     covered = b"%b%b%b%b" % (bytes((magic, attributes)), _INT64.pack(timestamp) if magic else b"", _sized(key), _sized(value))
     return _OFFSET_SIZE_CRC.pack(offset, len(covered) + 4, zlib.crc32(covered)), covered
 

@@ -8,7 +8,7 @@ SMALL_UVARINTS = [bytes((n,)) for n in range(128)]
 
 
 def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, at most 31 bits as Kafka's lengths are, and the position after it; IndexError at the end of the buffer."""
+    """The number at `position`, of at most 31 bits as Kafka's lengths, and the position after it; IndexError at the end of the buffer."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -20,7 +20,7 @@ def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
         if shift > 28:
             raise ProtocolError("an unsigned varint is longer than five bytes")
     if value > 0x7FFFFFFF:
-        raise ProtocolError("a length is beyond 31 bits")
+        raise ProtocolError("a length exceeds 31 bits")
     return value, position
 
 

@@ -84,7 +84,7 @@ def _records(decoded: list[Decoded], header: BatchHeader) -> Iterator[Record]:
     new = tuple.__new__  # takes half the time of Record(...)
     for offset_delta, time_delta, key, value, headers in decoded:
         if not 0 <= offset_delta <= offset_delta_max:
-            raise CorruptRecords(f"a record's offset delta {offset_delta} is outside its batch at offset {base_offset}")
+            raise CorruptRecords(f"a record's offset delta {offset_delta} is outside the batch at offset {base_offset}")
         timestamp = base_timestamp + time_delta if append_time is None else append_time
         if not INT64_MIN <= timestamp <= INT64_MAX:
             raise CorruptRecords(f"a record's timestamp in the batch at offset {base_offset} exceeds 64 bits")
@@ -118,7 +118,7 @@ def first_of_time(
     if index < 0:
         return None
     if offset_delta > header.last_offset_delta:
-        raise CorruptRecords(f"a record's offset delta {offset_delta} is outside its batch at offset {header.base_offset}")
+        raise CorruptRecords(f"a record's offset delta {offset_delta} is outside the batch at offset {header.base_offset}")
     found = header.max_timestamp if header.log_append_time else header.base_timestamp + time_delta
     if found > INT64_MAX or header.base_offset + offset_delta > INT64_MAX:
         raise CorruptRecords(f"a record in the batch at offset {header.base_offset} exceeds 64 bits")
@@ -157,17 +157,17 @@ def walk_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
 
 def _check_count(header: BatchHeader) -> None:
     if header.count > RECORDS_MAX:
-        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.count} records, where {RECORDS_MAX} can be read")
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch has {header.count} records, at most {RECORDS_MAX} can be read")
 
 
 def payload_size(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> int:
-    """Bytes of the batch's records once decompressed; errors as `read_records`, without looking at them."""
+    """Bytes of the batch's records once decompressed. Errors as `read_records`; the records are not read."""
     return len(_payload(buffer, position, header, bytes_max))
 
 
 def _payload(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bytes:
     """The batch's records section, decompressed."""
-    if not header.count and header.size == HEADER_SIZE:  # compaction keeps such, whatever their codec
+    if not header.count and header.size == HEADER_SIZE:  # compaction keeps such batches with any codec
         return b""
     return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : position + header.size], bytes_max)
 
@@ -188,8 +188,8 @@ def build(
 ) -> bytes:
     """One batch of `records` (at least one, offsets ascending from `base_offset`, which is the first record's unless given).
 
-    With `log_append_time` (ms) that is every record's timestamp; their own stay readable in the deltas, as Kafka leaves them.
-    ValueError when the records cannot stand in one batch.
+    `log_append_time` (ms) becomes every record's timestamp; their own stay in the deltas, as in Kafka. ValueError when the records
+    cannot be in one batch.
     """
     if not records:
         raise ValueError("a batch has at least one record")
@@ -227,7 +227,7 @@ def _length_of(payload: bytes) -> int:
     """The header's length field for a batch with this records section."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
     if length > INT32_MAX:
-        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {length} bytes is more than its length field can say")
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {length} bytes is too large for its length field")
     return length
 
 
@@ -241,7 +241,7 @@ def _encode(records: Iterable[Record], base_offset: int, base_timestamp: int) ->
         previous = delta
         timestamp_delta = timestamp - base_timestamp
         if not INT64_MIN <= timestamp_delta <= INT64_MAX:
-            raise ValueError(f"timestamps {base_timestamp} and {timestamp} cannot stand in one batch")
+            raise ValueError(f"timestamps {base_timestamp} and {timestamp} cannot be in one batch")
         body = [
             b"\0",
             encode_varint(timestamp_delta),

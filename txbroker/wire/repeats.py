@@ -1,7 +1,7 @@
-"""Requests that differ from an earlier one in their records alone: recognised by comparison instead of decoded.
+"""Requests that differ from an earlier one only in their records are recognised by comparison, not decoded.
 
-A producer sends the same bytes for the same partition again and again, but for the correlation id, the length of the records and the
-records, which stand at the end, before empty tag sections only. To compare costs a third of decoding.
+The requests of a producer for one partition are the same bytes except for the correlation id, the length of the records and the
+records, which are at the end, followed only by empty tag sections. Comparing takes a third of the time of decoding.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any, Protocol
 from txbroker.errors import ProtocolError
 from txbroker.wire.primitives import read_uvarint, write_uvarint
 
-# API key, version and correlation id: what differs, or is told by the route.
+# API key, version and correlation id: the route knows the first two, and the third differs.
 _BEGIN = 8
 _LENGTH = struct.Struct(">i")
 
 # A flexible request ends with the empty tag sections of the partition, the topic and the request.
 _NO_TAGS = bytes(3)
 
-# As many are remembered of a connection, each of at most so many bytes: librdkafka sends a request for each of its partitions.
+# How many requests are remembered for a connection, and their largest size: librdkafka sends one request per partition.
 REPEATS_MAX = 64
 BYTES_MAX = 512
 
 
 class Holder(Protocol):
-    """The struct of a request that has the records."""
+    """The struct of a request that contains the records."""
 
     records: Any
 
 
 class Repeated:
-    """A message, the struct in it that has the records, and the client id of its header."""
+    """A message, the struct in it that contains the records, and the client id of its header."""
 
     __slots__ = ("client_id", "holder", "holders", "message")
 
@@ -43,19 +43,19 @@ class Repeated:
 
 
 class Repeats:
-    """What one connection has sent in one version of one API. The message of a repeated request is that of the first one, with the
-    records of now: a handler may keep the message, but must not look into its records once it has returned."""
+    """The requests of one connection in one version of one API. A repeated request gets the message of the first one, with the new
+    records: a handler may keep the message, but must not use its records once it has returned."""
 
     __slots__ = ("_flexible", "_length_at", "_messages", "_tail")
 
     def __init__(self, *, flexible: bool) -> None:
         self._flexible = flexible
         self._tail = _NO_TAGS if flexible else b""
-        self._length_at = 0  # position of the records' length, the same in all that are remembered
+        self._length_at = 0  # position of the records' length, the same in all remembered requests
         self._messages: dict[bytes, Repeated] = {}
 
     def find(self, frame: memoryview) -> Repeated | None:
-        """What the frame repeats, if it does; the message has the frame's records then."""
+        """The request that the frame repeats, if there is one; its message has the frame's records now."""
         at = self._length_at
         found = self._messages.get(bytes(frame[_BEGIN:at]))
         if found is None:
@@ -80,7 +80,7 @@ class Repeats:
         return found
 
     def remember(self, frame: memoryview, client_id: str | None, message: Any, holder: Holder) -> None:
-        """Keep `message`, which `frame` holds and whose only records are `holder.records`; not if it is unlike those that are kept."""
+        """Keep `message`, the content of `frame`, whose only records are `holder.records`, unless its layout differs from the kept ones."""
         size = len(holder.records or b"")
         tail = self._tail
         length = write_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)

@@ -1,4 +1,4 @@
-"""The language in which messages are declared: typed classes whose fields know the versions that carry them.
+"""How messages are declared: typed classes whose fields have the versions in which they exist.
 
     class FetchPartition(Struct):
         partition: Int32
@@ -9,7 +9,7 @@
         topics: list[FetchTopic]
 
 Decoders and encoders are generated from these declarations, per class and version, on first use (`txbroker.wire.codec`).
-A decoded message has the newest shape: a field that its version lacks holds its default. `T | None` is nullable (in all
+A decoded message has the fields of the newest version: a field that its version lacks has its default. `T | None` is nullable (in all
 versions, unless `nullable=` narrows them). The grammar of the bytes is Kafka's protocol guide with KIP-482 (flexible versions).
 """
 
@@ -29,7 +29,7 @@ Float64 = Annotated[float, "float64"]
 Uuid = Annotated[bytes, "uuid"]
 String = Annotated[str, "string"]
 Bytes = Annotated[bytes, "bytes"]
-# Decoded: a memoryview into the frame, alive until the handler returns. Encoded: anything with a length that the
+# Decoded: a memoryview into the frame, valid until the handler returns. Encoded: anything with a length that the
 # transport can send (bytes, a memoryview, a file region).
 Records = Annotated[Sized, "records"]
 
@@ -68,7 +68,7 @@ def parse_versions(text: str) -> VersionRange:
 
 
 class Missing:
-    """Stands for "no default was declared"."""
+    """No default was declared."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -78,7 +78,7 @@ MISSING = Missing()
 
 
 class Field(NamedTuple):
-    """What a declaration says of a field beside its type."""
+    """The declaration of a field, apart from its type."""
 
     versions: VersionRange
     default: Any
@@ -101,8 +101,8 @@ def v(
 ) -> Any:
     """Declare a field: the versions that carry it, its default where absent, and its tag (KIP-482).
 
-    `ignorable`: encoding for a version without this field drops its value instead of refusing.
-    `factory` makes the default of lists and nested structs. The default of a nested struct is one shared object (making one
+    `ignorable`: encoding for a version without this field drops its value instead of failing.
+    `factory` creates the default of lists and nested structs. The default of a nested struct is one shared object (creating one
     for every partition of a response costs more than encoding it): replace it, never change it.
     """
     carried = parse_versions(versions)
@@ -179,14 +179,14 @@ _shared: dict[StructMeta, Any] = {}
 
 
 def shared_default(cls: StructMeta) -> Any:
-    """The one object that stands for an absent nested struct of this class."""
+    """The shared object that is the default of nested structs of this class."""
     if cls not in _shared:
         _shared[cls] = cls()
     return _shared[cls]
 
 
 class Message(Struct):
-    """A top-level struct: it knows its versions and from which one on it is flexible."""
+    """A top-level struct, with its versions and the first flexible one."""
 
     versions: ClassVar[VersionRange] = NO_VERSIONS
     flexible: ClassVar[VersionRange] = NO_VERSIONS
@@ -212,7 +212,7 @@ class Request(Message):
 
 
 class Response(Message):
-    """The answer to the request of the same `key`; declared in the same module, with the same versions."""
+    """The response to the request of the same `key`; declared in the same module, with the same versions."""
 
     api_key: ClassVar[int] = -1
 
@@ -227,7 +227,7 @@ _M = TypeVar("_M", bound=Struct)
 
 
 def response_class(request: type[Request]) -> type[Response]:
-    """The response that answers `request`."""
+    """The response class of `request`."""
     return _responses[request.api_key]
 
 

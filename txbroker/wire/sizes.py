@@ -1,6 +1,6 @@
 """How many records a log entry holds, and how many bytes of keys and values: counted without making the records.
 
-A consumer that only measures reads gigabytes; making `Record`s of them would be most of its time.
+A consumer that only measures throughput would spend most of its time on creating `Record`s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from txbroker.wire.records import walk_records
 
 
 def content_size(buffer: Buffer, position: int, header: EntryHeader, bytes_max: int) -> tuple[int, int]:
-    """Records, and bytes of their keys and values, of the entry at `position`; transaction markers count as nothing.
+    """Records, and bytes of their keys and values, of the entry at `position`; transaction markers are not counted.
 
     Errors as `records.read_records`.
     """

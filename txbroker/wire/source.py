@@ -1,4 +1,4 @@
-"""Small helpers of the code generators: indented source, scopes, and compiled functions that show in tracebacks."""
+"""Helpers of the code generators: indented source, scopes, and compiled functions whose source appears in tracebacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Source:
         self._names = 0
 
     def __call__(self, line: str) -> None:
-        """Add one line at the present depth."""
+        """Add one line at the current depth."""
         self.lines.append(" " * self.depth + line)
 
     def fresh(self, prefix: str) -> str:
@@ -25,7 +25,7 @@ class Source:
         return f"{prefix}{self._names}"
 
     def block(self, header: str) -> _Block:
-        """`with source.block("for …:"):` indents what is written inside."""
+        """`with source.block("for …:"):` indents the lines that are added inside."""
         self(header)
         return _Block(self)
 
@@ -42,7 +42,7 @@ class _Block:
 
 
 def compile_function(source: Source, scope: dict[str, Any], name: str, title: str) -> Callable[..., Any]:
-    """Execute the source and return its function `name`; `title` is the file name that a traceback shows."""
+    """Execute the source and return its function `name`; tracebacks show `title` as its file name."""
     text = "\n".join(source.lines) + "\n"
     filename = f"<txbroker {title}>"
     exec(compile(text, filename, "exec"), scope)

@@ -88,7 +88,7 @@ class Template:
         return name.encode() if self._topic_has_length else topic_id
 
     def records_length(self, size: int) -> bytes:
-        """What stands before `size` bytes of records."""
+        """The length that precedes `size` bytes of records."""
         return write_uvarint(size + 1) if self._flexible else _INT32_LENGTH(size)
 
     def _make_layout(self, topic_bytes: int) -> Layout:

@@ -1,4 +1,4 @@
-"""Zigzag varints, as the records of a batch have them (Protocol Buffers' sint32 and sint64). Unsigned ones are in `primitives.py`."""
+"""Zigzag varints of records (Protocol Buffers' sint32 and sint64). `primitives.py` has unsigned varints."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def _encode(value: int) -> bytes:
     return bytes(out)
 
 
-# By value, negative ones from the end as Python indexes them: all that take one byte.
+# All varints of one byte, by value; negative values index from the end.
 _SMALL = [_encode(value) for value in (*range(64), *range(-64, 0))]
