@@ -68,7 +68,6 @@ UNCLEAR_STILL = (
     "txbroker/cli/",
     "txbroker/connection",
     "txbroker/log/",
-    "txbroker/logtools/",
     "txbroker/peer",
     "txbroker/transport/",
 )

@@ -146,7 +146,7 @@ def test_share_state() -> None:
 def test_numbers_are_shown_as_their_decoder_classes_do() -> None:
     record = Record(0, 0, b"\xff\xff\xff\xfe", b"\0\0\0\0\0\0\1\0")
     assert show_text(record, Form.INT32, Form.INT64) == ("-2", "256")
-    assert show_text(record, Form.INT64, Form.INT32) == ("<4 bytes, where a number has 8>", "<8 bytes, where a number has 4>")
+    assert show_text(record, Form.INT64, Form.INT32) == ("<4 bytes, not a number of 8 bytes>", "<8 bytes, not a number of 4 bytes>")
 
 
 def framed(number: int, version: int, message: Data) -> bytes:

@@ -119,7 +119,7 @@ def test_a_torn_tail_is_counted_and_placed(copy: Path) -> None:
     assert torn[0] == "Found"
     assert " ".join(torn[2:]) == f"invalid bytes at the end of {path.name}"
     assert status == 1
-    assert complained == [f"s-txn-0/{path.name} is corrupt from position {size - 7 - int(torn[1])} on: the last batch is not all there"]
+    assert complained == [f"s-txn-0/{path.name} is corrupt from position {size - 7 - int(torn[1])} on: the last batch is incomplete"]
 
 
 def test_a_wrong_checksum_is_not_valid_and_the_next_batch_follows(copy: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_time_index_that_the_log_does_not_bear_out(copy: Path) -> None:
     [
         ("00000000000000000110.snapshot", b"\x00\x01garbage", "is corrupt: a producer snapshot has a CRC that is not its own"),
         ("00000000000000000008.txnindex", bytes(33), "is corrupt: a transaction index of 33 bytes does not end with a whole entry"),
-        ("00000000000000000000.index", bytes(9), "is corrupt: its 9 bytes are no multiple of 8"),
-        ("00000000000000000000.timeindex", bytes(13), "is corrupt: its 13 bytes are no multiple of 12"),
+        ("00000000000000000000.index", bytes(9), "is corrupt: its size of 9 bytes is not a multiple of 8"),
+        ("00000000000000000000.timeindex", bytes(13), "is corrupt: its size of 13 bytes is not a multiple of 12"),
     ],
 )
 def test_corrupt_small_files(copy: Path, name: str, content: bytes, complaint: str) -> None:

@@ -96,7 +96,7 @@ def test_a_batch_that_stands_twice_is_out_of_place(data: Path) -> None:
     first.write_bytes(content + content[position : position + size])
     (fault,) = faults(data)
     assert (fault.start, fault.end) == (len(content), len(content) + size)
-    assert "follows on offset" in fault.problem
+    assert "comes after offset" in fault.problem
 
 
 def test_a_record_that_does_not_fit_is_found_though_the_crc_is_right(data: Path) -> None:
@@ -107,18 +107,18 @@ def test_a_record_that_does_not_fit_is_found_though_the_crc_is_right(data: Path)
     seal(content, position, size)
     first.write_bytes(content)
     (fault,) = faults(data)
-    assert "though its CRC is right" in fault.problem
+    assert "a batch with a correct CRC is invalid" in fault.problem
 
 
 @pytest.mark.parametrize(
     ("suffix", "at", "replacement", "words"),
     [
         (".index", 4, b"\0\0\0\1", "where no batch begins"),
-        (".index", 0, b"\x7f\0\0\0", "does not follow"),
-        (".index", 8, b"\0\0\0\0", "does not follow"),
+        (".index", 0, b"\x7f\0\0\0", "is not above the entry before it"),
+        (".index", 8, b"\0\0\0\0", "is not above the entry before it"),
         (".timeindex", 4, b"\0", "largest timestamp"),
         (".timeindex", 7, b"\0", "largest timestamp"),
-        (".timeindex", 8, b"\x7f", "has an entry for offset|does not follow"),
+        (".timeindex", 8, b"\x7f", "has an entry for offset|is not above the entry before it"),
     ],
 )
 def test_an_index_entry_that_leads_astray_is_found(data: Path, suffix: str, at: int, replacement: bytes, words: str) -> None:
@@ -190,7 +190,7 @@ def test_snapshots_are_compared_with_the_log(data: Path) -> None:
     snapshots[1].write_bytes(snapshots[0].read_bytes())
     name, remedy, problem = only_fault(data)
     assert (name, remedy) == (snapshots[1].name, Remedy.REMAKE_SNAPSHOT)
-    assert "and the log" in problem
+    assert "but the log" in problem
     snapshots[1].write_bytes(content)
     beyond = snapshots[1].with_name(f"{10**6:020}.snapshot")
     beyond.write_bytes(content)
@@ -200,9 +200,9 @@ def test_snapshots_are_compared_with_the_log(data: Path) -> None:
 def test_leader_epochs_are_compared_with_the_log(data: Path) -> None:
     path = data / "orders-3" / "leader-epoch-checkpoint"
     for content, words in [
-        ("0\n2\n0 0\n1 80\n", "says epoch"),
-        ("0\n1\n0 0\n", "says epoch"),
-        ("0\n3\n0 0\n1 96\n2 900\n", "beyond the log's end"),
+        ("0\n2\n0 0\n1 80\n", "it has epoch"),
+        ("0\n1\n0 0\n", "it has epoch"),
+        ("0\n3\n0 0\n1 96\n2 900\n", "above the log end offset"),
         ("0\n7\n0 0\n", "announces"),
         ("\xff", "not a number"),
     ]:
@@ -237,7 +237,7 @@ def test_leftovers_and_strange_directories_are_notes(data: Path) -> None:
     assert len(verified.findings.kept) == 5
     (partition / "00000000000000000077.log.deleted").write_bytes(b"")
     (deleted, *_) = [finding for finding in look(data).findings.kept if "deleted" in finding.problem and ".log." in finding.path]
-    assert deleted.problem.endswith("the same holds for 1 more files here")
+    assert deleted.problem.endswith("the same applies to 1 other file")
     assert len(look(data).findings.kept) == 5
 
 

@@ -1,1 +1,1 @@
-"""Log directories looked at, repaired and read without a broker: ours and Apache Kafka's, of any record format."""
+"""Offline tools for log directories of txbroker and Apache Kafka, with all record formats."""

@@ -1,7 +1,7 @@
-"""Keeping what a repair takes out of the way: beside its place, under names that no broker takes for a log's.
+"""Backups of what a repair removes, in the same directory, under names that brokers ignore.
 
-`NAME.cut-at-POSITION` and `NAME.taken-out-at-POSITION` hold bytes that were cut off or taken out of a file there; `NAME.set-aside` is
-the whole file. A number follows where there is such a file already: nothing is ever overwritten.
+`NAME.cut-at-POSITION` has the bytes that were cut off the end of a file, `NAME.taken-out-at-POSITION` bytes that were removed from its
+middle, and `NAME.set-aside` is a whole file. If the name exists, a number is appended: no file is ever overwritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TAKEN_OUT = ".taken-out-at-"
 
 
 def free_name(disk: Disk, path: str) -> str:
-    """`path`, or with a number behind it, so that no file has that name."""
+    """`path`, with a number appended if a file has that name."""
     name, number = path, 2
     while disk.size(name) is not None:
         name, number = f"{path}-{number}", number + 1
@@ -26,7 +26,7 @@ def free_name(disk: Disk, path: str) -> str:
 
 
 def set_aside(disk: Disk, path: str) -> str | None:
-    """Give a file another name; that name, None when there is no such file."""
+    """Rename a file; its new path, None when it does not exist."""
     if disk.size(path) is None:
         return None
     name = free_name(disk, path + SET_ASIDE)
@@ -35,7 +35,7 @@ def set_aside(disk: Disk, path: str) -> str | None:
 
 
 def keep_copy(disk: Disk, path: str) -> str | None:
-    """Copy a file that is about to be replaced, durably; the copy's name, None when there is no such file."""
+    """Copy a file before it is replaced, and sync the copy; the path of the copy, None when the file does not exist."""
     size = disk.size(path)
     if size is None:
         return None
@@ -43,7 +43,7 @@ def keep_copy(disk: Disk, path: str) -> str | None:
 
 
 def save_ranges(disk: Disk, path: str, name: str, ranges: Sequence[tuple[int, int]]) -> str:
-    """Copy byte ranges of a file, one after the other, into a new file, durably; its name."""
+    """Copy byte ranges of a file into the new file `name`, one after the other, and sync it; returns `name`."""
     target = disk.open(name)
     copy_ranges(disk, path, target, ranges)
     target.sync()
@@ -52,14 +52,14 @@ def save_ranges(disk: Disk, path: str, name: str, ranges: Sequence[tuple[int, in
 
 
 def copy_ranges(disk: Disk, path: str, target: File, ranges: Sequence[tuple[int, int]]) -> None:
-    """Append byte ranges of a file to another. StorageError; CorruptRecords when the file is shorter than it was."""
+    """Append byte ranges of a file to another file. StorageError; CorruptRecords when the source was truncated."""
     source = disk.open_existing(path)
     if source is None:
-        raise StorageError(f"{path} is gone")
+        raise StorageError(f"{path} was deleted")
     for start, end in ranges:
         while start < end:
             data = source.pread(start, min(COPY_BYTES, end - start))
             if not data:
-                raise CorruptRecords(f"{path} became shorter while it was repaired: something else changes it")
+                raise CorruptRecords(f"{path} was truncated during the repair: another program changes it")
             target.append(data)
             start += len(data)

@@ -1,7 +1,7 @@
-"""A cleaning planned from a partition's files alone, for a dry run: a broker may be using them, nothing is opened for writing.
+"""Plans a pass of the log cleaner from a partition's files, for a dry run. A broker may be using them; they are only read.
 
-What a broker knows (where the log ends, open transactions, producers) is read from the latest sound producer snapshot and the headers of
-the batches after it. What is torn or damaged at the end of the last segment does not count: a broker may be writing it.
+The end of the log, open transactions and producers come from the latest valid producer snapshot and the headers of the batches after it.
+Incomplete or damaged data at the end of the last segment is ignored: a broker may be writing there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRODUCER_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What a pass would begin with. `job` is None when there is nothing to clean."""
+    """A planned pass. `job`: None when there is nothing to clean."""
 
     job: CleaningJob | None
     cleanable: Cleanable
@@ -40,7 +40,7 @@ class Planned:
 
 
 class _Segment:
-    """A log file as it is now; its times are looked up when they are asked for."""
+    """A segment. Its timestamps are read when they are first used."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -51,16 +51,16 @@ class _Segment:
         self._directory = directory
 
     def walk(self, *, chunk_bytes: int = 1 << 20) -> Walk:
-        """Its batches, from the first on."""
+        """All of its batches."""
         return Walk(self._disk.open(file_path(self._directory, self.base_offset, LOG)), 0, self.size, chunk_bytes=chunk_bytes)
 
     @cached_property
     def largest_timestamp_ms(self) -> int:
-        """The last entry of its time index; without one, of all batches."""
+        """From the last entry of its time index; without entries, from all batches. -1 without a timestamp."""
         path = file_path(self._directory, self.base_offset, TIME_INDEX)
         size = self._disk.size(path) or 0
         file = self._disk.open(path) if size else None
-        # What Kafka reserves behind the entries is zero.
+        # Kafka preallocates index files: the entries are followed by zeros.
         for position in range(size - size % _TIME_ENTRY.size - _TIME_ENTRY.size, -1, -_TIME_ENTRY.size):
             assert file is not None
             timestamp, _ = _TIME_ENTRY.unpack(file.pread(position, _TIME_ENTRY.size))
@@ -70,13 +70,13 @@ class _Segment:
 
     @cached_property
     def first_timestamp(self) -> int:
-        """Of its first batch, the largest; -1 without one."""
+        """The largest timestamp of the first batch; -1 without a batch."""
         first = next(iter(self.walk(chunk_bytes=LOOK_CHUNK_BYTES)), None)
         return -1 if first is None else first.header.max_timestamp
 
 
 class _End:
-    """The active segment that a roll would make."""
+    """The active segment after a roll."""
 
     size = 0
     modified_ms = 0
@@ -99,10 +99,10 @@ def plan(
     now_ms: int,
     seed: int,
 ) -> Planned | None:
-    """The dry cleaning of a partition's directory; None when there is no segment in it.
+    """Plan a dry pass over a partition's directory; None when it has no segment.
 
-    `checkpoint` and `log_start_offset` are those of the checkpoint files; `roll`: as if the active segment were closed first.
-    StorageError when a file cannot be read, or is gone: a broker has cleaned or expired it meanwhile.
+    `checkpoint` and `log_start_offset` come from the checkpoint files. `roll`: as if the active segment were closed first.
+    StorageError when a file cannot be read or does not exist any more, because a broker has cleaned or deleted it.
     """
     offsets = sorted(parsed[0] for name in disk.names(directory) if (parsed := parse_name(name)) and parsed[1:] == (LOG, ""))
     if not offsets:
@@ -163,7 +163,7 @@ def _job(
 
 
 def _replayed(disk: Disk, directory: str, topic_partition: TopicPartition, segments: list[_Segment]) -> tuple[ProducerStates, int]:
-    """The producers at the log's end, and that end."""
+    """The producers at the end of the log, and the log end offset."""
     producers = ProducerStates(topic_partition, PRODUCER_EXPIRATION_MS)
     known = _from_snapshot(disk, directory, producers, segments[-1].base_offset)
     end = segments[-1].base_offset
@@ -178,7 +178,7 @@ def _replayed(disk: Disk, directory: str, topic_partition: TopicPartition, segme
 
 
 def _from_snapshot(disk: Disk, directory: str, producers: ProducerStates, high: int) -> int:
-    """Fill in the latest sound snapshot that is not above `high`; its offset, 0 without one."""
+    """Load the latest valid snapshot at or below `high`; its offset, 0 without one."""
     offsets = sorted(parsed[0] for name in disk.names(directory) if (parsed := parse_name(name)) and parsed[1:] == (SNAPSHOT, ""))
     for offset in reversed([offset for offset in offsets if offset <= high]):
         path = file_path(directory, offset, SNAPSHOT)

@@ -1,9 +1,8 @@
-"""Walking a log file that may be damaged anywhere: its sound batches, and the stretches between them that are none.
+"""Reads a log file that may be damaged anywhere: its valid batches, and the damaged ranges between them.
 
-A broker's recovery ends a log at the first batch that is not sound (`recovery.py`). Who looks at files, or saves what can be saved,
-wants to know what lies behind it: after a damaged batch the walk goes on where its size says that the next one begins, or, if there
-is none, at the next place where a whole batch with a right CRC and plausible offsets stands (of magic 2: older messages are found by
-their sizes only).
+A broker's recovery ends a log at the first invalid batch (`recovery.py`). The offline tools also read what follows: after a damaged batch
+the walk continues where the batch should end by its size, or else at the next complete batch of magic 2 with a correct CRC and plausible
+offsets. Older messages are found by their sizes only.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from txbroker.wire.control import read_marker
 from txbroker.wire.entries import EntryHeader
 from txbroker.wire.records import INT64_MAX
 
-# No broker that is configured with sense has larger batches; what is larger is not read into memory.
+# Larger batches are not read into memory; no broker with a reasonable configuration has them.
 ENTRY_BYTES_MAX = 256 * 1024 * 1024
-# Of one batch, decompressed; a broker reads half of that.
+# The limit of one decompressed batch; a broker reads half of that.
 CONTENT_BYTES_MAX = 128 * 1024 * 1024
-# How many bytes a search for the next batch may read again to check CRCs, beside a few times the file's size.
+# How many bytes searches for the next batch may read again to check CRCs, in addition to SEARCH_TIMES the size of the file.
 SEARCH_BYTES = 64 * 1024 * 1024
 SEARCH_TIMES = 4
 
@@ -36,7 +35,7 @@ _ATTRIBUTES_KNOWN = 0x7F
 
 
 class Damage(NamedTuple):
-    """Bytes [start, end) of a file that are no sound batch, and why. `offset`: what the next record would have had, at least."""
+    """The bytes [start, end) of a file are not a valid batch, and why. `offset`: the lowest possible offset of their first record."""
 
     start: int
     end: int
@@ -45,7 +44,7 @@ class Damage(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What opening a batch showed: how many records, their largest timestamp (-1: none), and why they were not all read ("": they were)."""
+    """The records of a batch: their count, their largest timestamp (-1: none), and why not all were read ("" when they were)."""
 
     records: int
     max_timestamp: int
@@ -53,22 +52,22 @@ class Content(NamedTuple):
 
 
 class _Bounded:
-    """A file of which no more is read at once than a batch may have."""
+    """A file that refuses reads of more than ENTRY_BYTES_MAX."""
 
     def __init__(self, file: Source) -> None:
         self._file = file
 
     def pread(self, position: int, length: int) -> bytes:
         if length > ENTRY_BYTES_MAX:
-            raise CorruptRecords(f"the entry at position {position} claims {length} bytes, and more than {ENTRY_BYTES_MAX} are not read")
+            raise CorruptRecords(f"the entry at position {position} has a size of {length} bytes, above the limit of {ENTRY_BYTES_MAX}")
         return self._file.pread(position, length)
 
 
 class DamagedWalk:
-    """One pass over a log file of `size` bytes: iterate it for entries that are in their place, and for damage.
+    """Iterates over the valid entries of a log file of `size` bytes, and its damaged ranges.
 
-    `base_offset` is the segment's; what reaches to `limit` or beyond (the next segment's base) is damage, too. `next_offset` is, at
-    any time, one above the last sound entry.
+    `base_offset`: of the segment. Entries with offsets at or above `limit`, the base offset of the next segment, are damage too.
+    `next_offset`: one above the last offset of the last valid entry.
     """
 
     def __init__(self, file: Source, size: int, *, base_offset: int, limit: int = INT64_MAX + 1, check_crc: bool = True) -> None:
@@ -105,36 +104,36 @@ class DamagedWalk:
     def _misplaced(self, header: EntryHeader) -> str:
         first, last = first_offset_of(header), header.last_offset
         if not 0 <= last <= INT64_MAX or first < 0:
-            return f"a batch claims the offsets {first} to {last}"
+            return f"a batch has the impossible offsets {first} to {last}"
         if first < self._base_offset:
-            return f"a batch of offsets {first} to {last} lies in the segment that begins at {self._base_offset}"
+            return f"a batch of offsets {first} to {last} is in the segment with base offset {self._base_offset}"
         if first < self.next_offset:
-            return f"a batch of offsets {first} to {last} follows on offset {self.next_offset - 1}"
+            return f"a batch of offsets {first} to {last} comes after offset {self.next_offset - 1}"
         if last >= self._limit:
-            return f"a batch of offsets {first} to {last} reaches into the next segment, which begins at {self._limit}"
+            return f"a batch of offsets {first} to {last} overlaps the next segment, which has base offset {self._limit}"
         if last - self._base_offset > RELATIVE_OFFSET_MAX:
-            return f"offset {last} is too far from the segment's base"
+            return f"offset {last} is too far above the base offset of the segment"
         return ""
 
     # After a damaged batch
 
     def _resume(self, position: int) -> int:
-        """Where the next sound entry begins behind the damage at `position`; the file's size when there is none."""
+        """The position of the next valid entry after the damage at `position`; the size of the file when there is none."""
         framed = self._framed_end(position)
-        if framed is not None and (framed == self._size or self._sound_at(framed)):
+        if framed is not None and (framed == self._size or self._valid_at(framed)):
             return framed
         return self._search(position + 1)
 
     def _framed_end(self, position: int) -> int | None:
-        """The end of the entry as its size says, if that can be."""
+        """The end of the entry by its size; None when the size is impossible."""
         try:
             size = entries.size_of(self._file.pread(position, HEADER_SIZE))
         except CorruptRecords:
             return None
         return position + size if size is not None and position + size <= self._size else None
 
-    def _sound_at(self, position: int) -> bool:
-        """Whether a whole entry that can follow begins at `position`."""
+    def _valid_at(self, position: int) -> bool:
+        """Whether a complete, valid entry begins at `position`."""
         try:
             size = entries.size_of(self._file.pread(position, LOG_OVERHEAD + MAGIC_POSITION))
             if size is None or size > min(self._size - position, self._search_left):
@@ -148,13 +147,13 @@ class DamagedWalk:
         return not self._misplaced(header)
 
     def _search(self, position: int) -> int:
-        """The first place from `position` on where a batch of magic 2 stands that can follow."""
+        """The position of the first valid batch of magic 2 at or after `position`; the size of the file when there is none."""
         while self._size - position >= HEADER_SIZE:
             chunk = self._file.pread(position, min(WALK_CHUNK_BYTES, self._size - position))
             at = chunk.find(_MAGIC, MAGIC_POSITION)
             while at >= 0 and at - MAGIC_POSITION + HEADER_SIZE <= len(chunk):
                 start = at - MAGIC_POSITION
-                if self._plausible(chunk, start, self._size - position - start) and self._sound_at(position + start):
+                if self._plausible(chunk, start, self._size - position - start) and self._valid_at(position + start):
                     return position + start
                 at = chunk.find(_MAGIC, at + 1)
             if len(chunk) < HEADER_SIZE or position + len(chunk) >= self._size:
@@ -174,9 +173,9 @@ class DamagedWalk:
 
 
 def read_content(entry: Entry, bytes_max: int = CONTENT_BYTES_MAX) -> Content:
-    """Open a batch and look at all of its records; CorruptRecords when what its CRC guards cannot be read.
+    """Read all records of a batch; CorruptRecords when they are invalid.
 
-    Checked beside what `read_records` checks: offsets ascend, and control records are readable.
+    In addition to the checks of `read_records`, offsets must ascend, and control records must be valid.
     """
     header, count, largest = entry.header, 0, -1
     last = first_offset_of(header) - 1 if isinstance(header, BatchHeader) else -1
@@ -184,7 +183,7 @@ def read_content(entry: Entry, bytes_max: int = CONTENT_BYTES_MAX) -> Content:
     try:
         for record in entries.read_records(entry.buffer, entry.at, header, bytes_max):
             if record.offset <= last:
-                raise CorruptRecords(f"offset {record.offset} follows on {last} in one batch")
+                raise CorruptRecords(f"offset {record.offset} comes after offset {last} in one batch")
             last = record.offset
             count += 1
             if record.timestamp > largest:
@@ -196,7 +195,7 @@ def read_content(entry: Entry, bytes_max: int = CONTENT_BYTES_MAX) -> Content:
     except BrokerError as error:
         if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
             raise
-        return Content(count, largest, error.message or "it is too large")
+        return Content(count, largest, error.message or "too large")
     if last > header.last_offset:
-        raise CorruptRecords(f"a record has offset {last}, beyond its batch, which ends at {header.last_offset}")
+        raise CorruptRecords(f"a record has offset {last}, above the last offset {header.last_offset} of its batch")
     return Content(count, largest, "")

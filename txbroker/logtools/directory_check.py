@@ -1,4 +1,4 @@
-"""A data directory's own files: meta.properties, and the checkpoints against the ends of its logs."""
+"""Checks the files of a data directory: meta.properties, and the checkpoints against the ends of its logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEANINGS = {
 
 
 class Checkpoints:
-    """The four offset checkpoints of a directory, read before its logs are: those grow while one looks."""
+    """The four offset checkpoints of a directory. They must be read before its logs, which may grow meanwhile."""
 
     def __init__(self, disk: Disk, data: DataDirectory) -> None:
         self._data = data
@@ -44,32 +44,32 @@ class Checkpoints:
                 self.problems[name] = str(error)
 
     def check(self, ends: Mapping[TopicPartition, int], findings: Findings) -> None:
-        """Compare with the end offsets of the logs that were looked at."""
+        """Compare them with the log end offsets. `ends`: of the logs that were read."""
         for name, problem in self.problems.items():
             findings.fault(f"{self._data.path}/{name}", problem, Remedy.REWRITE_CHECKPOINT)
         for name, offsets in self.offsets.items():
             for topic_partition, offset in offsets.items():
                 end = ends.get(topic_partition)
                 if end is not None and offset > end:
-                    problem = f"{topic_partition}: the {_MEANINGS[name]} {offset} is beyond the log's end {end}"
+                    problem = f"{topic_partition}: the {_MEANINGS[name]} {offset} is above the log end offset {end}"
                     findings.fault(f"{self._data.path}/{name}", problem, Remedy.REWRITE_CHECKPOINT)
 
 
 def check_directory(data: DataDirectory, findings: Findings) -> None:
-    """Its identity, and what to know of it."""
+    """Check meta.properties, and note who uses the directory."""
     path = f"{data.path}/{meta_properties.FILE_NAME}"
     if data.problem:
         findings.fault(path, data.problem)
     if data.live:
-        findings.note(data.path, "a broker holds its lock: what it writes while one looks may seem unfinished")
+        findings.note(data.path, "a broker is running on it: files that it is writing may look incomplete")
     elif not data.clean:
-        findings.note(data.path, "it was not closed by a clean stop of a broker: the next start reads what may not have reached the disk")
+        findings.note(data.path, "the last broker did not shut down cleanly: the next start recovers its logs")
     if data.kraft:
-        findings.note(data.path, f"it is of a KRaft node ({data.identity}), and is only read")
+        findings.note(data.path, f"it belongs to a KRaft node ({data.identity}); the tools only read it")
 
 
 def readable_offsets(content: bytes) -> dict[TopicPartition, int]:
-    """The lines of a damaged offset checkpoint that can be read."""
+    """The valid lines of a damaged offset checkpoint."""
     found: dict[TopicPartition, int] = {}
     for line in content.decode("utf-8", "replace").splitlines()[2:]:
         try:

@@ -1,4 +1,4 @@
-"""`extract`: a partition's records, straight from its files."""
+"""`log extract`: the records of a partition, read from its files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TRANSACTIONS_MAX = 2_000_000
 
 
 class TooMany(Exception):
-    """More aborted or open transactions than can be kept in memory."""
+    """There are too many aborted or open transactions to keep them in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which records: offsets in [start, end), timestamps (ms) in [time_start, time_end).
+    """Selects records by offsets [start, end) and timestamps [time_start, time_end) in ms.
 
-    `committed_only`: without those of aborted transactions, and of those that have not ended. Transaction markers are never records.
+    `committed_only`: without records of aborted and of open transactions. Transaction markers are never selected.
     """
 
     start: int = 0

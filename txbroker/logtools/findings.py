@@ -1,4 +1,4 @@
-"""What is wrong with the files of a log directory, and what a repair would do about it."""
+"""The findings of `log verify`, and how `log repair` repairs them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-# A directory can have a fault in every batch: what is beyond this is counted and not kept.
+# A directory may have a fault in every batch. Further findings are counted and not kept.
 FINDINGS_MAX = 10_000
 
 
 class Severity(Enum):
-    """A fault is something that no broker leaves behind; a note is worth knowing and no reason to worry."""
+    """FAULT: something that no broker leaves behind. NOTE: information."""
 
     FAULT = "fault"
     NOTE = "note"
 
 
 class Remedy(Enum):
-    """What a repair does about a fault; the value says it in words."""
+    """How a repair treats a fault. The value is the text for the user."""
 
-    CUT = "cut the file there; what is cut is kept beside it"
-    TAKE_OUT = "take these bytes out of the file, and keep them beside it; what follows stays"
-    REBUILD_INDEXES = "make the offset and time index anew from the log"
-    REBUILD_TXN_INDEX = "make the transaction index anew from the log"
-    REMAKE_SNAPSHOT = "make the snapshot anew from the log; the old file is kept beside it"
-    SET_ASIDE = "set the file aside under another name"
-    REWRITE_EPOCHS = "write the leader epochs anew from the log; the old file is kept beside it"
-    REWRITE_CHECKPOINT = "write the checkpoint with the offsets of the logs; the old file is kept beside it"
+    CUT = "truncate the file there, with a backup of what follows"
+    TAKE_OUT = "remove these bytes from the file, with a backup; what follows stays"
+    REBUILD_INDEXES = "rebuild the offset and time index from the log"
+    REBUILD_TXN_INDEX = "rebuild the transaction index from the log"
+    REMAKE_SNAPSHOT = "rebuild the snapshot from the log, with a backup of the old one"
+    SET_ASIDE = "rename the file"
+    REWRITE_EPOCHS = "rebuild the leader epochs from the log, with a backup of the old ones"
+    REWRITE_CHECKPOINT = "correct the checkpoint by the ends of the logs, with a backup of the old one"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault or note. `start`, `end`: bytes of the file that it is about, where it is about some; `remedy` None: a repair leaves it."""
+    """One fault or note. `start`, `end`: bytes of the file, None for all of it. `remedy` None: `log repair` cannot repair it."""
 
     severity: Severity
     path: str
@@ -43,7 +43,7 @@ class Finding:
 
 
 class Findings:
-    """All findings of one look, in the order in which they were made. `faults` counts those that are not kept, too."""
+    """All findings of a verification, in order. `faults` also counts those that are not kept; `left_out`: how many are not kept."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
@@ -51,15 +51,15 @@ class Findings:
         self.left_out = 0
 
     def fault(self, path: str, problem: str, remedy: Remedy | None = None, *, start: int | None = None, end: int | None = None) -> None:
-        """Something is wrong."""
+        """Add a fault."""
         self.add(Finding(Severity.FAULT, path, problem, remedy, start, end))
 
     def note(self, path: str, problem: str) -> None:
-        """Something is worth knowing."""
+        """Add a note."""
         self.add(Finding(Severity.NOTE, path, problem))
 
     def add(self, finding: Finding) -> None:
-        """Keep a finding, unless there are too many."""
+        """Add a finding."""
         self.faults += finding.severity is Severity.FAULT
         if len(self.kept) < FINDINGS_MAX:
             self.kept.append(finding)
@@ -67,6 +67,6 @@ class Findings:
             self.left_out += 1
 
     def extend(self, findings: Iterable[Finding]) -> None:
-        """Keep several."""
+        """Add several findings."""
         for finding in findings:
             self.add(finding)

@@ -1,8 +1,8 @@
-"""Offset and time indexes against the log that they are of, entry by entry beside the walk over its batches.
+"""Checks offset and time indexes against their log, entry by entry, while the batches of the log are read.
 
-What is asked is what look-ups rely on, and Kafka's own files hold to: positions where batches begin, with nothing of the offset or
-later before them; timestamps that are the largest so far. A multi-batch append leaves entries that name the last of its batches and
-the place of the first one: that is right.
+The checks are what look-ups rely on and what Kafka's own files fulfil: an entry has the position of a batch, and no batch before it has
+the offset of the entry or a later one; a timestamp is the largest so far. An append of several batches may leave an entry with the offset
+of the last batch and the position of the first one: that is correct.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from txbroker.log.disk import Disk, File
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
 
 _CHUNK_ENTRIES = 8192
-INTERVAL_BYTES = 4096  # index.interval.bytes, as it is unless somebody says otherwise
+INTERVAL_BYTES = 4096  # the default of index.interval.bytes
 BARE_INTERVALS = 16
 
 
 class IndexEntries:
-    """The entries of an index file, read a piece at a time; what it is as a file.
+    """The entries of an index file, read in pieces.
 
-    `torn`: bytes after the last whole entry. `zeros`: how many entries at its end are zeros, as in a file that a broker preallocated
-    and did not close. `count`: of the entries before them.
+    `torn`: bytes after the last complete entry. `zeros`: how many entries at the end are zero, as in a file that a broker preallocated and
+    did not close. `count`: how many entries come before them.
     """
 
     def __init__(self, disk: Disk, path: str, entry: struct.Struct) -> None:
@@ -46,7 +46,7 @@ class IndexEntries:
 
 
 def count_before_zeros(file: File, whole: int, entry_bytes: int) -> int:
-    """How many entries there are when those at the end that are zeros are not counted. The first may be: offset 0 at position 0."""
+    """How many entries there are without the zero entries at the end. The first entry may be zero: offset 0 at position 0."""
     end = whole
     while end > 0:
         first = max(0, end - _CHUNK_ENTRIES)
@@ -59,7 +59,7 @@ def count_before_zeros(file: File, whole: int, entry_bytes: int) -> int:
 
 
 class _Check:
-    """`problem`: the first thing that is wrong, "" if nothing is."""
+    """`problem`: the first problem; "" without one."""
 
     def __init__(self, found: IndexEntries, base_offset: int) -> None:
         self.found = found
@@ -70,14 +70,14 @@ class _Check:
 
     def _wrong(self, problem: str) -> None:
         self.problem = self.problem or problem
-        self._next = None  # one is enough: all of it is made anew
+        self._next = None  # one is enough: a repair rebuilds the whole index
 
     def _advance(self) -> None:
         self._next = next(self._entries, None)
 
 
 class OffsetIndexCheck(_Check):
-    """`batch` for each batch in the order of the log, then `finish`."""
+    """Call `batch` for each batch in the order of the log, then `finish`."""
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
         super().__init__(IndexEntries(disk, path, offset_index.ENTRY), base_offset)
@@ -92,11 +92,11 @@ class OffsetIndexCheck(_Check):
             relative, at = self._next
             offset = self._base_offset + relative
             if relative > RELATIVE_OFFSET_MAX or relative <= self._last_entry[0] or at <= self._last_entry[1]:
-                self._wrong(f"its entry for offset {offset} at position {at} does not follow on the one before it")
+                self._wrong(f"its entry for offset {offset} at position {at} is not above the entry before it")
             elif at < position:
-                self._wrong(f"its entry for offset {offset} points to position {at}, where no batch begins")
+                self._wrong(f"its entry for offset {offset} has position {at}, where no batch begins")
             elif offset <= self._previous_offset:
-                self._wrong(f"its entry for offset {offset} points to position {at}, where offset {self._previous_offset + 1} begins")
+                self._wrong(f"its entry for offset {offset} has position {at}, where offset {self._previous_offset + 1} begins")
             else:
                 self._widest = max(self._widest, at - max(self._last_entry[1], 0))
                 self._last_entry = self._next
@@ -105,21 +105,21 @@ class OffsetIndexCheck(_Check):
 
     @property
     def bare(self) -> int:
-        """How many bytes of batches follow on the last entry, where that is far more than between any two entries; else 0."""
+        """How many bytes of batches follow the last entry, if that is far more than between any two entries; else 0."""
         rest = self._last_position - max(self._last_entry[1], 0)
         return rest if rest > BARE_INTERVALS * self._widest else 0
 
     def finish(self, end_offset: int) -> None:
-        """The log ends before `end_offset`."""
+        """`end_offset`: of the segment."""
         if self._next is not None:
             offset, at = self._base_offset + self._next[0], self._next[1]
-            self._wrong(f"its entry for offset {offset} points to position {at}, where no batch begins")
+            self._wrong(f"its entry for offset {offset} has position {at}, where no batch begins")
         elif self._last_entry[0] >= 0 and self._base_offset + self._last_entry[0] >= end_offset:
-            self._wrong(f"its last offset is {self._base_offset + self._last_entry[0]}, and the log ends before {end_offset}")
+            self._wrong(f"its last offset is {self._base_offset + self._last_entry[0]}, but the end offset of the segment is {end_offset}")
 
 
 class TimeIndexCheck(_Check):
-    """`batch` for each batch in the order of the log, then `finish`."""
+    """Call `batch` for each batch in the order of the log, then `finish`."""
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
         super().__init__(IndexEntries(disk, path, time_index.ENTRY), base_offset)
@@ -133,17 +133,17 @@ class TimeIndexCheck(_Check):
             timestamp, relative = self._next
             offset = self._base_offset + relative
             if timestamp <= self._last_entry[0] or relative < self._last_entry[1]:
-                self._wrong(f"its entry for timestamp {timestamp} and offset {offset} does not follow on the one before it")
+                self._wrong(f"its entry for timestamp {timestamp} and offset {offset} is not above the entry before it")
             elif timestamp != self.largest:
-                self._wrong(f"it says {timestamp} for the largest timestamp up to offset {offset}, which is {self.largest}")
+                self._wrong(f"it has {timestamp} as the largest timestamp up to offset {offset}, but that is {self.largest}")
             else:
                 self._last_entry = self._next
                 self._advance()
 
     def finish(self, end_offset: int, *, closed: bool) -> None:
-        """The log ends before `end_offset`. The index of a `closed` segment ends with the largest timestamp of all."""
+        """`end_offset`: of the segment. The index of a `closed` segment ends with the largest timestamp of the segment."""
         if self._next is not None:
-            self._wrong(f"it has an entry for offset {self._base_offset + self._next[1]}, and the log ends before {end_offset}")
+            self._wrong(f"it has an entry for offset {self._base_offset + self._next[1]}, but the segment ends at {end_offset}")
         elif closed and self._last_entry[0] != self.largest and not (self.largest == 0 and self.found.zeros):
-            said = "nothing" if self._last_entry[0] < 0 else str(self._last_entry[0])
-            self._wrong(f"it ends with {said}, and the segment's largest timestamp is {self.largest}")
+            last = "has no entry" if self._last_entry[0] < 0 else f"ends with timestamp {self._last_entry[0]}"
+            self._wrong(f"it {last}, but the largest timestamp of the segment is {self.largest}")

@@ -1,4 +1,4 @@
-"""How many different keys there are: exactly as long as that fits into memory, then as a HyperLogLog sketch estimates it."""
+"""Counts distinct keys: exactly while they fit into memory, then with a HyperLogLog sketch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MASK = (1 << 64) - 1
 
 
 class KeyCounter:
-    """Counts different keys by Python's hashes of 64 bits (keyed anew in each process). `exact`: no sketch was needed.
+    """Counts distinct keys by Python's hashes of 64 bits, which differ in each process. `exact`: the count is not an estimate.
 
-    The sketch (Flajolet et al. 2007, with linear counting where it is nearly empty) errs by 0.8 %.
+    The sketch (Flajolet et al. 2007, with linear counting while it is nearly empty) has a standard error of 0.8 %.
     """
 
     def __init__(self, exact_max: int = EXACT_MAX) -> None:
@@ -26,11 +26,11 @@ class KeyCounter:
 
     @property
     def exact(self) -> bool:
-        """Whether `count` is no estimate."""
+        """Whether `count` is exact."""
         return self._registers is None
 
     def add(self, key: bytes) -> None:
-        """One more key, new or not."""
+        """Add a key."""
         hashed = hash(key)
         if self._registers is not None:
             self._sketch(hashed)
@@ -52,7 +52,7 @@ class KeyCounter:
 
     @property
     def count(self) -> int:
-        """How many different keys were added."""
+        """How many distinct keys were added."""
         if self._registers is None:
             return len(self._hashes)
         estimate = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / sum(2.0**-rank for rank in self._registers)

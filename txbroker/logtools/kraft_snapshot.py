@@ -1,4 +1,4 @@
-"""Snapshots of KRaft's metadata, `<end offset>-<epoch>.checkpoint`: batches between a header and a footer record (KIP-630)."""
+"""Checks snapshots of KRaft's metadata, `<end offset>-<epoch>.checkpoint`: batches between a header and a footer record (KIP-630)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTROL_BYTES_MAX = 64 * 1024
 
 
 def check_metadata_snapshot(disk: Disk, path: str, findings: Findings, advance: Advance) -> None:
-    """Every batch and record; a file without its header or footer was not finished."""
+    """Check all batches and records, and that the snapshot is complete: it has its header and footer."""
     file = disk.open_existing(path)
     if file is None:
         return
@@ -36,13 +36,13 @@ def check_metadata_snapshot(disk: Disk, path: str, findings: Findings, advance: 
             continue
         advance(found.header.size, content.records)
     if first_type != SNAPSHOT_HEADER:
-        findings.fault(path, "it does not begin with the header record of a metadata snapshot")
+        findings.fault(path, "it is incomplete: it does not begin with the header record of a metadata snapshot")
     elif last_type != SNAPSHOT_FOOTER:
-        findings.fault(path, "it does not end with the footer record of a metadata snapshot")
+        findings.fault(path, "it is incomplete: it does not end with the footer record of a metadata snapshot")
 
 
 def _control_type(entry: Entry) -> int:
-    """The type of a control batch's first record, -1 in other batches."""
+    """The type of the first record of a control batch; -1 for other batches."""
     if not isinstance(entry.header, BatchHeader) or not entry.header.control:
         return -1
     record = next(read_records(entry.buffer, entry.at, entry.header, _CONTROL_BYTES_MAX), None)

@@ -1,4 +1,4 @@
-"""What a path names: a data directory (one of log.dirs), a partition's directory, or one file; whose it is, and who uses it now."""
+"""Finds the partitions and files that paths name: data directories (log.dirs), partitions' directories, or single files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from txbroker.names import TopicPartition
 
 _FATES = {
     Fate.DELETE: "belongs to a deleted partition: a broker removes it",
-    Fate.FUTURE: "is an unfinished copy of a partition that is moving here",
-    Fate.STRAY: "was set aside by a broker whose cluster did not know the partition",
+    Fate.FUTURE: "is an unfinished copy of a partition that is being moved here",
+    Fate.STRAY: "was renamed by a broker whose cluster does not have the partition",
 }
 
 
 class NoLogDirectory(Exception):
-    """A path that is nothing of a log directory; the text says what it is, and what to name instead."""
+    """A path that does not belong to a log directory; the text says why."""
 
 
 @dataclass(slots=True)
 class DataDirectory:
-    """One of a broker's log.dirs. `live`: a broker holds its lock; `clean`: one closed it whole; `kraft`: it is of a KRaft node."""
+    """One of a broker's log.dirs. `live`: a broker runs on it; `clean`: the last one shut down cleanly; `kraft`: of a KRaft node."""
 
     path: str
     live: bool = False
@@ -42,7 +42,7 @@ class DataDirectory:
 
 @dataclass(slots=True)
 class PartitionPlace:
-    """A partition's directory; `data` is the one that it lies in, if that is one. `size`: bytes of its log files."""
+    """A partition's directory. `data`: the data directory that it is in, if any. `size`: bytes of its log files."""
 
     path: str
     topic_partition: TopicPartition
@@ -51,18 +51,18 @@ class PartitionPlace:
 
     @property
     def live(self) -> bool:
-        """Whether a broker has it in use."""
+        """Whether a broker is using it."""
         return self.data is not None and self.data.live
 
     @property
     def clean(self) -> bool:
-        """Whether a broker closed it whole."""
+        """Whether the last broker that used it shut down cleanly."""
         return self.data is not None and self.data.clean
 
 
 @dataclass(slots=True)
 class Survey:
-    """What paths name. `directories`: those that were named themselves; `findings`: what is odd about names."""
+    """What paths name. `directories`: the named data directories. `findings`: about directories that are not partitions."""
 
     directories: list[DataDirectory] = field(default_factory=list)
     partitions: list[PartitionPlace] = field(default_factory=list)
@@ -76,16 +76,16 @@ class Survey:
 
 
 def survey(disk: Disk, paths: Sequence[str], *, topic: str | None = None, partition: int | None = None) -> Survey:
-    """Find out what absolute paths name; of partitions those of the topic and the number, if given.
+    """Find what absolute paths name; of partitions only those of `topic` and `partition`, if given.
 
-    NoLogDirectory for what is none; StorageError when it cannot be read.
+    NoLogDirectory for paths that do not belong to a log directory; StorageError when they cannot be read.
     """
     found = Survey()
     for path in paths:
         path = path.rstrip("/") or "/"
         if not disk.is_directory(path):
             if disk.size(path) is None:
-                raise NoLogDirectory(f"{path} does not exist; name a directory of log.dirs, a partition's directory, or a file of one")
+                raise NoLogDirectory(f"{path} does not exist; specify a directory of log.dirs, a directory of a partition, or a file")
             found.files.append(path)
         elif _is_partition(disk, path):
             found.partitions.append(_partition(disk, path, _parent(disk, path)))
@@ -135,7 +135,7 @@ def _survey_directory(disk: Disk, path: str, found: Survey) -> None:
     found.directories.append(data)
     for name, what in parsed.items():
         if what is None:
-            found.findings.note(f"{path}/{name}", "is no directory of a partition")
+            found.findings.note(f"{path}/{name}", "is not a directory of a partition")
         elif what.fate is not Fate.KEEP:
             found.findings.note(f"{path}/{name}", _FATES[what.fate])
         else:
@@ -143,7 +143,7 @@ def _survey_directory(disk: Disk, path: str, found: Survey) -> None:
 
 
 def look_at(disk: Disk, path: str) -> DataDirectory:
-    """Whose directory it is, and who uses it."""
+    """The state and identity of a data directory."""
     data = DataDirectory(path)
     try:
         data.live = disk.locked(f"{path}/{LOCK_FILE}")
@@ -161,7 +161,7 @@ def look_at(disk: Disk, path: str) -> DataDirectory:
         return data
     version = values.get("version")
     if version not in ("0", "1"):
-        data.problem = f"it has version {version!r}, and 0 and 1 are known"
+        data.problem = f"it has the unknown version {version!r}; known are 0 and 1"
     data.kraft = version == "1"
     names = ("node.id", "cluster.id", "directory.id") if data.kraft else ("broker.id", "cluster.id")
     data.identity = ", ".join(f"{name}={values[name]}" for name in names if name in values)

@@ -1,4 +1,4 @@
-"""One partition's directory looked at in full: segments, indexes, snapshots, leader epochs, topic id, leftovers."""
+"""Checks all files of a partition: segments, indexes, snapshots, leader epochs, topic id, leftovers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from txbroker.logtools.kraft_snapshot import check_metadata_snapshot
 from txbroker.logtools.partition_files import find_files
 from txbroker.logtools.producer_checks import ProducerTracker, check_snapshot, check_txn_index
 from txbroker.logtools.segment_check import Advance, SegmentCheck, SegmentFacts
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
-# A segment that a running broker replaces while it is looked at is looked at again.
+# A segment that a running broker replaces during the check is checked again.
 TRIES = 3
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What a look at a partition found. `end_offset`: one above the last sound record, as it would be after a repair.
+    """The result of checking a partition. `end_offset`: one above the last valid record, as after a repair.
 
-    `swaps`: segments wait to be swapped in, which a broker has to finish first.
+    `swaps`: there are `.swap` files, which a broker must swap in first.
     """
 
     directory: str
@@ -47,17 +47,17 @@ class PartitionReport:
 
     @property
     def records(self) -> int:
-        """How many there are, transaction markers too."""
+        """The number of records, with transaction markers."""
         return sum(segment.records for segment in self.segments)
 
     @property
     def batches(self) -> int:
-        """How many there are."""
+        """The number of batches."""
         return sum(segment.batches for segment in self.segments)
 
 
 class PartitionCheck:
-    """`live`: a broker has the directory in use; `clean`: one closed it whole. Nothing is changed."""
+    """`live`: a broker is using the directory; `clean`: the last one shut down cleanly. Nothing is changed."""
 
     def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, *, live: bool, clean: bool, advance: Advance) -> None:
         self._disk = disk
@@ -76,7 +76,7 @@ class PartitionCheck:
         self._report.swaps = files.swaps
         self._note_leftovers(files.leftovers)
         for offset, suffix in files.orphans:
-            self._findings.fault(file_path(self._directory, offset, suffix), "there is no log file that it could be of", Remedy.SET_ASIDE)
+            self._findings.fault(file_path(self._directory, offset, suffix), "it has no log file", Remedy.SET_ASIDE)
         self._epochs.load(self._disk, self._directory)
         snapshots = set(files.snapshots)
         self._report.start_offset = self._report.end_offset = files.logs[0] if files.logs else 0
@@ -94,20 +94,20 @@ class PartitionCheck:
         for name in files.metadata_snapshots:
             check_metadata_snapshot(self._disk, f"{self._directory}/{name}", self._findings, self._advance)
         if not files.any:
-            self._findings.note(self._directory, "there are no files of a log in it")
+            self._findings.note(self._directory, "it has no files of a log")
         return self._report
 
     def _note_leftovers(self, leftovers: list[tuple[str, str]]) -> None:
-        """One note for all of a kind: after a cleaning there are many."""
+        """One note for all leftovers of a kind: the log cleaner leaves many."""
         by_kind: dict[str, list[str]] = {}
         for name, what in leftovers:
             by_kind.setdefault(what, []).append(name)
         for what, names in by_kind.items():
-            problem = what if len(names) == 1 else f"{what}; the same holds for {len(names) - 1} more files here"
+            problem = what if len(names) == 1 else f"{what}; the same applies to {amount(len(names) - 1, 'other file')}"
             self._findings.note(f"{self._directory}/{names[0]}", problem)
 
     def batch(self, entry: Entry) -> None:
-        """A sound batch, in order (`SeesBatches`)."""
+        """A valid batch, in order (`BatchObserver`)."""
         self._tracker.batch(entry)
         self._epochs.batch(entry)
 
@@ -117,7 +117,7 @@ class PartitionCheck:
         for attempt in range(TRIES):
             before = self._stamp(base_offset)
             found = Findings()
-            # What is seen a second time says nothing of producers any more.
+            # The state of producers is not valid for batches that are read a second time.
             self._tracker.lost = self._tracker.lost or attempt > 0
             self._tracker.begin_segment()
             check = SegmentCheck(
@@ -136,7 +136,7 @@ class PartitionCheck:
                 break
         self._findings.extend(found.kept)
         if facts is None:
-            self._findings.note(file_path(self._directory, base_offset, LOG), "it is gone: a running broker deleted or replaced it")
+            self._findings.note(file_path(self._directory, base_offset, LOG), "a running broker has deleted or replaced it")
             return
         self._report.segments.append(facts)
         self._report.end_offset = max(self._report.end_offset, facts.next_offset)
@@ -144,7 +144,7 @@ class PartitionCheck:
             self._tracker.lost = True
 
     def _stamp(self, base_offset: int) -> tuple[int | None, ...]:
-        """What changes when a broker replaces a segment's files."""
+        """Values that change when a broker replaces the files of a segment."""
         paths = [file_path(self._directory, base_offset, suffix) for suffix in (LOG, TXN_INDEX)]
         return tuple(self._disk.size(path) for path in paths)
 
@@ -159,15 +159,15 @@ class PartitionCheck:
         if problem:
             findings.fault(path, problem, Remedy.REBUILD_TXN_INDEX)
 
-    # States
+    # Snapshots and topic id
 
     def _check_snapshot(self, offset: int, *, stray: bool = False) -> None:
-        """`stray`: there is no segment of this offset, and it is not the newest."""
+        """`stray`: no segment has this base offset, and it is not the newest snapshot."""
         path = file_path(self._directory, offset, SNAPSHOT)
         try:
             content = read_small(self._disk, path)
             if content is None:
-                return  # gone, with its segment
+                return  # deleted with its segment
             tracker = self._tracker if offset == self._report.end_offset and not self._tracker.lost else None
             problem = check_snapshot(content, offset, tracker)
         except CorruptRecords as error:
@@ -175,11 +175,11 @@ class PartitionCheck:
         if problem:
             self._findings.fault(path, problem, Remedy.REMAKE_SNAPSHOT)
         elif self._live:
-            return  # more may have been appended than was looked at
+            return  # the broker may have appended more than was read
         elif offset > self._report.end_offset:
-            self._findings.fault(path, f"it is of an offset beyond the log's end {self._report.end_offset}", Remedy.SET_ASIDE)
+            self._findings.fault(path, f"its offset is above the log end offset {self._report.end_offset}", Remedy.SET_ASIDE)
         elif stray:
-            self._findings.note(path, "there is no segment of this offset: the next start of a broker removes it")
+            self._findings.note(path, "no segment has this base offset: the next start of a broker removes it")
 
     def _check_metadata(self, there: bool) -> None:
         if not there:
@@ -198,7 +198,7 @@ class _EpochCheck:
         self._path = ""
         self._starts: list[int] = []
         self._epochs: list[int] = []
-        self._there = False
+        self._exists = False
         self._problem = ""
         self._highest = -1
 
@@ -207,7 +207,7 @@ class _EpochCheck:
         self._path = f"{directory}/{LEADER_EPOCHS}"
         try:
             content = read_small(disk, self._path)
-            self._there = content is not None
+            self._exists = content is not None
             for epoch, start in parse_epochs(content or b""):
                 self._epochs.append(epoch)
                 self._starts.append(start)
@@ -222,16 +222,16 @@ class _EpochCheck:
         self._highest = epoch
         offset = first_offset_of(entry.header)
         at = bisect_right(self._starts, offset) - 1
-        if not self._there:
-            self._problem = f"it is missing, and the log has batches of epoch {epoch}"
+        if not self._exists:
+            self._problem = f"it is missing, but the log has batches of epoch {epoch}"
         elif at >= 0 and self._epochs[at] != epoch:
-            self._problem = f"it says epoch {self._epochs[at]} for offset {offset}, and the batch has {epoch}"
+            self._problem = f"it has epoch {self._epochs[at]} for offset {offset}, but the batch has {epoch}"
         elif at < 0 and (not self._epochs or epoch > self._epochs[0]):
-            self._problem = f"it does not know epoch {epoch}, which the batch at offset {offset} has"
+            self._problem = f"it lacks epoch {epoch} of the batch at offset {offset}"
 
     def finish(self, findings: Findings, end_offset: int) -> None:
-        """Report, at the log's end."""
+        """Report the problem, at the end of the log."""
         if not self._problem and self._starts and self._starts[-1] > end_offset:
-            self._problem = f"epoch {self._epochs[-1]} begins at offset {self._starts[-1]}, beyond the log's end {end_offset}"
+            self._problem = f"epoch {self._epochs[-1]} begins at offset {self._starts[-1]}, above the log end offset {end_offset}"
         if self._problem:
             findings.fault(self._path, self._problem, Remedy.REWRITE_EPOCHS)

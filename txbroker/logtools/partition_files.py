@@ -1,4 +1,4 @@
-"""Which files a partition's directory has, and what their names say."""
+"""The files of a partition's directory, by their names."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from txbroker.log.file_names import DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG,
 
 # A snapshot of KRaft's metadata (KIP-630): end offset and epoch.
 METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-# What a repair leaves: see repair.py.
+# Backups that a repair leaves: see backups.py.
 SAVED = re.compile(r".+\.(?:cut|taken-out)-at-[0-9]+(?:-[0-9]+)?|.+\.set-aside(?:-[0-9]+)?")
 UNFINISHED_REPAIR = ".being-repaired"
 
 
 @dataclass(slots=True)
 class PartitionFiles:
-    """The files of one partition by kind. `logs`: base offsets, ascending; `swaps`: there are segments that wait to be swapped in."""
+    """The files of one partition by kind. `logs`: base offsets, ascending. `swaps`: there are `.swap` files of segments."""
 
     logs: list[int] = field(default_factory=list)
     indexes: list[tuple[int, str]] = field(default_factory=list)  # base offset, suffix
     snapshots: list[int] = field(default_factory=list)
     metadata_snapshots: list[str] = field(default_factory=list)
-    leftovers: list[tuple[str, str]] = field(default_factory=list)  # name, what it is
+    leftovers: list[tuple[str, str]] = field(default_factory=list)  # name, description
     swaps: bool = False
     leader_epochs: bool = False
     metadata: bool = False
@@ -36,18 +36,18 @@ class PartitionFiles:
 
     @property
     def any(self) -> bool:
-        """Whether this is the directory of a partition by what is in it."""
+        """Whether the directory has files of a partition."""
         return bool(self.logs or self.indexes or self.snapshots or self.metadata_snapshots or self.leader_epochs or self.metadata)
 
 
 _LEFT = {
-    DELETED: "waits to be deleted, by the broker that runs or by its next start",
-    SWAP: "waits to take the place of older segments, by the broker that runs or by its next start",
+    DELETED: "will be deleted by the running broker or its next start",
+    SWAP: "will replace older segments, by the running broker or its next start",
 }
 
 
 def find_files(disk: Disk, directory: str) -> PartitionFiles:
-    """What is in a directory; StorageError when it cannot be listed."""
+    """The files in a directory. StorageError when it cannot be listed."""
     found = PartitionFiles()
     for name in disk.names(directory):
         parsed = parse_name(name)
@@ -57,7 +57,7 @@ def find_files(disk: Disk, directory: str) -> PartitionFiles:
         offset, suffix, mark = parsed
         if mark:
             if suffix in (LOG, *INDEX_SUFFIXES, SNAPSHOT):
-                found.leftovers.append((name, _LEFT.get(mark, "is written by a cleaner, or was by one that did not finish")))
+                found.leftovers.append((name, _LEFT.get(mark, "is written by the log cleaner, or was left by one that was interrupted")))
                 found.swaps = found.swaps or (mark == SWAP and suffix == LOG)
         elif suffix == LOG:
             found.logs.append(offset)
@@ -76,6 +76,6 @@ def _note_other(found: PartitionFiles, name: str) -> None:
     elif METADATA_SNAPSHOT.fullmatch(name):
         found.metadata_snapshots.append(name)
     elif SAVED.fullmatch(name):
-        found.leftovers.append((name, "keeps what a repair took out; remove it when nobody needs it"))
+        found.leftovers.append((name, "is a backup of a repair: remove it when it is no longer needed"))
     elif name.endswith(UNFINISHED_REPAIR):
-        found.leftovers.append((name, "is left of a repair that did not finish"))
+        found.leftovers.append((name, "was left by a repair that was interrupted"))

@@ -1,4 +1,4 @@
-"""`stats`: what a partition's log consists of. Everything is counted in one pass, in bounded memory."""
+"""`log stats`: counts batches, records, codecs, keys and timestamps of a partition in one pass, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIME_BUCKETS_MAX = 512
 
 @dataclass(slots=True)
 class CodecStats:
-    """Batches of one codec. Bytes of their records as they are stored, and decompressed."""
+    """Batches of one codec, and the bytes of their records as stored and decompressed."""
 
     batches: int = 0
     records: int = 0
@@ -38,7 +38,7 @@ class CodecStats:
 
 @dataclass(slots=True)
 class SegmentStats:
-    """One segment: bytes of its log file and of its indexes."""
+    """One segment, with the bytes of its log file and of its indexes."""
 
     base_offset: int
     size: int
@@ -46,14 +46,14 @@ class SegmentStats:
 
 
 class TimeCounts:
-    """Records by time, in at most TIME_BUCKETS_MAX buckets: these grow twice as wide when there are too many. Times in ms."""
+    """Records by timestamp in at most TIME_BUCKETS_MAX buckets, whose width doubles when there are more. Times in ms."""
 
     def __init__(self) -> None:
         self.width_ms = 1000
         self.counts: Counter[int] = Counter()
 
     def add(self, timestamp: int) -> None:
-        """A record of this time."""
+        """Count a record with this timestamp."""
         self.counts[timestamp // self.width_ms] += 1
         while len(self.counts) > TIME_BUCKETS_MAX:
             self.width_ms *= 2
@@ -65,11 +65,10 @@ class TimeCounts:
 
 @dataclass(slots=True)
 class PartitionStats:
-    """What was counted. Sizes in bytes, timestamps in ms (None: no record has one).
+    """The counts of a partition. Sizes in bytes, timestamps in ms (None: no record has one).
 
-    `batch_sizes`, `batch_records`: how many batches by the power of two that they are below (`bit_length`). `obsolete`: records with a
-    key that a later record has, which is what compaction could win at most; an estimate where `keys` is one. `unread`: batches whose
-    records could not be looked at.
+    `batch_sizes`, `batch_records`: batches by the `bit_length` of their size and number of records. `obsolete`: records that a later record
+    with the same key replaces, the most that compaction can remove; an estimate if `keys` is one. `unread`: batches that cannot be read.
     """
 
     topic_partition: TopicPartition
@@ -108,23 +107,23 @@ class PartitionStats:
 
     @property
     def obsolete(self) -> int:
-        """Records with a key that a later record has."""
+        """Records that a later record with the same key replaces."""
         return max(0, self.keyed - self.keys.count)
 
     @property
     def obsolete_bytes(self) -> int:
-        """About how many bytes of keys and values those have, if they are like the others."""
+        """An estimate of the bytes of their keys and values, from the mean of all records with a key."""
         return self.keyed_bytes * self.obsolete // self.keyed if self.keyed else 0
 
     @property
     def ratio(self) -> float | None:
-        """Bytes of the records, decompressed, for a byte as they are stored."""
+        """The compression ratio: decompressed bytes of the records by stored bytes; None without records."""
         stored = sum(codec.stored_bytes for codec in self.codecs.values())
         return sum(codec.plain_bytes for codec in self.codecs.values()) / stored if stored else None
 
 
 def gather(disk: Disk, place: PartitionPlace, on_damage: OnDamage, advance: Advance) -> PartitionStats:
-    """Read a partition through. StorageError when the disk cannot be read."""
+    """Read a partition and count. StorageError when the disk cannot be read."""
     stats = PartitionStats(place.topic_partition)
     for base_offset in find_files(disk, place.path).logs:
         index_bytes = sum(disk.size(file_path(place.path, base_offset, suffix)) or 0 for suffix in INDEX_SUFFIXES)
@@ -189,7 +188,7 @@ def _count_records(stats: PartitionStats, entry: Entry) -> None:
 
 
 def _sizes(entry: Entry) -> tuple[int, int]:
-    """Bytes of a batch's records as they are stored, and decompressed."""
+    """The bytes of a batch's records as stored and decompressed."""
     header = entry.header
     if not isinstance(header, BatchHeader):
         plain = len(unwrap(entry.buffer, entry.at, header, CONTENT_BYTES_MAX)) if header.codec is not Codec.NONE else header.size

@@ -1,4 +1,4 @@
-"""A partition's sound batches from its files, one segment after the other; what is damaged is told of and passed over."""
+"""Reads the valid batches of a partition, one segment after the other. Damaged ranges are reported and skipped."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from txbroker.logtools.log_paths import PartitionPlace
 from txbroker.logtools.partition_files import find_files
 from txbroker.wire.records import INT64_MAX
 
-# Told the path of a log file, and what is damaged there.
+# Called with the path of a log file and a damaged range of it.
 OnDamage = Callable[[str, Damage], None]
 
 
 def walk_partition(
     disk: Disk, place: PartitionPlace, on_damage: OnDamage, *, start: int = 0, end: int = INT64_MAX, check_crc: bool = True
 ) -> Iterator[Entry]:
-    """The batches of the segments that may hold offsets in [start, end). Of a running broker's last segment the torn tail is no damage."""
+    """The batches of the segments that may have offsets in [start, end). An incomplete batch that a running broker may be writing is no
+    damage. StorageError."""
     bases = find_files(disk, place.path).logs
     for at, base_offset in enumerate(bases):
         last = at + 1 == len(bases)

@@ -1,4 +1,4 @@
-"""Transaction indexes and producer snapshots against what the log's batches say: producers are followed through the whole log."""
+"""Checks transaction indexes and producer snapshots against the batches of the log, from its first batch on."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from txbroker.log.txn_index import parse_entries
 from txbroker.names import TopicPartition
 from txbroker.wire.records import INT64_MAX
 
-# Beyond this the half of them that was silent for longest is forgotten, and not compared any more.
+# Above this number the half with the oldest timestamps is dropped and not compared any more.
 PRODUCERS_MAX = 200_000
-# In one segment; the transaction index of one with more is not compared.
+# Per segment; the transaction index of a segment with more is not compared.
 ABORTED_MAX = 400_000
 NEVER_MS = 2**62
 
 
 class ProducerTracker:
-    """What a broker would know of producers at each point of the log.
+    """The producer state of a broker at the current position in the log.
 
-    `aborted`: transactions that ended in the current segment; `begun`: where else such a one may begin, the batches of its producer.
+    `aborted`: the aborted transactions that ended in the current segment. `begun`: the base offsets of their batches. `lost`: the state is
+    incomplete. `too_many`: the segment has more aborted transactions than are tracked.
     """
 
     def __init__(self, topic_partition: TopicPartition) -> None:
@@ -36,13 +37,13 @@ class ProducerTracker:
         self._noted = 0
 
     def begin_segment(self) -> None:
-        """Aborted transactions are those of one segment."""
+        """Begin a segment: `aborted` is of one segment."""
         self.aborted = []
         self.begun = {}
         self.too_many = False
 
     def batch(self, entry: Entry) -> None:
-        """Take a sound batch."""
+        """Add a valid batch."""
         if entry.header.producer_id == NO_PRODUCER_ID:
             return
         ended = replay_batch(self.states, entry.buffer, entry.at, entry.header)
@@ -76,14 +77,14 @@ class ProducerTracker:
         states.expire(times[len(times) // 2])
         states.expiration_ms = NEVER_MS
         if len(states) > PRODUCERS_MAX:
-            states.clear()  # so many open transactions, or all at one time: there is no such log
+            states.clear()  # all have open transactions or the same timestamp, which does not occur in real logs
 
 
 def check_txn_index(content: bytes | None, tracker: ProducerTracker, base_offset: int, end_offset: int) -> str:
-    """What is wrong with a transaction index file, "" if nothing is. `tracker` has followed the log to the segment's end.
+    """The problem of a transaction index, "" without one. `tracker`: at the end of the segment.
 
-    It may know of more than the log shows, whose compaction removed what was aborted; it must know of what the log shows. A transaction
-    may begin later than the log shows, where a marker before it was lost: but then with a batch of its producer.
+    The index may have transactions that are not in the log, because compaction removed their records; it must have those in the log. An
+    entry may begin later than in the log, if an earlier marker was lost, but only with a batch of its producer.
     """
     expected, begun = tracker.aborted, tracker.begun
     try:
@@ -91,33 +92,33 @@ def check_txn_index(content: bytes | None, tracker: ProducerTracker, base_offset
     except CorruptRecords as error:
         return error.message or str(error)
     by_end = {(entry.producer_id, entry.last_offset): entry for entry in found}
-    for wanted in expected:
-        entry = by_end.get((wanted.producer_id, wanted.last_offset))
+    for transaction in expected:
+        entry = by_end.get((transaction.producer_id, transaction.last_offset))
         if entry is None:
-            what = f"producer {wanted.producer_id}, offsets {wanted.first_offset} to {wanted.last_offset}"
-            return f"it lacks the aborted transaction of {what}" if content is not None else f"it is missing, and there is {what}"
-        if entry.first_offset > wanted.first_offset and entry.first_offset not in begun.get(wanted, ()):
-            return f"the aborted transaction of producer {wanted.producer_id} that ended at {wanted.last_offset} began at " + (
-                f"{wanted.first_offset}, not at {entry.first_offset}"
-            )
+            what = f"producer {transaction.producer_id}, offsets {transaction.first_offset} to {transaction.last_offset}"
+            aborted = f"the aborted transaction of {what}"
+            return f"it lacks {aborted}" if content is not None else f"it is missing, but the segment has {aborted}"
+        if entry.first_offset > transaction.first_offset and entry.first_offset not in begun.get(transaction, ()):
+            what = f"the transaction of producer {transaction.producer_id} with the last offset {transaction.last_offset}"
+            return f"it has {entry.first_offset} as the first offset of {what}, but in the log that is {transaction.first_offset}"
     for entry in found:
         if not base_offset <= entry.last_offset < end_offset or not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            return f"its entry {entry} does not belong to a segment of the offsets {base_offset} to {end_offset - 1}"
+            return f"its entry {entry} is impossible in a segment with the offsets {base_offset} to {end_offset - 1}"
     return ""
 
 
 def check_snapshot(content: bytes, offset: int, tracker: ProducerTracker | None) -> str:
-    """What is wrong with the producer snapshot at `offset`, "" if nothing is. `tracker` None: the log before it is not all known."""
+    """The problem of the producer snapshot at `offset`, "" without one. `tracker` None: the log before it is not completely known."""
     try:
         states = parse_snapshot(content)
     except CorruptRecords as error:
         return error.message or str(error)
     if len({state.producer_id for state in states}) != len(states):
-        return "it names a producer twice"
+        return "it has a producer twice"
     for state in states:
         if state.last_offset >= offset or state.txn_first_offset >= offset:
             known = max(state.last_offset, state.txn_first_offset)
-            return f"it is of offset {offset}, and knows of producer {state.producer_id} up to offset {known}"
+            return f"it is of offset {offset}, but has offset {known} of producer {state.producer_id}"
         seen = tracker.states.get(state.producer_id) if tracker is not None else None
         problem = _differs(state, seen) if seen is not None else ""
         if problem:
@@ -126,15 +127,15 @@ def check_snapshot(content: bytes, offset: int, tracker: ProducerTracker | None)
 
 
 def _differs(state: ProducerState, seen: ProducerState) -> str:
-    """What a snapshot does not know and the log does. It may know more, of batches that were lost or compacted."""
+    """How a snapshot is behind the log. It may be ahead, with state from batches that were lost or compacted."""
     who = f"of producer {state.producer_id}"
     if state.epoch < seen.epoch:
-        return f"it says {state.epoch} for the epoch {who}, and the log {seen.epoch}"
+        return f"it has {state.epoch} as the epoch {who}, but the log has {seen.epoch}"
     if state.epoch > seen.epoch or not seen.batches:
         return ""
     if state.last_offset < seen.last_offset or (state.last_offset == seen.last_offset and state.last_sequence != seen.last_sequence):
         said = f"offset {state.last_offset} and sequence {state.last_sequence}"
-        return f"it says {said} for the last record {who}, and the log {seen.last_offset} and {seen.last_sequence}"
+        return f"it has {said} for the last record {who}, but the log has {seen.last_offset} and {seen.last_sequence}"
     if state.last_offset == seen.last_offset and state.txn_first_offset >= 0 and seen.txn_first_offset < 0:
-        return f"it has a transaction {who} open since offset {state.txn_first_offset}, and in the log it has ended"
+        return f"it has an open transaction {who} from offset {state.txn_first_offset} on, but in the log it has ended"
     return ""

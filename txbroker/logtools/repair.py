@@ -1,8 +1,8 @@
-"""`repair`: carries out a plan. What goes out of a file is kept beside it first (`saving.py`); a repair that is interrupted is begun again.
+"""`log repair`: carries out a plan. Removed bytes are first copied (`backups.py`). An interrupted repair can be repeated.
 
-After it the directory is as verify wants it, and brokers open it, ours and Apache Kafka's. The clean-shutdown mark stays as it is. A
-batch that is taken out of the middle leaves a gap in the offsets, as compaction does; where a partition has replicas it is better to
-delete the whole directory and let it be copied from them.
+After a repair `log verify` finds no fault, and txbroker and Apache Kafka can open the directory. The clean-shutdown file stays as it is.
+A batch that is removed from the middle of a log leaves a gap in the offsets, as compaction does. If a partition has replicas, it is better
+to delete its directory and let it be copied from them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from txbroker.logtools.repair_plan import PartitionPlan, Plan
 from txbroker.logtools.segment_check import SegmentFacts
 from txbroker.names import TopicPartition
 
-# Kafka's default of index.interval.bytes; topics' own settings are not in their directories.
+# Kafka's default of index.interval.bytes: the configurations of topics are not in their directories.
 INDEX_INTERVAL_BYTES = 4096
-# A segment with more damages than this gets one file that has them all, one after the other.
+# A segment with more damaged ranges gets one backup file with all of them.
 DAMAGE_FILES_MAX = 100
 
 Done = Callable[[str], None]
 
 
 class Refused(Exception):
-    """A directory that may not be repaired; the text says why, and what to do."""
+    """A directory that must not be repaired; the text says why, and what to do."""
 
 
 def lock_all(disk: Disk, directories: Iterable[DataDirectory]) -> list[Lock]:
-    """Hold the locks of data directories, so that no broker starts meanwhile. Refused where one runs, or where a KRaft node's is named."""
+    """Lock data directories, so that no broker starts on them. Refused when a broker runs, or a directory belongs to a KRaft node."""
     locks: list[Lock] = []
     for data in directories:
         lock = None
@@ -52,14 +52,14 @@ def lock_all(disk: Disk, directories: Iterable[DataDirectory]) -> list[Lock]:
         if lock is None:
             for held in locks:
                 held.release()
-            why = "is of a KRaft node, and is only read; copy a partition's directory elsewhere to repair it there"
-            raise Refused(f"{data.path} {why if data.kraft else 'is in use by a broker; stop that one first'}")
+            why = "belongs to a KRaft node and is only read; copy a partition's directory elsewhere and repair the copy"
+            raise Refused(f"{data.path} {why if data.kraft else 'is in use by a broker; stop the broker first'}")
         locks.append(lock)
     return locks
 
 
 def carry_out(disk: Disk, plan: Plan, done: Done) -> None:
-    """Take every step; `done` is told in a sentence what was. StorageError, and then a second run goes on."""
+    """Carry out all steps; `done` gets a sentence for each. StorageError; the repair can then be repeated."""
     for partition in plan.partitions:
         _PartitionRepair(disk, partition, done).run()
     for path in plan.checkpoints:
@@ -83,7 +83,7 @@ class _PartitionRepair:
             self._set_aside(path)
         cut = False
         for facts in self._plan.damaged:
-            cut = self._mend(facts) or cut
+            cut = self._repair_log(facts) or cut
         self._rebuild_indexes()
         self._replay(cut)
         self._disk.sync(directory)
@@ -94,12 +94,12 @@ class _PartitionRepair:
     def _set_aside(self, path: str) -> None:
         name = set_aside(self._disk, path)
         if name is not None:
-            self._done(f"{path} is {name.rpartition('/')[2]} now")
+            self._done(f"{path} was renamed to {name.rpartition('/')[2]}")
 
     # Log files
 
-    def _mend(self, facts: SegmentFacts) -> bool:
-        """Take what is damaged out of a segment; whether the log's end was cut."""
+    def _repair_log(self, facts: SegmentFacts) -> bool:
+        """Remove the damaged ranges from a segment; whether the end of the log was truncated."""
         path = self._path(facts.base_offset, LOG)
         kept = _between(facts)
         last = facts.base_offset == self._report.segments[-1].base_offset
@@ -114,12 +114,12 @@ class _PartitionRepair:
             file = self._disk.open(path)
             file.truncate(start)
             file.sync()
-            self._done(f"{path} ends at position {start} now; what was cut is in {name.rpartition('/')[2]}")
+            self._done(f"{path} was truncated to {start} bytes; the rest is in {name.rpartition('/')[2]}")
             return last
         groups = [[damage] for damage in damages] if len(damages) <= DAMAGE_FILES_MAX else [damages]
         for group in groups:
             name = save_ranges(self._disk, path, free_name(self._disk, f"{path}{TAKEN_OUT}{group[0][0]}"), group)
-            self._done(f"{path} loses {sum(end - start for start, end in group)} bytes; they are in {name.rpartition('/')[2]}")
+            self._done(f"{sum(end - start for start, end in group)} bytes were removed from {path}; they are in {name.rpartition('/')[2]}")
         new = path + UNFINISHED_REPAIR
         target = self._disk.open(new)
         copy_ranges(self._disk, path, target, kept)
@@ -131,8 +131,8 @@ class _PartitionRepair:
     # Indexes
 
     def _rebuild_indexes(self) -> None:
-        wanted = {parsed[0] for path in self._plan.paths(Remedy.REBUILD_INDEXES) if (parsed := parse_name(path.rpartition("/")[2]))}
-        for base_offset in sorted(wanted):
+        bases = {parsed[0] for path in self._plan.paths(Remedy.REBUILD_INDEXES) if (parsed := parse_name(path.rpartition("/")[2]))}
+        for base_offset in sorted(bases):
             size = self._disk.size(self._path(base_offset, LOG))
             if size is None:
                 continue
@@ -140,12 +140,12 @@ class _PartitionRepair:
             segment.rebuild_indexes("repair")
             for path in (segment.offset_index.path, segment.time_index.path):
                 self._disk.sync(path)
-            self._done(f"{self._path(base_offset, LOG)} has new indexes")
+            self._done(f"the indexes of {self._path(base_offset, LOG)} were rebuilt")
 
     def _segment(self, base_offset: int, size: int) -> Segment:
         return Segment(self._disk, self._directory, base_offset, size=size, created_ms=0, index_interval_bytes=INDEX_INTERVAL_BYTES)
 
-    # What is made of the batches: transaction indexes, snapshots, leader epochs
+    # Transaction indexes, snapshots and leader epochs, which are rebuilt from the batches
 
     def _replay(self, cut: bool) -> None:
         txn_indexes = self._offsets(Remedy.REBUILD_TXN_INDEX)
@@ -173,7 +173,7 @@ class _PartitionRepair:
                 index = TxnIndex(self._disk, self._path(base_offset, TXN_INDEX))
                 index.replace(tracker.aborted)
                 self._disk.sync(index.path)
-                self._done(f"{index.path} is made anew")
+                self._done(f"{index.path} was rebuilt")
         if cut or end in snapshots:
             self._at_snapshot(tracker, end, True)
         if epochs_wanted:
@@ -184,7 +184,7 @@ class _PartitionRepair:
         return {found[0] for found in parsed if found is not None}
 
     def _at_snapshot(self, tracker: ProducerTracker, offset: int, make: bool) -> None:
-        """At an offset where there may be a sound snapshot, which knows more than the log, or where one is to be made."""
+        """Load the snapshot at an offset, if there is a valid one: it may have more than the log. Else write one if `make`."""
         path = self._path(offset, SNAPSHOT)
         try:
             content = read_small(self._disk, path)
@@ -198,7 +198,7 @@ class _PartitionRepair:
             return
         if make:
             self._disk.replace(path, format_snapshot(tracker.states))
-            self._done(f"{path} is made anew")
+            self._done(f"{path} was rebuilt")
 
     def _rewrite_epochs(self, found: list[tuple[int, int]], end: int) -> None:
         path = f"{self._directory}/{LEADER_EPOCHS}"
@@ -207,11 +207,11 @@ class _PartitionRepair:
         except (CorruptRecords, MalformedCheckpoint):
             written = []
         last = found[-1][0] if found else -1
-        # An epoch behind the last batch's begins at the log's end; old record formats tell nothing of epochs.
+        # An epoch after that of the last batch begins at the log end offset; old record formats have no epochs.
         later = [(epoch, start) for epoch, start in written if epoch > last and (start == end if found else start <= end)]
         keep_copy(self._disk, path)
         self._disk.replace(path, format_lines(f"{epoch} {start}" for epoch, start in [*found, *later]))
-        self._done(f"{path} is made anew")
+        self._done(f"{path} was rebuilt")
 
 
 def _between(facts: SegmentFacts) -> list[tuple[int, int]]:
@@ -228,7 +228,7 @@ def _between(facts: SegmentFacts) -> list[tuple[int, int]]:
 
 
 def _rewrite_checkpoint(disk: Disk, path: str, ends: dict[tuple[str, TopicPartition], int], done: Done) -> None:
-    """No offset beyond the end of its log; of a file that is damaged the lines that can be read."""
+    """Lower offsets to the end of their logs. Of a damaged file, the valid lines are kept."""
     directory = path.rpartition("/")[0]
     try:
         content = read_small(disk, path) or b""
@@ -242,4 +242,4 @@ def _rewrite_checkpoint(disk: Disk, path: str, ends: dict[tuple[str, TopicPartit
         offsets[topic_partition] = min(offset, ends.get((directory, topic_partition), offset))
     name = keep_copy(disk, path)
     disk.replace(path, format_offsets(offsets))
-    done(f"{path} is written anew; what it said is in {'' if name is None else name.rpartition('/')[2]}")
+    done(f"{path} was corrected" + ("" if name is None else f"; the old file is {name.rpartition('/')[2]}"))

@@ -1,4 +1,4 @@
-"""What a repair would do, found out beforehand: steps for a person to read, in the order in which they are taken."""
+"""The plan of a repair: its steps, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txbroker.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do. `start`, `end`: bytes of the file that go out of it."""
+    """One step. `start`, `end`: the bytes to remove from the file."""
 
     path: str
     remedy: Remedy
@@ -38,22 +38,22 @@ class PartitionPlan:
         return [segment for segment in self.report.segments if segment.damages]
 
     def paths(self, remedy: Remedy) -> list[str]:
-        """The files that are to be treated so, each once."""
+        """The files with steps of this kind, each once."""
         return list(dict.fromkeys(step.path for step in self.steps if step.remedy is remedy))
 
 
 @dataclass(slots=True)
 class Plan:
-    """All that is to be done.
+    """All steps.
 
-    `refused`: partitions that cannot be repaired now, with the reason; `unmendable`: faults that a repair leaves.
+    `refused`: partitions that cannot be repaired now, with the reason. `unrepairable`: faults that a repair cannot repair.
     """
 
     partitions: list[PartitionPlan] = field(default_factory=list)
     checkpoints: dict[str, list[Step]] = field(default_factory=dict)  # by path
     ends: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)  # of all logs, by data directory and partition
     refused: list[tuple[str, str]] = field(default_factory=list)
-    unmendable: list[Finding] = field(default_factory=list)
+    unrepairable: list[Finding] = field(default_factory=list)
 
     @property
     def steps(self) -> list[Step]:
@@ -62,29 +62,29 @@ class Plan:
         return found + [step for steps in self.checkpoints.values() for step in steps]
 
 
-UNFINISHED_SWAP = "segments wait to be swapped in: start a broker on the directory once, which finishes that, then repair it"
+UNFINISHED_SWAP = "it has .swap files: start a broker on the directory once, which swaps them in, then repair it"
 
 
 def make_plan(found: Survey, verified: Verified) -> Plan:
-    """The steps that mend what was found."""
+    """The steps that repair the findings."""
     plan = Plan()
     for place, report in zip(found.partitions, verified.partitions, strict=True):
         if place.data is not None:
             plan.ends[place.data.path, place.topic_partition] = report.end_offset
-        mended = PartitionPlan(place, report, _partition_steps(report))
-        if mended.steps and report.swaps:
+        repaired = PartitionPlan(place, report, _partition_steps(report))
+        if repaired.steps and report.swaps:
             plan.refused.append((place.path, UNFINISHED_SWAP))
-        elif mended.steps:
-            plan.partitions.append(mended)
+        elif repaired.steps:
+            plan.partitions.append(repaired)
     for finding in verified.findings.kept:
         if finding.remedy is Remedy.REWRITE_CHECKPOINT:
             plan.checkpoints.setdefault(finding.path, []).append(Step(finding.path, finding.remedy, finding.problem))
-    plan.unmendable = [finding for finding in verified.findings.kept if finding.remedy is None and finding.severity is Severity.FAULT]
+    plan.unrepairable = [finding for finding in verified.findings.kept if finding.remedy is None and finding.severity is Severity.FAULT]
     return plan
 
 
 def directories_of(found: Survey) -> list[DataDirectory]:
-    """The data directories that are concerned, each once."""
+    """The data directories of all partitions, each once."""
     by_path = {data.path: data for data in found.directories}
     by_path.update({place.data.path: place.data for place in found.partitions if place.data is not None})
     return list(by_path.values())

@@ -1,4 +1,4 @@
-"""One segment looked at in full: every batch and record, and both indexes beside them."""
+"""Checks one segment: all batches and records, and its offset and time indexes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from txbroker.logtools.findings import Findings, Remedy
 from txbroker.logtools.index_checks import IndexEntries, OffsetIndexCheck, TimeIndexCheck
 from txbroker.wire.records import INT64_MAX
 
-# How far a look is: bytes and records since the last call.
+# Reports progress: bytes and records since the last call.
 Advance = Callable[[int, int], None]
 
 
-class SeesBatches(Protocol):
-    """Who wants to know of each sound batch, in order."""
+class BatchObserver(Protocol):
+    """Is notified of each valid batch, in order."""
 
     def batch(self, entry: Entry) -> None: ...
 
 
 @dataclass(slots=True)
 class SegmentFacts:
-    """What a look at a segment found. `damages`: what is no sound batch, neighbours joined; `next_offset`: one above the last sound one."""
+    """The result of checking a segment. `damages`: ranges that are not valid batches, neighbours joined. `next_offset`: one above the last
+    offset of the last valid batch."""
 
     base_offset: int
     size: int
@@ -38,7 +39,7 @@ class SegmentFacts:
     records: int = 0
 
     def add_damage(self, damage: Damage) -> None:
-        """Join it to the one before it, if they touch: a hostile file has millions."""
+        """Add a damaged range, joined to the last one if they touch: a hostile file may have millions."""
         if self.damages and self.damages[-1].end == damage.start:
             damage = self.damages[-1]._replace(end=damage.end)
             self.damages.pop()
@@ -46,7 +47,7 @@ class SegmentFacts:
 
 
 class SegmentCheck:
-    """`limit`: the next segment's base offset, None in the active one. `growing`: a broker appends to it now; `closed`: none will."""
+    """`limit`: the base offset of the next segment, None for the active one. `growing`: a broker may append to it; `closed`: none will."""
 
     def __init__(
         self,
@@ -71,9 +72,9 @@ class SegmentCheck:
         self._unread = 0
         self._odd_times = 0
 
-    def run(self, findings: Findings, watcher: SeesBatches) -> SegmentFacts | None:
-        """Look at all of it; None when it is gone. StorageError when the disk cannot be read."""
-        # The indexes first: what is appended while this runs makes the log longer than they say, and never shorter.
+    def run(self, findings: Findings, observer: BatchObserver) -> SegmentFacts | None:
+        """Check the segment; None when it was deleted. StorageError when the disk cannot be read."""
+        # Read the indexes first: records that are appended meanwhile are then in the log and not in the indexes, which is valid.
         offsets = OffsetIndexCheck(self._disk, self._index_path, self._base_offset)
         times = TimeIndexCheck(self._disk, self._time_path, self._base_offset)
         file = self._disk.open_existing(self._path)
@@ -92,12 +93,12 @@ class SegmentCheck:
                 continue
             offsets.batch(found.position, found.header.last_offset)
             times.batch(found.header.last_offset, found.header.max_timestamp)
-            watcher.batch(found)
+            observer.batch(found)
             facts.next_offset = found.header.last_offset + 1
         self._report_log(findings, facts)
         offsets.finish(facts.next_offset)
         times.finish(facts.next_offset, closed=self._closed)
-        if not facts.damages:  # else they are made anew anyway
+        if not facts.damages:  # else they are rebuilt anyway
             self._report_index(findings, self._index_path, offsets.found, offsets.problem, facts)
             self._note_bare(findings, offsets, facts)
             self._report_index(findings, self._time_path, times.found, times.problem, facts)
@@ -108,7 +109,7 @@ class SegmentCheck:
             content = read_content(entry)
         except CorruptRecords as error:
             self._advance(entry.header.size, 0)
-            return f"a batch cannot be read, though its CRC is right: {error.message}"
+            return f"a batch with a correct CRC is invalid: {error.message}"
         facts.batches += 1
         facts.records += content.records
         self._unread += bool(content.unread)
@@ -121,23 +122,23 @@ class SegmentCheck:
         for damage in facts.damages:
             at_end = damage.end == facts.size
             if self._growing and at_end:
-                findings.note(self._path, f"from position {damage.start} on: {damage.problem}: a broker may be writing there now")
+                findings.note(self._path, f"from position {damage.start} on: {damage.problem}; a broker may be writing there")
                 continue
             remedy = Remedy.CUT if at_end else Remedy.TAKE_OUT
             findings.fault(self._path, damage.problem, remedy, start=damage.start, end=damage.end)
         if self._unread:
-            findings.note(self._path, f"{self._unread} batches hold more than is opened: their records were not looked at")
+            findings.note(self._path, f"{self._unread} batches are too large to be decompressed here: their records were not checked")
         if self._odd_times:
-            findings.note(self._path, f"{self._odd_times} batches have another largest timestamp in their header than in their records")
+            findings.note(self._path, f"{self._odd_times} batches have a maximum timestamp in the header that differs from their records")
 
     def _note_bare(self, findings: Findings, offsets: OffsetIndexCheck, facts: SegmentFacts) -> None:
-        """Nothing that is found by such an index is wrong, it takes longer: no fault, and right where index.interval.bytes is large."""
+        """Note an index that ends far before its log: look-ups are slower, but correct. With a large index.interval.bytes it is normal."""
         found = offsets.found
         if not self._closed or not offsets.bare or offsets.problem or found.missing or found.torn or found.zeros:
             return
         what = f"it ends {offsets.bare} bytes before the last batch of a log of {facts.size}" if found.count else "it has no entry"
-        remedy = "unless index.interval.bytes is that large, set it aside while no broker runs, and `txbroker log repair` makes it anew"
-        findings.note(self._index_path, f"{what}: look-ups beyond it read up to {offsets.bare} bytes of the log; {remedy}")
+        remedy = "unless index.interval.bytes is that large, rename it while no broker runs, and `txbroker log repair` rebuilds it"
+        findings.note(self._index_path, f"{what}: look-ups after it read up to {offsets.bare} bytes of the log; {remedy}")
 
     def _report_index(self, findings: Findings, path: str, found: IndexEntries, problem: str, facts: SegmentFacts) -> None:
         if self._growing and facts.size and not problem and (found.missing or found.torn or found.zeros):
@@ -145,13 +146,13 @@ class SegmentCheck:
         if found.missing:
             problem = "the file is missing" if facts.size else ""
         elif found.torn:
-            problem = f"{found.torn} bytes follow on its last whole entry"
+            problem = f"{found.torn} bytes follow its last complete entry"
         elif found.zeros and not problem:
             if not self._closed:
-                what = "as in the file of a broker that was killed: its next start cuts them"
-                findings.note(path, f"{found.zeros} empty entries follow, {what}")
+                what = "as in the file of a broker that was killed: the next start truncates them"
+                findings.note(path, f"{found.zeros} empty entries at the end, {what}")
                 return
             if found.zeros > 1 or found.count or facts.size == 0:
-                problem = f"{found.zeros} empty entries follow on its {found.count}"
+                problem = f"{found.zeros} empty entries follow its {found.count} entries"
         if problem:
             findings.fault(path, problem, Remedy.REBUILD_INDEXES)

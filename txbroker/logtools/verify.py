@@ -1,4 +1,4 @@
-"""`verify`: everything that paths name looked at in full, without changing anything."""
+"""`log verify`: checks all files that paths name. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from txbroker.names import TopicPartition
 
 @dataclass(slots=True)
 class Verified:
-    """All that was found; `partitions` in the order of the survey."""
+    """The result; `partitions` in the order of the survey."""
 
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
 
 
 def verify(disk: Disk, found: Survey, advance: Advance) -> Verified:
-    """Look at what a survey found. StorageError when the disk cannot be read."""
+    """Check all that a survey found. StorageError when the disk cannot be read."""
     verified = Verified()
     findings = verified.findings
     findings.extend(found.findings.kept)
@@ -55,22 +55,22 @@ def verify(disk: Disk, found: Survey, advance: Advance) -> Verified:
 
 
 def check_partition(disk: Disk, place: PartitionPlace, advance: Advance) -> PartitionReport:
-    """Look at one partition; what the disk does not let one read is a fault of it, and no reason to leave out the others."""
+    """Check one partition. If it cannot be read, that is a fault of this partition, and the others are checked."""
     check = PartitionCheck(disk, place.path, place.topic_partition, live=place.live, clean=place.clean, advance=advance)
     try:
         return check.run()
     except StorageError as error:
         report = PartitionReport(place.path, place.topic_partition)
-        report.findings.fault(place.path, f"it cannot be looked at: {error}")
+        report.findings.fault(place.path, f"it cannot be checked: {error}")
         return report
 
 
 def verify_file(disk: Disk, path: str, findings: Findings, advance: Advance) -> None:
-    """Look at one file; an index is compared with the log file beside it. NoLogDirectory for a file that is of no log directory."""
+    """Check one file; an index is compared with its log file. NoLogDirectory for a file that does not belong to a log directory."""
     directory, _, name = path.rpartition("/")
     parsed = file_names.parse_name(name)
     if parsed is not None and not parsed[2] and parsed[1] in (*file_names.SEGMENT_SUFFIXES, file_names.SNAPSHOT):
-        # The whole partition, since what a file says depends on those before it.
+        # The whole partition is checked, because a file depends on those before it.
         report = PartitionCheck(
             disk,
             directory,
@@ -97,6 +97,6 @@ def verify_file(disk: Disk, path: str, findings: Findings, advance: Advance) -> 
             if problem:
                 findings.fault(path, problem)
         else:
-            raise NoLogDirectory(f"{path} is no file of a log directory that can be verified")
+            raise NoLogDirectory(f"{path} is not a file of a log directory that can be verified")
     except (CorruptRecords, MalformedCheckpoint, ValueError) as error:
         findings.fault(path, str(error))

@@ -93,13 +93,13 @@ def _show(printed: Results, arguments: argparse.Namespace, plan: Plan) -> int:
     count = len(plan.steps)
     steps = f"{amount(count, 'step')}; --yes takes {'it' if count == 1 else 'them'}"
     printed.done(steps if count else "there is nothing to repair", steps=count)
-    return FAILED if count or plan.refused or plan.unmendable else DONE
+    return FAILED if count or plan.refused or plan.unrepairable else DONE
 
 
 def _warn_of_rest(plan: Plan) -> None:
     for path, reason in plan.refused:
         warn(f"{path} is left as it is: {reason}")
-    for finding in plan.unmendable:
+    for finding in plan.unrepairable:
         warn(f"{finding.path} is left as it is: {finding.problem}")
 
 

@@ -71,10 +71,10 @@ class History:
 
     def rate(self, age: int) -> float | None:
         """How fast records of an age become obsolete, by their class or the nearest known one, a younger one if possible; None: unknown."""
-        wanted = age_class(age)
-        if wanted in self.rates:
-            return self.rates[wanted]
-        younger = [known for known in self.rates if known < wanted]
+        class_ = age_class(age)
+        if class_ in self.rates:
+            return self.rates[class_]
+        younger = [known for known in self.rates if known < class_]
         if younger:
             return self.rates[max(younger)]
         return self.rates[min(self.rates)] if self.rates else None

@@ -160,12 +160,12 @@ class OffsetMap:
         if not len(empty):
             return
         empty = empty[::-1]  # numpy keeps the last of several values for one index
-        wanted = np.empty((len(empty), 2), dtype=np.uint64)
-        wanted[:, 0], wanted[:, 1] = first[empty], second[empty]
+        claimed = np.empty((len(empty), 2), dtype=np.uint64)
+        claimed[:, 0], claimed[:, 1] = first[empty], second[empty]
         slot = at[empty]
-        self._hashes[slot] = wanted.view(np.complex128).ravel()
+        self._hashes[slot] = claimed.view(np.complex128).ravel()
         now = self._hashes[slot].view(np.uint64).reshape(-1, 2)
-        same[empty] = (now == wanted).all(axis=1)
+        same[empty] = (now == claimed).all(axis=1)
         if self._versions is None:
             mark = np.arange(len(slot))
             self._offsets[slot] = mark

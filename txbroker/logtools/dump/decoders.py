@@ -1,4 +1,4 @@
-"""How the dump shows keys and values: as text or numbers, or as the records of Kafka's internal topics."""
+"""Decodes keys and values for the dump: as text or numbers, or as records of Kafka's internal topics."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from txbroker.wire.schema import Data
 M = TypeVar("M", bound=Data)
 Kinds = Mapping[int, tuple[type[Data], type[Data]]]
 
-DELETED = "<DELETE>"  # for the value of a tombstone
+DELETED = "<DELETE>"  # the value of a tombstone
 
 
 def _kinds(pairs: Iterable[tuple[type[Data], type[Data]]]) -> Kinds:
-    """What a record is, by the version of its key."""
+    """The classes of a record by the version of its key."""
     return {version: pair for pair in pairs for version in range(pair[0].versions.low, pair[0].versions.high + 1)}
 
 
@@ -61,14 +61,14 @@ _TRANSACTION_STATES = (
 
 
 class Shown(NamedTuple):
-    """What stands for a record's key and value; None where nothing does."""
+    """The text of a record's key and value; None: it is not printed."""
 
     key: str | None
     payload: str | None
 
 
 def decoder(options: DumpOptions) -> Callable[[Record], Shown]:
-    """What shows a record's key and value."""
+    """The function that decodes keys and values with these options."""
     if options.decoder is not Decoder.TEXT:
         return _DECODERS[options.decoder]
     key_form, value_form = options.key_form, options.value_form
@@ -76,7 +76,7 @@ def decoder(options: DumpOptions) -> Callable[[Record], Shown]:
 
 
 def show_text(record: Record, key_form: Form = Form.TEXT, value_form: Form = Form.TEXT) -> Shown:
-    """Key and value as UTF-8 or as numbers, where they are there."""
+    """Key and value as UTF-8 or as numbers; None for null."""
     return Shown(_in_form(record.key, key_form), _in_form(record.value, value_form))
 
 
@@ -86,7 +86,7 @@ def _in_form(data: bytes | None, form: Form) -> str | None:
     if form is Form.TEXT:
         return data.decode("utf-8", "replace")
     if len(data) != form.value:
-        return f"<{len(data)} bytes, where a number has {form.value}>"
+        return f"<{len(data)} bytes, not a number of {form.value} bytes>"
     return str(int.from_bytes(data, "big", signed=True))
 
 
@@ -167,7 +167,7 @@ _DECODERS: dict[Decoder, Callable[[Record], Shown]] = {
 
 
 def _versioned(data: bytes) -> tuple[int, bytes]:
-    """The version that stands at the front, and what it is the version of."""
+    """The version at the start of a key or value, and the rest."""
     if len(data) < 2:
         raise ProtocolError(f"{len(data)} bytes are too few for a version")
     return int.from_bytes(data[:2], "big", signed=True), data[2:]
@@ -175,12 +175,12 @@ def _versioned(data: bytes) -> tuple[int, bytes]:
 
 def _decode_known(cls: type[M], version: int, data: bytes) -> M:
     if version not in cls.versions:
-        raise ProtocolError(f"{cls.__name__} has version {version}, and {cls.versions} are known")
+        raise ProtocolError(f"{cls.__name__} has the unknown version {version}; known are {cls.versions}")
     return decode(cls, version, data)
 
 
 def _open(member: dict[str, Any], name: str, cls: type[Data]) -> None:
-    """Replace a member's bytes by what they hold, if that can be read; consumers keep to the newest version that is known."""
+    """Replace a member's bytes by their content, if it can be decoded. Newer versions are decoded as the newest known one."""
     try:
         version, data = _versioned(base64.b64decode(member[name]))
         version = min(version, cls.versions.high)

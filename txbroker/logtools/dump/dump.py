@@ -1,7 +1,7 @@
-"""Print what is in log files, as Kafka's tool does (class DumpLogSegments of 3.9: the same lines, so that scripts read either).
+"""`dump-log`: prints the content of log files with the same lines as Kafka's tool (DumpLogSegments of 3.9), so that scripts read both.
 
-Files of every kind that a partition's directory has: `.log` (all magics), `.index`, `.timeindex`, `.txnindex`, `.snapshot`. They are
-only read. Corrupt ones are told of, with the place, and the rest goes on.
+It reads all files of a partition's directory: `.log` (all magics), `.index`, `.timeindex`, `.txnindex`, `.snapshot`. Corrupted files are
+reported with the position, and the dump continues with the next file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Decoder", "DumpOptions", "Form", "dump"]
 METADATA_SUFFIX = ".checkpoint"
 BOOTSTRAP = "bootstrap.checkpoint"
 
-# What dumps a file of this suffix, given the offset that its name says.
+# Dumps a file with this suffix; the last argument is the offset in its name.
 _DUMPERS: dict[str, Callable[[DumpRun, str, int], None]] = {
     file_names.LOG: dump_log,
     file_names.OFFSET_INDEX: dump_offset_index,
@@ -33,9 +33,9 @@ _DUMPERS: dict[str, Callable[[DumpRun, str, int], None]] = {
 
 
 def dump(disk: Disk, paths: Sequence[str], options: DumpOptions, write: Write, complain: Write) -> int:
-    """Dump files one after the other; the command's exit status: 1 if one could not be read to its end, else 0.
+    """Dump files one after the other; the exit status: 1 if one could not be read to its end, else 0.
 
-    `write` and `complain` (standard output and standard error) take lines without their ends.
+    `write` and `complain` take lines without line ends, for standard output and standard error.
     """
     run = DumpRun(disk, options, write, complain)
     for path in paths:
@@ -46,7 +46,7 @@ def dump(disk: Disk, paths: Sequence[str], options: DumpOptions, write: Write, c
 
 
 def _dump_metadata_snapshot(run: DumpRun, path: str, name: str) -> None:
-    """A snapshot of KRaft's metadata (KIP-630), named by its end offset and epoch, or the one that a new cluster begins with."""
+    """A snapshot of KRaft's metadata (KIP-630), named by end offset and epoch, or the bootstrap snapshot of a new cluster."""
     found = METADATA_SNAPSHOT.fullmatch(name)
     if found is not None:
         run.write(f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}")

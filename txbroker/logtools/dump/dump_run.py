@@ -1,4 +1,4 @@
-"""What the parts of a dump share: the command's options, where lines go, and what is reported at the end."""
+"""The options, output and findings of a dump, which its parts share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_MAX_BYTES = 2**31 - 1
 
 
 class Decoder(Enum):
-    """How keys and values are shown; TEXT: each by its `Form`."""
+    """How keys and values are decoded. TEXT: each by its `Form`."""
 
     TEXT = "as UTF-8"
     OFFSETS = "--offsets-decoder: as records of __consumer_offsets"
@@ -23,7 +23,7 @@ class Decoder(Enum):
 
 
 class Form(Enum):
-    """What a key or value is, without a decoder for both; the value is the size of a number in bytes."""
+    """The type of a key or value. The enum value is the size of a number in bytes."""
 
     TEXT = 0
     INT32 = 4
@@ -32,9 +32,9 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """The command's flags, named as Kafka's. Sizes in bytes.
+    """The flags of the command, named as Kafka's. Sizes in bytes.
 
-    `working_directory`: what relative paths are completed with where Kafka prints absolute ones.
+    `working_directory`: relative paths are completed with it where Kafka prints absolute ones.
     """
 
     print_data_log: bool = False
@@ -56,7 +56,7 @@ class DumpOptions:
 
     @property
     def deep(self) -> bool:
-        """Whether batches are opened and records printed."""
+        """Whether records are printed, and not batches alone."""
         return self.deep_iteration or self.prints_data
 
 
@@ -66,7 +66,7 @@ Pairs = dict[str, list[tuple[int, int]]]
 
 @dataclass(slots=True)
 class Findings:
-    """What is printed after all files: pairs of numbers that should agree, by absolute path."""
+    """Mismatches, which are printed after all files: pairs of numbers by absolute path."""
 
     index_mismatches: Pairs = field(default_factory=dict)
     timestamp_mismatches: Pairs = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Findings:
     gaps: Pairs = field(default_factory=dict)
 
     def report(self, complain: Write) -> None:
-        """Kafka prints the newest pair of offsets first, and pairs of timestamps in their order."""
+        """Print all. As with Kafka, pairs of offsets are in reverse order, and pairs of timestamps in order."""
         for path, pairs in self.index_mismatches.items():
             complain(f"Mismatches in :{path}")
             for index_offset, log_offset in reversed(pairs):
@@ -99,7 +99,7 @@ class Findings:
 
 
 class DumpRun:
-    """One run over some files. `write` takes a line of the dump, `complain` what is wrong; not `sound`: something could not be read."""
+    """One run over some files. `write` takes lines of the dump, `complain` errors. `sound`: all files could be read."""
 
     def __init__(self, disk: Disk, options: DumpOptions, write: Write, complain: Write) -> None:
         self.disk = disk
@@ -110,10 +110,10 @@ class DumpRun:
         self.complain = complain
 
     def corrupt(self, text: str) -> None:
-        """Say that a file is not what it should be."""
+        """Report a file that cannot be read completely."""
         self.sound = False
         self.complain(text)
 
     def absolute(self, path: str) -> str:
-        """The path as Kafka prints it after the dump."""
+        """The absolute path, as Kafka prints it."""
         return path if path.startswith("/") or not self.options.working_directory else f"{self.options.working_directory}/{path}"

@@ -1,4 +1,4 @@
-"""Dumping and checking `.index` and `.timeindex` files against the log that they are of."""
+"""Dumps `.index` and `.timeindex` files and checks them against their log."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _sibling(path: str, suffix: str) -> str:
 
 
 class _Entries(Sequence[tuple[int, int]]):
-    """An index file's entries, read a block at a time: a broker may cut its file meanwhile. A torn last entry is left out.
+    """The entries of an index file, read in blocks: a broker may truncate the file meanwhile. An incomplete last entry is left out.
 
-    `bases` are added to the two numbers of each.
+    `bases` are added to the two numbers of each entry.
     """
 
     def __init__(self, disk: Disk, path: str, entry: struct.Struct, bases: tuple[int, int]) -> None:
@@ -42,7 +42,7 @@ class _Entries(Sequence[tuple[int, int]]):
 
     @cached_property
     def count_before_zeros(self) -> int:
-        """How many there are before those that are zeros, in a file that was preallocated."""
+        """How many entries there are before the zeros of a preallocated file."""
         return 0 if self._file is None else count_before_zeros(self._file, self._count, self._entry.size)
 
     def __len__(self) -> int:
@@ -69,23 +69,23 @@ class _Entries(Sequence[tuple[int, int]]):
             self._block = self._file.pread(self._first * size, _BLOCK_ENTRIES * size)
             at = (number - self._first) * size
             if at > len(self._block) - size:
-                raise CorruptRecords("it became shorter while it was read")
+                raise CorruptRecords("it was truncated while it was read")
         first, second = self._entry.unpack_from(self._block, at)
         return first + self._bases[0], second + self._bases[1]
 
 
 def _offset_entries(disk: Disk, path: str, base_offset: int) -> _Entries:
-    """Pairs of offset and position."""
+    """The pairs of offset and position."""
     return _Entries(disk, path, offset_index.ENTRY, (base_offset, 0))
 
 
 def _time_entries(disk: Disk, path: str, base_offset: int) -> _Entries:
-    """Pairs of timestamp and offset."""
+    """The pairs of timestamp and offset."""
     return _Entries(disk, path, time_index.ENTRY, (0, base_offset))
 
 
 def _position_before(positions: _Entries, offset: int) -> int:
-    """Where to look for an offset, by the offset index: found as a broker does, by halves."""
+    """The position in the log from which to search for an offset, by the offset index; a binary search, as in a broker."""
     number = bisect_right(positions, offset, hi=positions.count_before_zeros, key=lambda entry: entry[0]) - 1
     return positions[number][1] if number >= 0 else 0
 
@@ -93,7 +93,7 @@ def _position_before(positions: _Entries, offset: int) -> int:
 def _sanity_check(run: DumpRun, path: str, entry_size: int, problem: str | None) -> None:
     size = run.disk.size(path) or 0
     if size % entry_size:
-        problem = f"its {size} bytes are no multiple of {entry_size}"
+        problem = f"its size of {size} bytes is not a multiple of {entry_size}"
     if problem is not None:
         raise CorruptRecords(problem)
     run.write(f"{path} passed sanity check.")
@@ -104,20 +104,20 @@ def _add(pairs: Pairs, path: str, first: int, second: int) -> None:
 
 
 def dump_offset_index(run: DumpRun, path: str, base_offset: int) -> None:
-    """Every entry; those at whose position no batch of that last offset begins are reported at the end."""
+    """All entries. Those whose position has no batch with that last offset are reported at the end."""
     found = _offset_entries(run.disk, path, base_offset)
     if not found:
         run.write(f"{path} is empty.")
         return
     if run.options.index_sanity_check:
         last = found[-1][0]
-        problem = f"its last offset {last} is below its first {base_offset}" if last < base_offset else None
+        problem = f"its last offset {last} is below its base offset {base_offset}" if last < base_offset else None
         _sanity_check(run, path, offset_index.ENTRY.size, problem)
         return
     log = memoryview(run.disk.map(_sibling(path, file_names.LOG)))
     for number, (offset, position) in enumerate(found):
         if offset == base_offset and number > 0:
-            return  # the zeros of a preallocated file that nobody cut
+            return  # the zeros of a preallocated file that was not closed
         last_offset = _last_offset_at(log[position : position + run.options.max_message_size])
         if last_offset != offset:
             _add(run.findings.index_mismatches, run.absolute(path), offset, last_offset)
@@ -126,19 +126,19 @@ def dump_offset_index(run: DumpRun, path: str, base_offset: int) -> None:
 
 
 def _last_offset_at(view: memoryview) -> int:
-    """The last offset of the batch that a view begins with."""
+    """The last offset of the batch at the start of a view."""
     for _, header in Scan(view):
         return header.last_offset
     return NOT_FOUND
 
 
 def dump_time_index(run: DumpRun, path: str, base_offset: int) -> None:
-    """Every entry; those that the log does not bear out are reported at the end."""
+    """All entries. Those that do not match the log are reported at the end."""
     found = _time_entries(run.disk, path, base_offset)
     if run.options.index_sanity_check:
         problem = None
         if found and found[-1][0] < found[0][0]:
-            problem = f"its last timestamp {found[-1][0]} is below its first {found[0][0]}"
+            problem = f"its last timestamp {found[-1][0]} is below its first one {found[0][0]}"
         _sanity_check(run, path, time_index.ENTRY.size, problem)
         return
     log = memoryview(run.disk.map(_sibling(path, file_names.LOG)))
@@ -172,7 +172,7 @@ def _check_time_entry(run: DumpRun, path: str, log: memoryview, timestamp: int, 
 
 
 def _latest(run: DumpRun, path: str, log: memoryview, position: int, header: EntryHeader) -> int:
-    """The largest timestamp of a batch's records."""
+    """The largest timestamp of the records in a batch."""
     try:
         records = entries.read_records(log, position, header, DECOMPRESSED_BYTES_MAX)
         return max((record.timestamp for record in records), default=NO_TIMESTAMP)

@@ -1,7 +1,7 @@
-"""Records of KRaft's metadata log as JSON, and its control records.
+"""Decodes records of KRaft's metadata log, and its control records, to JSON.
 
-A record's value is, in unsigned varints: frame version (0 or 1) | number of the record's type | its version, and then the message
-(Kafka's classes MetadataRecordSerde and MetadataRecordType).
+The value of a record has three unsigned varints, frame version (0 or 1), type and version of the record, and then the message (Kafka's
+MetadataRecordSerde and MetadataRecordType).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TYPES: dict[int, tuple[str, type[Data]]] = {
     28: ("CLEAR_ELR_RECORD", m.ClearElrRecord),
 }
 
-# As Kafka 4.3 names them; 3.9 tells of a change of leader no more than its type.
+# The names of Kafka 4.3; Kafka 3.9 prints only the type of a change of leader.
 _CONTROL: dict[int, tuple[str, type[Data]]] = {
     2: ("LeaderChange:", LeaderChangeMessage),
     3: ("SnapshotHeader", SnapshotHeaderRecord),
@@ -65,7 +65,7 @@ _CONTROL: dict[int, tuple[str, type[Data]]] = {
 
 
 def show_metadata(record: Record) -> str:
-    """A record of __cluster_metadata, or why it cannot be shown."""
+    """A record of __cluster_metadata as JSON, or the error why it cannot be decoded."""
     try:
         return _show(record.value)
     except ProtocolError as error:
@@ -77,14 +77,14 @@ def _show(value: bytes | None) -> str:
         raise ProtocolError("a metadata record has no value")
     frame, at = _unsigned_varint(value, 0)
     if frame not in FRAME_VERSIONS:
-        raise ProtocolError(f"a metadata record has the frame version {frame}, and 0 and 1 are known")
+        raise ProtocolError(f"a metadata record has the unknown frame version {frame}; known are 0 and 1")
     number, at = _unsigned_varint(value, at)
     version, at = _unsigned_varint(value, at)
     if number not in TYPES:
         raise ProtocolError(f"a metadata record has the unknown type {number}")
     name, cls = TYPES[number]
     if version not in cls.versions:
-        raise ProtocolError(f"{name} has version {version}, and {cls.versions} are known")
+        raise ProtocolError(f"{name} has the unknown version {version}; known are {cls.versions}")
     shown: dict[str, Any] = {"type": name, "version": version, "data": plain(decode(cls, version, value[at:]), version)}
     return to_json(shown)
 
@@ -98,18 +98,18 @@ def _unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 0x80:
             return value, at
-    raise ProtocolError("a metadata record ends, or goes on for ever, within a number")
+    raise ProtocolError("a metadata record has an incomplete or too long varint")
 
 
 def show_control(kind: int, value: bytes | None) -> str | None:
-    """A control record of a metadata log, by its type's number; None for those that are no more than their type."""
+    """The content of a control record of a metadata log, by its type; None for types without content."""
     if kind not in _CONTROL:
         return None
     name, cls = _CONTROL[kind]
     try:
         version = int.from_bytes((value or b"")[:2], "big", signed=True)
         if version not in cls.versions:
-            raise ProtocolError(f"it has version {version}")
+            raise ProtocolError(f"it has the unknown version {version}")
         return f"{name} {to_json(plain(decode(cls, version, value or b''), version))}"
     except ProtocolError as error:
         return f"{name} <{error}>"

@@ -1,4 +1,4 @@
-"""Dumping a `.log` file: a line for each batch or message, and one for each record where asked for."""
+"""Dumps `.log` files: a line for each batch or message, and for each record if requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txbroker.wire.entries import EntryHeader, Scan, Stop
 from txbroker.wire.legacy import MessageHeader
 from txbroker.wire.records import Record
 
-# Of one batch; the largest that a broker takes by default is a hundredth of this.
+# The limit of one decompressed batch, more than a hundred times the default of message.max.bytes.
 DECOMPRESSED_BYTES_MAX = CONTENT_BYTES_MAX
 SEQUENCE_MAX = 2**31 - 1
 
@@ -25,13 +25,13 @@ _CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSH
 
 
 def dump_log(run: DumpRun, path: str, base_offset: int) -> None:
-    """Every batch of a segment."""
+    """All batches of a segment."""
     run.write(f"Log starting offset: {base_offset}")
     dump_batches(run, path)
 
 
 def dump_batches(run: DumpRun, path: str) -> None:
-    """Every batch of a file. What follows the last whole one is reported with its place."""
+    """All batches of a file. Data after the last complete batch is reported with its position."""
     options = run.options
     mapped = memoryview(run.disk.map(path))
     view = mapped[: options.max_bytes]
@@ -48,12 +48,12 @@ def dump_batches(run: DumpRun, path: str) -> None:
     if trailing and len(view) == len(mapped):
         name = path.rpartition("/")[2]
         run.write(f"Found {trailing} invalid bytes at the end of {name}")
-        problem = scan.problem if scan.stop is Stop.CORRUPT else "the last batch is not all there"
+        problem = scan.problem if scan.stop is Stop.CORRUPT else "the last batch is incomplete"
         run.corrupt(f"{path} is corrupt from position {scan.position} on: {problem}")
 
 
 def is_valid(view: memoryview, position: int, header: EntryHeader) -> bool:
-    """Whether an entry's checksum holds."""
+    """Whether the CRC of an entry is correct."""
     try:
         entries.check_crc(view, position, header)
     except CorruptRecords:
@@ -62,7 +62,7 @@ def is_valid(view: memoryview, position: int, header: EntryHeader) -> bool:
 
 
 def _sequence(base: int, delta: int) -> int:
-    """Sequence numbers begin anew at 0 after 2^31 - 1; -1 is none."""
+    """Sequence numbers continue with 0 after 2^31 - 1; -1 is none."""
     return (base + delta) & SEQUENCE_MAX if base >= 0 else -1
 
 
@@ -98,7 +98,7 @@ def _write_batch(run: DumpRun, view: memoryview, position: int, header: EntryHea
 
 
 class _Records:
-    """The records of one file, with the gaps between their offsets."""
+    """Dumps the records of one file, and notes gaps between their offsets."""
 
     def __init__(self, run: DumpRun, path: str) -> None:
         self._run = run
@@ -107,7 +107,7 @@ class _Records:
         self._decode = decoder(run.options)
 
     def dump(self, view: memoryview, position: int, header: EntryHeader) -> None:
-        """The records of one batch or wrapper. BrokerError when it cannot be read."""
+        """Dump the records of one batch or wrapper. BrokerError when it cannot be read."""
         options = self._run.options
         if isinstance(header, BatchHeader):
             described: Iterator[tuple[Record, Callable[[], str]]] = _batch_records(view, position, header)
@@ -146,7 +146,7 @@ def _size(data: bytes | None) -> int:
 
 
 def _batch_records(view: memoryview, position: int, header: BatchHeader) -> Iterator[tuple[Record, Callable[[], str]]]:
-    """A batch's records, each with what its line says beside the common."""
+    """The records of a batch, each with the part of its line that old messages do not have."""
     for record in entries.read_records(view, position, header, DECOMPRESSED_BYTES_MAX):
 
         def details(record: Record = record) -> str:
@@ -170,7 +170,7 @@ def _control(record: Record) -> str:
 
 
 def _message_records(view: memoryview, position: int, header: MessageHeader) -> Iterator[tuple[Record, Callable[[], str]]]:
-    """The messages inside a wrapper or the one that is none, each with its own checksum; a brace is there in Kafka's lines too."""
+    """The messages in a wrapper, or a message without one, each with its CRC. The closing brace is in Kafka's lines, too."""
     if header.codec is Codec.NONE:
         inner = [(header.crc, is_valid(view, position, header))]
     else:

@@ -1,4 +1,4 @@
-"""Messages as the JSON that Kafka's converters make of them."""
+"""Converts messages to the JSON of Kafka's JsonConverter classes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from txbroker.wire.schema import Struct, field_types
 
 
 def to_json(value: dict[str, Any]) -> str:
-    """On one line, without spaces."""
+    """JSON on one line without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def plain(message: Struct, version: int) -> dict[str, Any]:
-    """A message as Kafka's JSON converters show it: the fields of this version, tagged ones only where not the default."""
+    """The fields that a message has in this version; tagged fields only if they are not the default."""
     shown: dict[str, Any] = {}
     types = field_types(type(message))
     for name, field in type(message).__fields__.items():
@@ -41,5 +41,5 @@ def _plain_value(value: Any, annotation: Any, version: int) -> Any:
 
 
 def _is_uuid(annotation: Any) -> bool:
-    """Whether a type is that of ids, of lists of them, or of such that may be missing."""
+    """Whether a type is a UUID, a list of UUIDs, or an optional UUID."""
     return "uuid" in getattr(annotation, "__metadata__", ()) or any(_is_uuid(inner) for inner in get_args(annotation))

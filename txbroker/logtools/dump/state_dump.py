@@ -1,4 +1,4 @@
-"""Dumping `.txnindex` and `.snapshot` files: aborted transactions, and what was known of producers."""
+"""Dumps `.txnindex` and `.snapshot` files: aborted transactions, and producer state."""
 
 from __future__ import annotations
 
