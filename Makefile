@@ -64,11 +64,15 @@ run: venv  ## run a broker in the foreground (PORT=9092 DATA=./data)
 prepare: $(VENV)/.installed-tests  ## download what the tests need besides Python packages: kcat, Kafka's and Spark's jars, PySpark
 	@$(BIN)/python -m tests.support.prepare
 
-test: prepare  ## run all tests, with real broker processes and real clients (ARGS=...)
-	@$(BIN)/python -m pytest --durations=15 $(ARGS)
+# Tests run in so many processes, a file of tests at a time. WORKERS=0 runs them in one, as a debugger needs it.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-unit: $(VENV)/.installed-tests  ## run the tests that start no process (ARGS=...)
-	@$(BIN)/python -m pytest -q -m 'not process' $(ARGS)
+test: prepare  ## run all tests, with real broker processes and real clients (WORKERS=2 ARGS=...)
+	@$(PYTEST) --durations=15 $(ARGS)
+
+unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=2 ARGS=...)
+	@$(PYTEST) -q -m 'not process' $(ARGS)
 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .

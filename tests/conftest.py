@@ -1,4 +1,4 @@
-"""Fixtures for tests against a broker process: which broker, one shared by all, brokers of one's own, fresh topic names."""
+"""Fixtures of all tests: brokers as processes, shared by many tests or of one test alone, fresh names, a directory in memory."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
 
 KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
-# Whoever uses one of these starts a process.
+# A test that uses one of these starts a process.
 PROCESS_FIXTURES = frozenset({"broker", "start_broker", "server_directory", "spark"})
 
-_names = itertools.count(1)
-_servers = pytest.StashKey[list[tuple[Server, int]]]()  # the brokers of a test, and how much each had logged when it began
+# The folders with the longest files come first, so that all processes end at about the same time.
+LONGEST = ("spark", "soak", "handover", "kafka_tools", "compat", "packaging", "overload", "docs", "cleaner", "crash", "clients", "cli")
 
-# A machine that does other things too is no fault of what is tested.
+_names = itertools.count(1)
+_servers = pytest.StashKey[list[tuple[Server, int]]]()  # the brokers of a test, and the size of each one's log when it began
+
+# A loaded machine is slow, which is no failure of what is tested.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
-# A run in the background may have been told to ignore Ctrl-C, and so would every process that it starts.
+# A shell makes programs in the background ignore Ctrl-C, and every process that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as nohup leaves it, brokers would rightly ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup makes brokers ignore it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,15 +44,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="the broker that the tests with a real process run against; the others are Apache Kafka, to check the tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if PROCESS_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("process")
+    if hasattr(config, "workerinput"):  # one of several processes (pytest-xdist), which take file by file
+        items.sort(key=_length)
+
+
+def _length(item: pytest.Item) -> int:
+    folder = item.path.relative_to(item.config.rootpath).parts[1]
+    return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session")
 def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A place for brokers' directories, removed at the end: they can be large."""
+    """A directory for brokers' directories, which can be large: it is removed at the end."""
     directory = tmp_path_factory.mktemp("brokers")
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
@@ -57,7 +67,7 @@ def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
 @pytest.fixture(scope="session")
 def shared_broker(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[Server]:
-    """The one broker that most tests share; tests take `broker`, which also looks after its log."""
+    """The broker that most tests share. Tests use the fixture `broker`, which also checks its log."""
     server = _start(request, server_directory / "shared", {})
     yield server
     status = server.stop() if server.running else None
@@ -67,7 +77,7 @@ def shared_broker(request: pytest.FixtureRequest, server_directory: Path) -> Ite
 
 @pytest.fixture
 def broker(shared_broker: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The shared broker, running. Fails the test during which it ended, or logged a traceback: a bug, however the client took it."""
+    """The shared broker, running. A test fails if the broker ends or logs a traceback during it, whatever the client received."""
     if not shared_broker.running:
         shared_broker.start()
     yield from _watched(shared_broker, request)
@@ -76,7 +86,7 @@ def broker(shared_broker: Server, request: pytest.FixtureRequest) -> Iterator[Se
 
 @pytest.fixture
 def start_broker(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[Callable[..., Server]]:
-    """Start brokers of one's own: `start_broker({"key": "value"})`; they are ended after the test."""
+    """Starts brokers for this test alone, `start_broker({"key": "value"})`, and ends them after it."""
     with_watch: list[tuple[Server, Iterator[Server]]] = []
 
     def start(overrides: dict[str, str] | None = None) -> Server:
@@ -102,7 +112,7 @@ def directory() -> DiskPath:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has, for a topic or a group."""
+    """A name for a topic or a group that no other test uses."""
     plain = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name.removeprefix("test_"))[:80].strip("-")
     return f"{plain}-{next(_names)}"
 
@@ -119,7 +129,7 @@ def _start(request: pytest.FixtureRequest, directory: Path, overrides: dict[str,
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails shows what its brokers logged meanwhile; what is not installed is said in one sentence, without a trace."""
+    """A failed test shows what its brokers logged. Missing programs and files are reported in one sentence, without a traceback."""
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, Missing):
         report.longrepr = str(call.excinfo.value)
