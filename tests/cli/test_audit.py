@@ -128,6 +128,7 @@ def test_a_table_and_the_summary_alone(broker: Server, topic: str) -> None:
     ]  # fmt: skip
     assert lines[1].split() == ["1", "key-01", "100", str(BASE_MS + 201), "-", "true", f"{topic}-g", "80", str(BASE_MS + 161), "-", "true"]
     assert lines[-1] == "1 key in 212 records, 1 of them without a key"
+    assert run(*flags)[0].count("DELIVERED-OFFSET") == 1, "one header for the keys of both partitions"
     summary = run(*flags, "--summary")[0].splitlines()
     assert summary[1].split()[:3] == [f"{topic}-g", "41", "15"]
     assert "key-01" in on_terminal(*flags, "--key", "key-01", columns=200)

@@ -54,6 +54,7 @@ MEMORY_BYTES = 256 * 1024 * 1024
 MEMORY_BYTES_MIN = 8 * 1024 * 1024
 KEYS_FILE_BYTES_MAX = 256 * 1024 * 1024
 TIMEOUT_MS = 15_000
+TABLE_ROWS = 1000  # with one header
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _COLUMNS = (
     Column("partition", "PARTITION"), Column("key_text", "KEY"), Column("offset", "OFFSET"), Column("timestamp", "TIMESTAMP"),
@@ -119,12 +120,14 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandFailed(f"no group has committed offsets for {arguments.topic}; leave out --unseen, which is about groups")
         order, header = _order(arguments, source)
         audit = Audit(source, Question(selection, committed, arguments.unseen, header, arguments.memory, order), progress.add)
+        keys = _Keys(arguments.topic, out)
         # The end is fixed after the committed offsets were read, so that no group is ahead of it.
         for page in _watched(audit.pages(source.bounds()), progress):
             if file is not None:
                 file.add(page)
             elif not arguments.summary:
-                _print(page, arguments.topic, out)
+                keys.add(page)
+        keys.finish()
     _finish(out, arguments, audit.summary)
     return DONE
 
@@ -260,13 +263,28 @@ def _size(text: str) -> int:
 # --- output ---
 
 
-def _print(page: Page, topic: str, out: Results) -> None:
-    rows = [_key_row(page, topic, at) for at in range(len(page.latest))]
-    if out.as_json:
-        for row in rows:
-            out.json(row)
-        return
-    out.rows(_COLUMNS, [flat for row in rows for flat in _flat(row)])
+class _Keys:
+    """Prints keys: each at once as JSON, or in tables of TABLE_ROWS rows."""
+
+    def __init__(self, topic: str, out: Results) -> None:
+        self._topic = topic
+        self._out = out
+        self._rows: list[Row] = []
+
+    def add(self, page: Page) -> None:
+        for at in range(len(page.latest)):
+            row = _key_row(page, self._topic, at)
+            if self._out.as_json:
+                self._out.json(row)
+                continue
+            self._rows += _flat(row)
+            if len(self._rows) >= TABLE_ROWS:
+                self.finish()
+
+    def finish(self) -> None:
+        if self._rows:
+            self._out.rows(_COLUMNS, self._rows)
+            self._rows = []
 
 
 def _key_row(page: Page, topic: str, at: int) -> dict[str, Any]:
