@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_doctor import bad, create, doctor, one
 from tests.support.server import Server
+from tests.support.small_disk import ballast, small_disk
 from txbroker.cli.doctor.disk_checks import check_brokers_directories
 from txbroker.cli.doctor.findings import Finding, Findings
 from txbroker.client.log_directories import FULL_BYTES, LogDirectory
@@ -21,39 +20,25 @@ MB, GB = 1000**2, 1000**3
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-@contextlib.contextmanager
-def small_file_system(directory: Path, options: str) -> Iterator[Path]:
-    directory.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"a small file system needs the right to mount: {mounted.stderr.strip()}")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
 @pytest.mark.process
 def test_a_full_disk_is_named(start_broker: Callable[..., Server], tmp_path: Path, name: str) -> None:
-    with small_file_system(tmp_path / "small", "size=8m") as mounted:
+    with small_disk(tmp_path / "small") as mounted:
         server = start_broker({"log.dirs": str(mounted / "data")})
         create(server, name)
         fine = one(doctor(server, "--topic", name, status=0), "disks of broker")
         assert str(mounted / "data") in fine["found"] and " of 8.4 MB free)" in fine["found"]
-        with (mounted / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError, match="No space left"):
-            while True:
-                ballast.write(bytes(4096))
+        heavy = ballast(mounted)
         (full,) = bad(doctor(server, "--topic", name, status=1))
         assert full["check"].startswith("disks of broker ") and full["outcome"] == "failed"
         assert f"the disk of log directory {mounted / 'data'} is full (0 B of 8.4 MB free)" in full["found"]
-        (mounted / "ballast").unlink()
+        heavy.unlink()
         assert bad(doctor(server, "--topic", name, status=0)) == []
 
 
 @pytest.mark.process
 def test_a_disk_without_free_inodes_is_named(broker: Server, tmp_path: Path, name: str) -> None:
     create(broker, name)
-    with small_file_system(tmp_path / "small", "size=8m,nr_inodes=10") as mounted:
+    with small_disk(tmp_path / "small", "nr_inodes=10") as mounted:
         with pytest.raises(OSError, match="No space left"):
             for number in range(100):
                 (mounted / str(number)).touch()

@@ -20,9 +20,11 @@ from tests.support.records import numbered, numbers
 from tests.support.server import Server, ServerFailed
 from tests.support.small_disk import ballast, small_disk
 from tests.support.waiting import until
+from txbroker.client import topic_metadata
 
 COORDINATOR_NOT_AVAILABLE, STORAGE_ERROR = 15, 56
 FULL = "No space left on device"
+PERF_PRODUCE = ("perf-produce", "--topic", "t", "--num-records", "1000", "--record-size", "1000", "--command-property")
 SMALL_OFFSETS_TOPIC = {"offsets.topic.num.partitions": "1"}
 
 
@@ -73,6 +75,7 @@ def test_the_answers_name_a_full_disk(server: Server, directory: Path) -> None:
         ["groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute", "--timeout", "0"],
         ["produce", "--topic", "t", "--producer-property", "delivery.timeout.ms=1000", "--producer-property", "request.timeout.ms=900"],
         ["produce", "--topic", "new", "--producer-property", "max.block.ms=1000"],
+        [*PERF_PRODUCE, "acks=1", "delivery.timeout.ms=1000"],
     ],
     ids=" ".join,
 )
@@ -92,6 +95,17 @@ def test_the_commands_name_a_full_disk(server: Server, directory: Path, command:
 
     assert works()
     run(name, "--bootstrap-server", server.address, *flags, stdin="x" * 100_000 + "\n")
+
+
+def test_perf_produce_names_a_full_disk_when_it_gets_no_producer_id(
+    server: Server, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_metadata, "RETRY_TIMEOUT_S", 1.0)
+    ballast(directory)
+    name, *flags = PERF_PRODUCE
+    _, complaint = run(name, "--bootstrap-server", server.address, *flags, "acks=all", status=1)
+    assert complaint.startswith("txbroker perf-produce: the broker did not assign a producer id: ")
+    assert f"the broker's disk is full: free space in {directory / 'data'}" in complaint
 
 
 def test_a_stop_and_a_start_on_a_full_disk(server: Server, directory: Path) -> None:

@@ -13,10 +13,11 @@ SMALL_MIB = 8
 
 
 @contextmanager
-def small_disk(directory: Path) -> Iterator[Path]:
-    """Mount it at `directory`, which is created; the test is skipped where that is not allowed."""
+def small_disk(directory: Path, *options: str) -> Iterator[Path]:
+    """Mount it at `directory`, which is created; the test is skipped where that is not allowed. `options` are those of tmpfs."""
     directory.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_MIB}m", "tmpfs", str(directory)], capture_output=True, text=True)
+    settings = ",".join((f"size={SMALL_MIB}m", *options))
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", settings, "tmpfs", str(directory)], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"a small file system needs the right to mount: {mounted.stderr.strip()}")
     try:

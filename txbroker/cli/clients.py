@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from txbroker.cli.failures import BadUsage, CommandFailed, broker_error, warn
-from txbroker.cli.full_disks import MAY_BE_FULL, full_disk
+from txbroker.cli.full_disks import explained, full_disk
 from txbroker.cli.input_files import read_bytes
 from txbroker.config.properties import parse_properties
 from txbroker.errors import ConfigError, ErrorCode
@@ -176,10 +176,10 @@ def connected(
             for name, handler in handlers.items():
                 logging.getLogger(name).removeHandler(handler)
     except CommandFailed as problem:
-        explained = _explained(problem, servers, properties)
-        if explained is problem:
+        reason = _explained(problem, servers, properties)
+        if reason is problem:
             raise
-        raise explained from problem
+        raise reason from problem
     except kafka.errors.KafkaError as error:
         raise _explained(failure("the request failed", error), servers, properties) from error
     except RuntimeError as error:  # that no controller was found, for example
@@ -189,11 +189,7 @@ def connected(
 
 
 def _explained(problem: CommandFailed, servers: str, properties: Mapping[str, str]) -> CommandFailed:
-    """The same, with the reason if it is a full disk and the error does not say so."""
-    if problem.code not in MAY_BE_FULL or "disk is full" in str(problem):
-        return problem
-    full = full_disk_of(servers, properties)
-    return problem if full is None else CommandFailed(f"{problem}; {full}", problem.code)
+    return explained(problem, addresses(servers)) if is_plaintext(properties) else problem
 
 
 def full_disk_of(servers: str, properties: Mapping[str, str]) -> str | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
+from txbroker.cli.failures import CommandFailed, client_failure
 from txbroker.client.blocking_connection import connect_to_any
 from txbroker.client.client_errors import ClientError
+from txbroker.client.log_directories import log_directories
 from txbroker.errors import ErrorCode
-from txbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-
-# With less than this a broker can hardly store anything.
-USABLE_BYTES_MIN = 1024 * 1024
-NO_SIZE = -1  # a broker that does not report sizes (before KIP-827)
 
 # Errors that brokers answer, among other reasons, when they cannot write.
 MAY_BE_FULL = frozenset({
@@ -24,12 +22,26 @@ def full_disk(addresses: Iterable[tuple[str, int]]) -> str | None:
     """A sentence that names the full log directories of the first broker that answers; None if none is full, or it is not known."""
     try:
         with connect_to_any(addresses) as connection:
-            response: DescribeLogDirsResponse = connection.call(DescribeLogDirsRequest(topics=[]))
+            full = sorted(found.path for found in log_directories(connection) if not found.error_code and found.full)
     except ClientError:
         return None
-    full = [found.log_dir for found in response.results if found.error_code == ErrorCode.NONE and _is_full(found.usable_bytes)]
-    return f"the broker's disk is full: free space in {', '.join(sorted(full))}" if full else None
+    return f"the broker's disk is full: free space in {', '.join(full)}" if full else None
 
 
-def _is_full(usable_bytes: int) -> bool:
-    return usable_bytes != NO_SIZE and usable_bytes < USABLE_BYTES_MIN
+def explained(problem: CommandFailed, addresses: Iterable[tuple[str, int]]) -> CommandFailed:
+    """The same failure, with the reason if that is a full disk and the text does not say so."""
+    if problem.code not in MAY_BE_FULL or "disk is full" in str(problem):
+        return problem
+    full = full_disk(addresses)
+    return problem if full is None else CommandFailed(f"{problem}; {full}", problem.code)
+
+
+@contextmanager
+def explaining(addresses: Iterable[tuple[str, int]]) -> Iterator[None]:
+    """Failures of a command that uses this project's own client, explained."""
+    try:
+        yield
+    except ClientError as error:
+        raise explained(client_failure(error), addresses) from error
+    except CommandFailed as problem:
+        raise explained(problem, addresses) from problem

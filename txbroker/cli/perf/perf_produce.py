@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, key_value, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed
+from txbroker.cli.full_disks import explaining
 from txbroker.cli.perf.figures import Latencies, Sent
 from txbroker.cli.results import Results, results
 
@@ -88,8 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = _source(arguments, settings)
     client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
     addresses = clients.addresses(arguments.bootstrap_server)
-    topic = TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)
-    try:
+    with explaining(addresses), closing(TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)) as topic:
         report = Report(results(arguments), arguments.reporting_interval / 1000, arguments.warmup_records)
         sender = Sender(topic, settings, source, arguments.num_records, arguments.throughput, report.acknowledged)
         report.start(sender.start_s)
@@ -100,8 +101,6 @@ def run(arguments: argparse.Namespace) -> int:
             sender.close()
         if arguments.print_metrics:
             report.metrics(sender.counts())
-    finally:
-        topic.close()
     return DONE
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.cli.failures import CommandFailed, broker_error
 from txbroker.cli.perf.batches import Source, batch
 from txbroker.cli.perf.settings import ProducerSettings
 from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
@@ -115,7 +115,7 @@ class Sender:
         self._batches = 0
         self._next_partition = 0
         self._refresh_at_s: float | None = None
-        self._problem = ""
+        self._problem = CommandFailed("")  # why batches are sent again
         self._next_check_s = 0.0
         self.start_s = time.monotonic()
         self._schedule = Schedule(records, throughput, self.start_s)
@@ -271,12 +271,13 @@ class Sender:
                 partition.acknowledged = True
                 self._acknowledged(each, now_s)
             elif code in RETRIABLE or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.retries):
-                self._retry(partition, each, f"partition {partition.index}: {ErrorCode(code).name}", now_s)
+                refused = broker_error(f"partition {partition.index} of {self._topic.topic}", code, result.error_message)
+                self._retry(partition, each, refused, now_s)
             else:
                 what = f"records were not written to partition {partition.index} of {self._topic.topic}"
                 raise RequestFailed(what, code, result.error_message)
 
-    def _retry(self, partition: _Partition, failed: Batch, problem: str, now_s: float) -> None:
+    def _retry(self, partition: _Partition, failed: Batch, problem: CommandFailed, now_s: float) -> None:
         """Send it again, after the leaders are known again."""
         self._retries += 1
         partition.retries = sorted([*partition.retries, failed], key=lambda each: each.first)
@@ -318,11 +319,11 @@ class Sender:
 
     def _connection_failed(self, problem: ConnectionFailed, now_s: float) -> None:
         """Try again; CommandFailed for a leader that was never reached: its advertised address does not work from here."""
-        self._problem = str(problem)
+        self._problem = _lost_connection(problem)
         if self._refresh_at_s is None:
             self._refresh_at_s = now_s + self.settings.backoff_s
         if not self._built and now_s - self.start_s > FIRST_CONNECTION_S:
-            raise CommandFailed(f"{self._problem}; this is the address that the cluster advertises: `txbroker doctor` checks it")
+            raise CommandFailed(f"{problem}; this is the address that the cluster advertises: `txbroker doctor` checks it")
 
     def _watch(self, connection: PipelinedConnection[_Chosen], leader: Broker) -> None:
         if self._selector.get_key(connection.socket).events != connection.events:
@@ -337,7 +338,7 @@ class Sender:
         for request in connection.machine.disconnected(now_s):
             for partition, each in request.context:
                 partition.in_flight -= 1
-                self._retry(partition, each, str(problem), now_s)
+                self._retry(partition, each, _lost_connection(problem), now_s)
         self._connection_failed(problem, now_s)
 
     def _refresh_leaders(self, now_s: float) -> None:
@@ -374,4 +375,8 @@ class Sender:
         for partition in self._partitions:
             if partition.retries and now_s - partition.retries[0].built_s > self.settings.delivery_timeout_s:
                 within = f"within delivery.timeout.ms ({self.settings.delivery_timeout_s:.0f} s)"
-                raise CommandFailed(f"records were not acknowledged {within}: {self._problem}; check that the broker runs")
+                raise CommandFailed(f"records were not acknowledged {within}: {self._problem}", self._problem.code)
+
+
+def _lost_connection(problem: ConnectionFailed) -> CommandFailed:
+    return CommandFailed(f"{problem}; check that the broker runs")
