@@ -38,8 +38,8 @@ from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes, size_of
 from txbroker.wire.headers import API_VERSIONS_KEY, FLEXIBLE_HEADER, read_client_id, response_prefix
+from txbroker.wire.known_requests import Holder
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from txbroker.wire.repeats import Holder, Repeats
 from txbroker.wire.schema import Request, Response
 
 log = logging.getLogger("txbroker.connection")
@@ -68,8 +68,8 @@ _Frame: TypeAlias = tuple[list[Part], int]
 
 _NO_FRAME: _Frame = ([], 0)
 
-# Of a connection that has sent nothing that could be repeated.
-NO_REPEATS = Repeats(flexible=False)
+# The length of the records is at a few positions in the requests of one connection: it depends on the length of the topic's name.
+RECORDS_POSITIONS_MAX = 4
 
 
 class _Slot:
@@ -99,9 +99,8 @@ class Connection:
         "_in_flight_max",
         "_output",
         "_output_bytes_max",
+        "_records_positions",
         "_registry",
-        "_repeats",
-        "_repeats_key",
         "_routes",
         "_session",
         "_slots",
@@ -133,8 +132,8 @@ class Connection:
         self._header_end = 8
         self._header_version = 0
         self._client_id: str | None = None
-        self._repeats_key = -1
-        self._repeats = NO_REPEATS
+        # Where the length of the records was in earlier requests, the latest position first.
+        self._records_positions: tuple[int, ...] = ()
 
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
@@ -161,11 +160,6 @@ class Connection:
         if self.full:
             self._measure()
         return output
-
-    def rest(self) -> None:
-        """Forget the requests that might be repeated: the connection is idle."""
-        self._repeats_key = -1
-        self._repeats = NO_REPEATS
 
     def bad_size(self, size: int, size_max: int) -> None:
         feature = other_protocols.feature(size)
@@ -195,7 +189,7 @@ class Connection:
                 holders: Sequence[Holder] = ()
                 request = route.decode(frame[self._read_header(frame, route.request_header) :])
             else:
-                request, holders = self._decode_records(frame, key, route, route.record_holders)
+                request, holders = self._decode_records(frame, route, route.record_holders)
         except ProtocolError as error:
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
@@ -228,19 +222,22 @@ class Connection:
         return False
 
     def _decode_records(
-        self, frame: memoryview, key: int, route: Route, record_holders: Callable[[Any], Sequence[Holder]]
+        self, frame: memoryview, route: Route, record_holders: Callable[[Any], Sequence[Holder]]
     ) -> tuple[Request, Sequence[Holder]]:
-        """Decode a request with records, which mostly repeats an earlier one with other records; and the structs that have them."""
-        if key != self._repeats_key:
-            self._repeats_key, self._repeats = key, Repeats(flexible=route.request_header == FLEXIBLE_HEADER)
-        repeated = self._repeats.find(frame)
-        if repeated is not None:
-            self._client_id = repeated.client_id
-            return repeated.message, repeated.holders
+        """Decode a request with records, or recognise it as a known one; and the structs that have the records."""
+        known_requests = self._registry.known_requests
+        flexible = route.request_header == FLEXIBLE_HEADER
+        for position in self._records_positions:
+            known = known_requests.find(frame, position, flexible=flexible)
+            if known is not None:
+                self._client_id = known.client_id
+                return known.message, known.holders
         request = route.decode(frame[self._read_header(frame, route.request_header) :])
         holders = record_holders(request)
         if len(holders) == 1:
-            self._repeats.remember(frame, self._client_id, request, holders[0])
+            at = known_requests.remember(frame, self._client_id, request, holders[0], flexible=flexible)
+            if at is not None and at not in self._records_positions:
+                self._records_positions = (at, *self._records_positions[: RECORDS_POSITIONS_MAX - 1])
         return request, holders
 
     def _time(self, begun: float, route: Route, response: Handled) -> None:

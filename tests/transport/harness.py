@@ -45,7 +45,6 @@ class Answering:
         self.answer = answer
         self.frames = 0
         self.lost = 0
-        self.rested = 0
         self.sizes: list[int] = []
         self.output: list[Any] = []
         self.output_bytes = 0
@@ -62,9 +61,6 @@ class Answering:
 
     def connectionLost(self, reason: Any) -> None:
         self.lost += 1
-
-    def rest(self) -> None:
-        self.rested += 1
 
     def frame_received(self, received: memoryview) -> bool:
         assert not received.readonly

@@ -232,10 +232,3 @@ def test_a_session_knows_both_ends(house: Make) -> None:
 @pytest.mark.parametrize(("host", "plain"), [("::ffff:10.1.2.3", "10.1.2.3"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")])
 def test_an_ipv4_address_is_one(host: str, plain: str) -> None:
     assert plain_host(host) == plain
-
-
-def test_a_connection_that_rests_gives_back_what_is_kept_for_speed(house: Make) -> None:
-    here = house(idle_ms_max=800)
-    here.connect()
-    here.until(lambda: here.protocols and here.protocols[0].rested == 1)
-    assert here.protocols[0].lost == 0

@@ -34,7 +34,7 @@ from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.repeats import Holder
+from txbroker.wire.known_requests import Holder, KnownRequests
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
@@ -135,6 +135,7 @@ class Registry:
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
         self.closed: Counter[str] = Counter()
+        self.known_requests = KnownRequests()
         self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""

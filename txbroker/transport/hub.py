@@ -25,9 +25,6 @@ RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
 SWEEPS_PER_IDLE_TIME = 8
 SWEEP_S_MAX = 5.0
 
-# A connection on which nothing moved for so many sweeps gives back what it keeps for speed alone.
-RESTING_SWEEPS = 4
-
 # What a stopping broker grants its connections to take their last answers.
 STOP_GRACE_S = 1.0
 
@@ -40,9 +37,6 @@ class Member(Protocol):
 
     def flush_now(self) -> None:
         """Send what is due."""
-
-    def rest(self) -> None:
-        """Nothing moved for RESTING_SWEEPS."""
 
     def reap(self) -> None:
         """Nothing moved for connections.max.idle.ms."""
@@ -180,8 +174,6 @@ class Hub:
         for member in tuple(self._members):
             if contended:
                 member.check_progress()
-            if self.tick - member.active == RESTING_SWEEPS:
-                member.rest()
             if idle_ticks is not None and self.tick - member.active > idle_ticks:
                 member.reap()
         self.quotas.look_again()

@@ -44,9 +44,6 @@ class FrameProtocol(Protocol):
         False: it was not taken, and the protocol is `full`. The same frame is to be offered again once that is over.
         """
 
-    def rest(self) -> None:
-        """Nothing moved for some time: give back what is kept for speed alone."""
-
     def bad_size(self, size: int, size_max: int) -> None:
         """The peer announced a frame of a size that cannot be; nothing more will come up. Closes the connection."""
 

@@ -267,10 +267,6 @@ class ServerTransport(tcp.Server):
         self._queue.cold = False
         self.flush()
 
-    def rest(self) -> None:
-        """Nothing moved for some time."""
-        self.protocol.rest()
-
     def reap(self) -> None:
         """Close a connection on which nothing moved for connections.max.idle.ms, unless it waits for an answer."""
         if self._queue.size:

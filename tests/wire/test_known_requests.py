@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import read_client_id, request_header_version, request_prefix
+from txbroker.wire.known_requests import BYTES_MAX, KnownRequest, KnownRequests
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from txbroker.wire.repeats import BYTES_MAX, REPEATS_MAX, Repeats
 
 VERSIONS = st.sampled_from([3, 7, 8, 9, 12, 13])
 IDS = [bytes([n]) * 16 for n in range(2)]
@@ -31,18 +31,26 @@ def straight(data: bytearray, version: int) -> tuple[str | None, ProduceRequest]
 
 
 class Wire:
-    """One connection's frames, each decoded both ways."""
+    """Frames of one connection, each decoded both ways; `pool` is that of all connections."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, pool: KnownRequests | None = None) -> None:
         self.version = version
-        self.repeats = Repeats(flexible=version >= 9)
+        self.pool = KnownRequests() if pool is None else pool
+        self.positions: set[int] = set()
+
+    def find(self, data: bytearray) -> KnownRequest | None:
+        found = [self.pool.find(memoryview(data), at, flexible=self.version >= 9) for at in sorted(self.positions)]
+        return next((one for one in found if one is not None), None)
 
     def take(self, data: bytearray) -> bool:
-        """Whether the frame was a repeated one."""
+        """Whether the frame was a known one."""
         client_id, expected = straight(data, self.version)
-        found = self.repeats.find(memoryview(data))
+        found = self.find(data)
         if found is None:
-            self.repeats.remember(memoryview(data), client_id, expected, expected.topic_data[0].partition_data[0])
+            holder = expected.topic_data[0].partition_data[0]
+            at = self.pool.remember(memoryview(data), client_id, expected, holder, flexible=self.version >= 9)
+            if at is not None:
+                self.positions.add(at)
             return False
         assert found.client_id == client_id
         assert found.message == expected
@@ -72,7 +80,7 @@ def test_a_spoilt_frame_is_no_other_message(version: int, at: int, value: int, c
     bad[8 + at % (len(bad) - 8)] = value
     if cut:
         del bad[-cut:]
-    found = wire.repeats.find(memoryview(bad))
+    found = wire.find(bad)
     if found is not None:
         assert (found.client_id, found.message) == straight(bad, version)
 
@@ -83,15 +91,47 @@ def test_the_second_of_the_same_kind_is_recognised() -> None:
         assert [wire.take(frame(request(0, n % 2, bytes(100 + n)), version)) for n in range(6)] == [False] * 2 + [True] * 4
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    wire = Wire(13)
-    for index in range(REPEATS_MAX + 10):
+def test_topics_with_names_of_different_lengths_are_known() -> None:
+    wire = Wire(7)
+    names = ["a", "long-name", "the-longest-name-of-all"]
+    taken = []
+    for n in range(9):
+        message = request(0, 0, bytes(n))
+        message.topic_data[0].name = names[n % 3]
+        taken.append(wire.take(frame(message, 7)))
+    assert taken == [False] * 3 + [True] * 6
+
+
+def test_connections_share_what_is_known() -> None:
+    pool = KnownRequests()
+    first, second = Wire(13, pool), Wire(13, pool)
+    assert not first.take(frame(request(0, 0, b"records"), 13))
+    second.positions = first.positions
+    assert second.take(frame(request(0, 0, b"other"), 13))
+    assert not Wire(12, pool).take(frame(request(0, 0, b"records"), 12)), "another version is another request"
+
+
+def test_what_is_known_is_bounded_and_what_is_in_use_stays() -> None:
+    wire = Wire(13, KnownRequests(100))
+    in_use = frame(request(0, 0, b"records"), 13)
+    assert not wire.take(in_use)
+    for index in range(1, 1000):
         assert not wire.take(frame(request(0, index, b"records"), 13))
-    assert wire.take(frame(request(0, 0, b"other"), 13))
-    assert not wire.take(frame(request(0, REPEATS_MAX + 5, b"other"), 13)), "there was no room for it"
+        if index % 20 == 0:
+            assert wire.take(in_use)
+    assert len(wire.pool) <= 100
+    assert not wire.take(frame(request(0, 1, b"records"), 13)), "it was not used for long and is forgotten"
     long = Wire(7)
     for _ in range(2):
         assert not long.take(frame(request(0, 0, b"records"), 7, client_id="x" * BYTES_MAX))
+
+
+def test_requests_in_turn_stay_known_as_long_as_there_is_room() -> None:
+    wire = Wire(13, KnownRequests(100))
+    frames = [frame(request(0, index, b"records"), 13) for index in range(50)]
+    for data in frames:
+        wire.take(data)
+    assert all(wire.take(data) for _ in range(10) for data in frames)
 
 
 def test_no_records_at_all_are_left_to_the_decoder() -> None:
