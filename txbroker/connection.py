@@ -207,7 +207,13 @@ class Connection:
             holder.records = b""  # the view of the frame ends here
         kind = response.__class__
         if kind is EncodedResponse:
-            self._put(response.parts, response.size)
+            if self._slots:
+                self._put(response.parts, response.size)
+            else:  # as `_put`, in place: this is for each small Produce and Fetch
+                self._output += response.parts
+                self.output_bytes += response.size
+                if self.output_bytes > self._output_bytes_max:
+                    self.full = True
         elif kind is route.response or kind is CachedResponse:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:

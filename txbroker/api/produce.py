@@ -48,7 +48,8 @@ RECORD_ERRORS_MAX = 1000  # told in one answer: a few compressed batches can hol
 INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to internal topics
 
 _MAGIC_POSITION = 16
-_CODEC_POSITION = 22  # the low byte of a v2 batch's attributes
+_ATTRIBUTES_POSITION = 22  # the low byte of a v2 batch's attributes
+_CODEC = 7
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
 _NO_TRANSACTIONS = "transactions are not supported by this broker"
@@ -92,15 +93,19 @@ class ProduceHandler:
         all_in_sync = acks == ACKS_ALL
         topics = request.topic_data
         if acks and len(topics) == 1 and len(topics[0].partition_data) == 1:
-            (topic,), (data,) = topics, topics[0].partition_data
-            outcome = self._append(topic, data, all_in_sync, now_ms, context)
-            if not isinstance(outcome, BrokerError) and outcome[0].acknowledged(outcome[1].last_offset, all_in_sync=all_in_sync):
-                encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, outcome[1])
+            topic = topics[0]
+            data = topic.partition_data[0]
+            try:
+                outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context)
+            except BrokerError as error:
+                return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], acks)
+            if partition.high_watermark > appended.last_offset or partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
+                encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
                 if encoded is not None:
                     return encoded
             return self._answer(request, [(topic, [(data, outcome)])], acks)
         outcomes = [
-            (topic, [(data, self._append(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])
+            (topic, [(data, self._outcome(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])
             for topic in topics
         ]
         if acks:
@@ -111,24 +116,46 @@ class ProduceHandler:
 
     def _append(
         self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, now_ms: int, context: RequestContext
-    ) -> Outcome:
-        """Append to one partition: what came of it."""
+    ) -> tuple[Partition, Appended]:
+        """Append to one partition; BrokerError."""
         version = context.api_version
         name = topic.name
+        if version >= TOPIC_ID_VERSION:
+            known = self._image.topic_by_id(topic.topic_id)
+            if known is None:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = known.name
+        if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
+        partition = self._replicas.get(name, data.index)
+        return partition, partition.append(_records(data, version), now_ms, all_in_sync=all_in_sync)
+
+    def _outcome(
+        self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, now_ms: int, context: RequestContext
+    ) -> Outcome:
+        """Append to one partition, or count the failure."""
         try:
-            if version >= TOPIC_ID_VERSION:
-                known = self._image.topic_by_id(topic.topic_id)
-                if known is None:
-                    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-                name = known.name
-            if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
-                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
-            partition = self._replicas.get(name, data.index)
-            return partition, partition.append(_records(data, version), now_ms, all_in_sync=all_in_sync)
+            return self._append(topic, data, all_in_sync, now_ms, context)
         except BrokerError as error:
-            self._count_failure(name, data, error)
-            # Its frames refer to the request's bytes, and to it: they would stay until the garbage collector comes by.
-            return error.with_traceback(None)
+            return self._count_failure(topic, data, error, context)
+
+    def _count_failure(
+        self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext
+    ) -> BrokerError:
+        """Count an append that failed; returns the error, to be kept."""
+        self.errors[error.code] += 1
+        name = topic.name
+        if context.api_version >= TOPIC_ID_VERSION:
+            known = self._image.topic_by_id(topic.topic_id)
+            name = "" if known is None else known.name
+        partition = self._replicas.find(name, data.index)
+        if partition is not None:
+            if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+                partition.counts.bytes_rejected += len(data.records or b"")
+            elif error.code not in _NO_FAILURES:
+                partition.counts.failed_produce_requests += 1
+        # Its frames refer to the error and to the bytes of the request, which would stay in memory until the next garbage collection.
+        return error.with_traceback(None)
 
     def _answer(
         self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int
@@ -166,16 +193,6 @@ class ProduceHandler:
         """Every partition with the same error; None (the connection is closed) for acks=0."""
         return None if request.acks == 0 else self._refused(request, error)
 
-    def _count_failure(self, topic: str, data: PartitionProduceData, error: BrokerError) -> None:
-        self.errors[error.code] += 1
-        partition = self._replicas.find(topic, data.index)
-        if partition is None:
-            return
-        if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-            partition.counts.bytes_rejected += len(data.records or b"")
-        elif error.code not in _NO_FAILURES:
-            partition.counts.failed_produce_requests += 1
-
     def _refused(self, request: ProduceRequest, error: BrokerError) -> ProduceResponse:
         self.errors[error.code] += sum(len(topic.partition_data) for topic in request.topic_data)
         return ProduceResponse(
@@ -192,13 +209,16 @@ class ProduceHandler:
 
 def _records(data: PartitionProduceData, version: int) -> memoryview:
     records = cast("memoryview | None", data.records)
-    if records is None or len(records) <= _CODEC_POSITION:
-        raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must hold a record batch for each of its partitions")
-    if version >= BATCH_VERSION and records[_MAGIC_POSITION] != 2:
-        raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
-    if version < ZSTD_VERSION and records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & 7 == _ZSTD:
+    if records is None or len(records) <= _ATTRIBUTES_POSITION:
+        raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must contain a record batch for each of its partitions")
+    magic, attributes = records[_MAGIC_POSITION], records[_ATTRIBUTES_POSITION]
+    if magic != 2:
+        if version >= BATCH_VERSION:
+            raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
+        return records
+    if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
-    if records[_MAGIC_POSITION] == 2 and records[_CODEC_POSITION] & _TRANSACTIONAL:
+    if attributes & _TRANSACTIONAL:
         raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
     return records
 
