@@ -99,7 +99,7 @@ class ProduceHandler:
                 outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context)
             except BrokerError as error:
                 return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], acks)
-            if partition.high_watermark > appended.last_offset or partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
+            if partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
                 encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
                 if encoded is not None:
                     return encoded

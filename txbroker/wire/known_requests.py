@@ -80,7 +80,12 @@ class KnownRequests:
                 length = frame[length_at]
                 begin = length_at + 1
                 if length > 127:
-                    length, begin = read_uvarint(frame, length_at)
+                    more = frame[begin]
+                    begin += 1
+                    if more > 127:
+                        length, begin = read_uvarint(frame, length_at)
+                    else:
+                        length += (more - 1) << 7
                 end = size - 3
                 if begin + length - 1 != end or not length or frame[end:] != _NO_TAGS:
                     return None

@@ -7,7 +7,7 @@ fields is encoded, and the bytes around the marks are the fixed bytes of all suc
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.wire.codec import encoder
@@ -55,11 +55,12 @@ class Template:
         numbers: dict[str, list[int]] = {code: list(marks) for code, marks in _NUMBERS.items()}
         taken = {index: [numbers[code].pop(0) for code in field] for index, field in enumerate(fields) if field not in (_TOPIC, _RECORDS)}
         body = b"".join(encoder(response, version)(build([mark for marks in taken.values() for mark in marks])))
-        self._topic_has_length = TOPIC_ID not in body
+        self.by_name = TOPIC_ID not in body
+        """Whether this version identifies topics by name; otherwise by id."""
         fixed = []
         for index, field in enumerate(fields):
             if field == _TOPIC:
-                mark = self._string(TOPIC_NAME.encode()) if self._topic_has_length else TOPIC_ID
+                mark = self._string(TOPIC_NAME.encode()) if self.by_name else TOPIC_ID
             elif field == _RECORDS:
                 mark = self.records_length(len(RECORDS)) + RECORDS
             else:
@@ -74,18 +75,8 @@ class Template:
         else:
             self._fixed.append(body)
             self.end = b""
-        self._layouts: dict[int, Layout] = {}
-
-    def layout(self, topic_bytes: int) -> Layout:
-        """How to pack responses for a topic whose id, or encoded name, has this length."""
-        made = self._layouts.get(topic_bytes)
-        if made is None:
-            made = self._layouts[topic_bytes] = self._make_layout(topic_bytes)
-        return made
-
-    def topic(self, name: str, topic_id: bytes) -> bytes:
-        """The topic as this version identifies it."""
-        return name.encode() if self._topic_has_length else topic_id
+        self.layouts: Mapping[int, Layout] = _Layouts(self._make_layout)
+        """How to pack responses for a topic, by the length of its id or encoded name; made on first use."""
 
     def records_length(self, size: int) -> bytes:
         """The length that precedes `size` bytes of records."""
@@ -94,7 +85,7 @@ class Template:
     def _make_layout(self, topic_bytes: int) -> Layout:
         fixed = list(self._fixed)
         codes = [f"{topic_bytes}s" if field == _TOPIC else field for field in self._fields]
-        if self._topic_has_length:
+        if self.by_name:
             fixed[self._fields.index(_TOPIC)] += self._string(bytes(topic_bytes))[:-topic_bytes]
         packed = struct.Struct(">ii" + "".join(f"{len(before)}s{code}" for before, code in zip(fixed, [*codes, ""], strict=False)))
         return Layout(packed.pack, packed.size - 4 + len(self.end), tuple(fixed))
@@ -102,3 +93,13 @@ class Template:
     def _string(self, text: bytes) -> bytes:
         """A string with its length."""
         return (write_uvarint(len(text) + 1) if self._flexible else struct.pack(">h", len(text))) + text
+
+
+class _Layouts(dict[int, Layout]):
+    def __init__(self, make: Callable[[int], Layout]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, topic_bytes: int) -> Layout:
+        made = self[topic_bytes] = self._make(topic_bytes)
+        return made

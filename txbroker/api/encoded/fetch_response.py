@@ -42,8 +42,8 @@ class FetchResponses:
             if version < SESSION_VERSION:
                 return None
             made = self._templates[version, committed] = _template(version, committed)
-        name = made.topic(topic, topic_id)
-        pack, size, (start, before_topic, before_index, before_offsets, end) = made.layout(len(name))
+        name = topic.encode() if made.by_name else topic_id
+        pack, size, (start, before_topic, before_index, before_offsets, end) = made.layouts[len(name)]
         records_bytes = len(records)
         length = made.records_length(records_bytes)
         size += len(length) + records_bytes

@@ -47,8 +47,8 @@ class ProduceResponses:
             if version < NUMBERS_VERSION:
                 return None
             made = self._templates[version] = Template(ProduceRequest, version, _FIELDS, _response)
-        name = made.topic(topic.name, topic.topic_id)
-        pack, size, (start, before_index, before_offsets, end) = made.layout(len(name))
+        name = topic.name.encode() if made.by_name else topic.topic_id
+        pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
         frame = pack(
             size,
             correlation_id,
