@@ -142,8 +142,8 @@ def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], n
     finally:
         service.process.kill()
         service.process.wait()
-    assert "the start was given up: " in service.written
-    assert "logs are left for the next one" in service.written
+    assert "the start was interrupted before " in service.written
+    assert "logs were loaded; the next start loads them" in service.written
     assert service.out.count("recovering") == 1, "the segment that it was at, and no other one"
     assert not (server.data / CLEAN).exists()
     server.start()

@@ -256,7 +256,7 @@ def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(directory: DiskP
     broker.stop()
     assert ".kafka_cleanshutdown" not in broker.names("a")
     assert ".kafka_cleanshutdown" in broker.names("b")
-    assert f"{broker.paths[0]} is not closed cleanly" in caplog.text
+    assert f"{broker.paths[0]} was not closed cleanly" in caplog.text
 
 
 def test_a_log_that_cannot_be_closed_leaves_no_mark(directory: DiskPath) -> None:
@@ -341,7 +341,7 @@ def test_a_directory_that_fails_at_a_creation_is_passed_over(directory: DiskPath
     with pytest.raises(StorageError, match=f"the log of t-1 may be in {broker.paths[0]}, which is offline"):
         broker.create(T1, is_new=False)
     broker.disk.fail(path=broker.paths[1])
-    with pytest.raises(StorageError, match="no log directory takes the log of t-1"):
+    with pytest.raises(StorageError, match="the log of t-1 could not be created"):
         broker.create(T1)
 
 

@@ -17,11 +17,11 @@ from txbroker.errors import StartError
 from txbroker.log import clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.checkpoints import OFFSET_MAX, MalformedCheckpoint, format_offsets, parse_offsets
-from txbroker.log.directory_names import Fate, PartitionDirectory, parse, with_fate
+from txbroker.log.directory_names import DirectoryState, PartitionDirectory, name_in_state, parse
 from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import at_once
 from txbroker.log.meta_properties import Identity
-from txbroker.log.single_flight import Coalesced
+from txbroker.log.single_flight import SingleFlight
 from txbroker.names import TopicPartition
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
@@ -45,8 +45,8 @@ def test_a_checkpoint() -> None:
     [
         (b"1\n0\n", "version 1"),
         (b"0\n", "the line that counts"),
-        (b"0\n2\nt 0 1\n", "announces 2 entries and holds 1"),
-        (b"0\n0\nt 0 1\n", "announces 0 entries and holds 1"),
+        (b"0\n2\nt 0 1\n", "its count is 2, and it has 1 entries"),
+        (b"0\n0\nt 0 1\n", "its count is 0, and it has 1 entries"),
         (b"0\n1\nt 0\n", "line 3 has 2 fields"),
         (b"0\n1\nt 0 -1\n", "'-1' is not a number"),
         (b"0\n1\nt 0 9223372036854775808\n", "is not a number"),
@@ -117,12 +117,12 @@ def test_a_file_of_absurd_size_is_not_read(tmp_path: Path, caplog: pytest.LogCap
     with path.open("wb") as file:
         file.truncate(1 << 40)
     assert CheckpointFile(OsDisk(), at_once, str(path), dict, format_offsets, parse_offsets).read() == {}
-    assert "is ignored: it has 1099511627776 bytes" in caplog.text
+    assert "it has 1099511627776 bytes" in caplog.text
 
 
 def test_coalesced_work_that_has_nothing_to_do() -> None:
     worker = Worker()
-    Coalesced(worker, lambda: None).request()
+    SingleFlight(worker, lambda: None).request()
     assert worker.run() == 0
 
 
@@ -175,18 +175,18 @@ def test_the_mark_of_a_clean_shutdown_is_kafkas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "partition", "fate"),
+    ("name", "partition", "state"),
     [
-        ("t-0", T0, Fate.KEEP),
-        ("a-b-12", TopicPartition("a-b", 12), Fate.KEEP),
-        (f"t-1.{'0' * 32}-delete", T1, Fate.DELETE),
-        (f"t-1.{'f' * 32}-future", T1, Fate.FUTURE),
-        (f"t-1.{'0' * 32}-stray", T1, Fate.STRAY),
-        (f"t-1.{'0' * 32}-delete-0", TopicPartition(f"t-1.{'0' * 32}-delete", 0), Fate.KEEP),
+        ("t-0", T0, DirectoryState.IN_USE),
+        ("a-b-12", TopicPartition("a-b", 12), DirectoryState.IN_USE),
+        (f"t-1.{'0' * 32}-delete", T1, DirectoryState.DELETE),
+        (f"t-1.{'f' * 32}-future", T1, DirectoryState.FUTURE),
+        (f"t-1.{'0' * 32}-stray", T1, DirectoryState.STRAY),
+        (f"t-1.{'0' * 32}-delete-0", TopicPartition(f"t-1.{'0' * 32}-delete", 0), DirectoryState.IN_USE),
     ],
 )
-def test_partition_directories(name: str, partition: TopicPartition, fate: Fate) -> None:
-    assert parse(name) == PartitionDirectory(partition, fate)
+def test_partition_directories(name: str, partition: TopicPartition, state: DirectoryState) -> None:
+    assert parse(name) == PartitionDirectory(partition, state)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_other_directories(name: str) -> None:
     assert parse(name) is None
 
 
-@pytest.mark.parametrize("fate", [Fate.DELETE, Fate.FUTURE, Fate.STRAY])
-def test_a_long_topic_loses_its_end_and_not_its_partition(fate: Fate) -> None:
-    name = with_fate(TopicPartition("x" * 249, 17), fate, "0" * 32)
+@pytest.mark.parametrize("state", [DirectoryState.DELETE, DirectoryState.FUTURE, DirectoryState.STRAY])
+def test_a_long_topic_loses_its_end_and_not_its_partition(state: DirectoryState) -> None:
+    name = name_in_state(TopicPartition("x" * 249, 17), state, "0" * 32)
     assert len(name) == 255
     assert parse(name) is not None
-    assert with_fate(T0, fate, "0" * 32) == f"t-0.{'0' * 32}-{fate.value}"
+    assert name_in_state(T0, state, "0" * 32) == f"t-0.{'0' * 32}-{state.value}"

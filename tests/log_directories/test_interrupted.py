@@ -60,7 +60,7 @@ def load(broker: DirectoryHarness, interrupted: Callable[[], bool]) -> None:
 
 def given_up(root: DiskPath, interruption: Interruption) -> DirectoryHarness:
     broker = DirectoryHarness(root, segment_bytes=200)
-    with pytest.raises(StartInterrupted, match=r"logs are left for the next one"):
+    with pytest.raises(StartInterrupted, match=r"logs were loaded; the next start loads them"):
         load(broker, interruption)
     broker.stop()
     return broker

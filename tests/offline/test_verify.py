@@ -203,7 +203,7 @@ def test_leader_epochs_are_compared_with_the_log(data: Path) -> None:
         ("0\n2\n0 0\n1 80\n", "it has epoch"),
         ("0\n1\n0 0\n", "it has epoch"),
         ("0\n3\n0 0\n1 96\n2 900\n", "above the log end offset"),
-        ("0\n7\n0 0\n", "announces"),
+        ("0\n7\n0 0\n", "its count is 7"),
         ("\xff", "not a number"),
     ]:
         path.write_text(content)

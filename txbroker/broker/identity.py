@@ -15,7 +15,7 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.log import directory_names
 from txbroker.log.directories import LogDirectories
-from txbroker.log.directory_names import Fate
+from txbroker.log.directory_names import DirectoryState
 from txbroker.log.meta_properties import Identity
 from txbroker.names import id_to_text
 
@@ -50,7 +50,8 @@ def _refuse_foreign(world: World, online: Sequence[str]) -> None:
     for directory in online:
         for name in world.disk.names(directory):
             parsed = directory_names.parse(name)
-            if parsed is not None and parsed.fate in (Fate.KEEP, Fate.FUTURE) and world.disk.is_directory(f"{directory}/{name}"):
+            is_log = parsed is not None and parsed.state in (DirectoryState.IN_USE, DirectoryState.FUTURE)
+            if is_log and world.disk.is_directory(f"{directory}/{name}"):
                 raise StartError(
                     f"{directory} has logs, such as {name}, but no directory of log.dirs has the metadata of their topics ({FILE_NAME}): "
                     "use `txbroker import` to take over the data and metadata of Apache Kafka, or choose another log.dirs"

@@ -1,18 +1,18 @@
-"""Where batches of a segment are, as far as somebody has asked or they were just written."""
+"""The positions of a segment's batches that were written or looked up recently."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
 
-# A place takes 24 bytes. What is written is remembered for readers at the log's end and for the borders of reads, in every
-# partition; what is looked up only in those that are read here and there.
+# An entry takes 24 bytes. Written batches are remembered in every partition, for readers at the end of the log and for the ends of reads;
+# looked-up batches only in partitions that are read at random.
 WRITTEN_MAX = 1024
 LOOKED_UP_MAX = 8192
 
 
-class Places:
-    """Batches by offset, ascending: the offsets that each is the answer to, position and size. Gaps between them are not known."""
+class BatchPositions:
+    """Batches in ascending order: the offsets whose look-up finds each, its position and its size. There may be gaps between them."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_where")
 
@@ -22,7 +22,7 @@ class Places:
         self._where = array("q")  # position and size, both below 2**31
 
     def get(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the batch that holds `offset`, or of the first one behind it, if that is known."""
+        """Position and size of the batch that holds `offset`, or of the first one after it; None if that is not known."""
         last_offsets = self._last_offsets
         at = bisect_left(last_offsets, offset)
         if at == len(last_offsets) or self._first_offsets[at] > offset:
@@ -31,7 +31,7 @@ class Places:
         return where >> 32, where & 0xFFFFFFFF
 
     def written(self, first_offset: int, last_offset: int, position: int, size: int) -> None:
-        """Remember a batch behind all others."""
+        """Remember a batch that follows all others."""
         self._last_offsets.append(last_offset)
         self._first_offsets.append(first_offset)
         self._where.append(position << 32 | size)
@@ -39,7 +39,7 @@ class Places:
             self._forget_first(WRITTEN_MAX // 2)
 
     def looked_up(self, first_offset: int, last_offset: int, position: int, size: int) -> None:
-        """Remember a batch: it ends with `last_offset`, and is what a look-up of `first_offset` finds."""
+        """Remember a batch that ends with `last_offset` and that a look-up of `first_offset` finds."""
         last_offsets = self._last_offsets
         if len(last_offsets) >= LOOKED_UP_MAX:
             self._forget_first(LOOKED_UP_MAX // 2)

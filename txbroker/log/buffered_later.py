@@ -1,4 +1,4 @@
-"""A `Later` for work that goes on in a worker, from where the real one must not be called."""
+"""A `Later` that collects calls while a worker uses the object that makes them, because only the logs' thread may call the real one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from txbroker.log.log_results import Later
 
 
-class HeldLater:
-    """Passes calls on to `later`, but collects them while it is held. `hold` and `release` belong to the logs' thread."""
+class BufferedLater:
+    """Forwards calls to `later`, or collects them while it is held. `hold` and `release` are for the logs' thread."""
 
     def __init__(self, later: Later, *, held: bool = False) -> None:
         self._later = later
@@ -22,11 +22,11 @@ class HeldLater:
             self._later(delay_ms, work, done)
 
     def hold(self) -> None:
-        """A worker is about to begin."""
+        """Collect calls from now on."""
         self._held = True
 
     def release(self) -> None:
-        """The worker is done: pass on what was collected."""
+        """Forward the collected calls, and those that follow."""
         self._held = False
         collected, self._collected = self._collected, []
         for delay_ms, work, done in collected:

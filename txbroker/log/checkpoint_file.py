@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from txbroker.log.checkpoints import SIZE_MAX, MalformedCheckpoint
 from txbroker.log.disk import Disk
 from txbroker.log.log_results import Later
-from txbroker.log.single_flight import Coalesced
+from txbroker.log.single_flight import SingleFlight
 from txbroker.names import TopicPartition
 
 T = TypeVar("T")
@@ -19,9 +19,9 @@ logger = logging.getLogger("txbroker.log")
 
 
 class CheckpointFile(Generic[T]):
-    """The file at `path`, which is to hold what `entries` returns, by partition. It is put in place whole and durable, or not at all.
+    """The file at `path` with the entries by partition that `entries` returns. It is replaced at once, and durably.
 
-    `format_` and `parse` know its format; `parse` raises MalformedCheckpoint.
+    `format_` and `parse` convert its content; `parse` raises MalformedCheckpoint.
     """
 
     def __init__(
@@ -40,28 +40,28 @@ class CheckpointFile(Generic[T]):
         self._parse = parse
         self._wanted = self._written = b""
         self._writing = Lock()
-        self._background = Coalesced(later, self._prepare)
+        self._background = SingleFlight(later, self._prepare)
 
     def read(self) -> dict[TopicPartition, T]:
-        """What the file holds; nothing when it is missing, or cannot be what a broker wrote (as Kafka, with a warning)."""
+        """The entries of the file; none, with a warning, when it is missing or malformed, as in Kafka."""
         size = self._disk.size(self._path)
         if size is None:
             return {}
         if size > SIZE_MAX:
-            logger.warning("%s is ignored: it has %d bytes, more than any broker writes", self._path, size)
+            logger.warning("ignoring %s: it has %d bytes, more than any broker writes", self._path, size)
             return {}
         try:
             return self._parse(self._disk.read(self._path) or b"")
         except MalformedCheckpoint as error:
-            logger.warning("%s is ignored: %s", self._path, error)
+            logger.warning("ignoring %s: %s", self._path, error)
             return {}
 
     def request(self) -> None:
-        """Write it in a worker, unless nothing changed."""
+        """Write it in a worker, unless its content has not changed."""
         self._background.request()
 
     def write(self) -> None:
-        """Write it now and wait; for the end. What a worker still writes is not newer than this."""
+        """Write it now and wait, at the end of use. A worker that is still writing has nothing newer."""
         work = self._prepare()
         if work is not None:
             work()

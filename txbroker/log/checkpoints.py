@@ -21,7 +21,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 VERSION = 0
-# A line of the longest topic name is 280 bytes: this holds 240,000 of them, a log directory's partitions many times over.
+# A line with the longest topic name has 280 bytes: 240,000 of them fit, many more than a log directory has partitions.
 SIZE_MAX = 64 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 class MalformedCheckpoint(ValueError):
-    """A checkpoint file's content cannot be what Kafka wrote; the text says which line and why."""
+    """A checkpoint file's content cannot be Kafka's; the text names the line and the reason."""
 
 
 def number(text: str, low: int, high: int) -> int:
@@ -41,7 +41,7 @@ def number(text: str, low: int, high: int) -> int:
 
 
 def parse_lines(content: bytes, field_count: int) -> list[list[str]]:
-    """The entries of a checkpoint file, each split into `field_count` words; an empty file has none, as Kafka reads it."""
+    """The entries of a checkpoint file, each split into `field_count` words; an empty file has none, as in Kafka."""
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -59,7 +59,7 @@ def parse_lines(content: bytes, field_count: int) -> list[list[str]]:
         if len(entry) != field_count:
             raise MalformedCheckpoint(f"line {position} has {len(entry)} fields and not {field_count}")
     if len(entries) != count:
-        raise MalformedCheckpoint(f"it announces {count} entries and holds {len(entries)}")
+        raise MalformedCheckpoint(f"its count is {count}, and it has {len(entries)} entries")
     return entries
 
 
@@ -70,7 +70,7 @@ def format_lines(entries: Iterable[str]) -> bytes:
 
 
 def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
-    """An offset checkpoint's content as offsets by partition; MalformedCheckpoint when it cannot be one."""
+    """An offset checkpoint's content as offsets by partition; MalformedCheckpoint when it is malformed."""
     offsets: dict[TopicPartition, int] = {}
     for topic, partition, offset in parse_lines(content, 3):
         offsets[TopicPartition(topic, number(partition, 0, PARTITION_MAX))] = number(offset, 0, OFFSET_MAX)

@@ -1,4 +1,4 @@
-"""What DescribeLogDirs shows of log directories."""
+"""Log directories as DescribeLogDirs shows them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DirectoryDescription(NamedTuple):
 
 
 def describe_offline(directory: LogDirectory) -> DirectoryDescription:
-    """A directory of which nothing can be known."""
+    """A directory that cannot be read."""
     return DirectoryDescription(directory.path, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, [])
 
 

@@ -1,9 +1,9 @@
 """The broker's log directories (`log.dirs`): which logs are where, checkpoints, failures, deletions, moves (Kafka's LogManager).
 
-The life of it: `open` (directories made, locked, identities read), `claim` (identity checked and written), `load` (logs opened,
-recovered where needed), `start`, then serving, then `close` (all synced, marked clean). All methods belong to the thread of the
-logs; `load` and `close` wait for the disk and may run in a worker while nobody else uses the directories. What else waits for the
-disk goes through the injected `Later`.
+Life cycle: `open` (create and lock the directories, read identities), `claim` (check and write the identity), `load` (open logs,
+recover them where needed), `start`, then serving, then `close` (sync all, mark as clean). All methods belong to the thread of the logs;
+`load` and `close` wait for the disk and may run in a worker while nothing else uses the directories. Other work that waits for the disk
+goes through the injected `Later`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from txbroker.log.descriptions import DirectoryDescription, describe_directory, 
 from txbroker.log.directory import AGAIN_MS, LogDirectory
 from txbroker.log.directory_list import DirectoryList, Observer
 from txbroker.log.directory_moves import DirectoryMoves
-from txbroker.log.directory_names import Fate, with_fate
+from txbroker.log.directory_names import DirectoryState, name_in_state
 from txbroker.log.disk import Disk
 from txbroker.log.loading import Job, Loading, Progress, Settings
 from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log, no_jitter
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_expiry import Expired, Expirer
 from txbroker.log.log_results import Later
-from txbroker.log.meta_properties import NOBODY, Identity
+from txbroker.log.meta_properties import NO_IDENTITY, Identity
 from txbroker.log.offset_checkpoints import OffsetCheckpoints
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.producer_expiry import ProducerExpiry
@@ -37,12 +37,12 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
 
 logger = logging.getLogger("txbroker.log")
 
-# Closing a log is mostly waiting for syncs, which file systems do together; Kafka has only the threads of recovery for it.
+# Closing a log mostly waits for syncs, which file systems combine. Kafka uses only the threads of recovery for it.
 CLOSING_AT_ONCE = 16
 
 
 class RunAll(Protocol):
-    """Runs all jobs, for each directory `at_once` of them together (None: as many as recovery may), and returns when all are done."""
+    """Runs all jobs, up to `at_once` per directory at the same time (None: as many as recovery may), and returns when all are done."""
 
     def __call__(self, jobs: Mapping[str, Sequence[Job]], *, at_once: int | None = None) -> None: ...
 
@@ -86,7 +86,7 @@ class LogDirectories:
         self._loadings: list[Loading] = []
         self._producer_expiry = ProducerExpiry(later)
         self._expirer = Expirer(self._list.homes.get, self._list.fail)
-        self._interrupted: dict[str, bool] = {}  # the directories of an interrupted start, and whether all of their logs are whole
+        self._interrupted: dict[str, bool] = {}  # directories of an interrupted start, and whether all their logs are recovered
 
     def wire(self, observer: Observer) -> None:
         """Notify `observer` from `start` on."""
@@ -95,15 +95,15 @@ class LogDirectories:
     # --- start and stop ---
 
     def open(self) -> Identity:
-        """Make, check and lock the directories; the identity that their meta.properties hold.
+        """Create, check and lock the directories; returns the identity in their meta.properties.
 
-        StartError: a directory is in use, identities disagree or cannot be read, no directory can be used. One of several that
-        cannot be used goes offline.
+        StartError: a directory is in use, identities differ or cannot be read, or no directory can be used. One of several that cannot
+        be used goes offline.
         """
         if len(self._list.by_path) < len(self._list.all):
             raise StartError(f"log.dirs names a directory twice: {', '.join(directory.path for directory in self._list.all)}")
         self._list.for_each_online(LogDirectory.open)
-        together, together_path = NOBODY, ""
+        together, together_path = NO_IDENTITY, ""
         for directory in self._list.online():
             path = f"{directory.path}/{meta_properties.FILE_NAME}"
             together = meta_properties.join(together, together_path, directory.identity, path)
@@ -115,10 +115,10 @@ class LogDirectories:
         self._list.for_each_online(lambda directory: directory.claim(identity))
 
     def load(self, now_ms: int, run_all: RunAll, progress: Progress, interrupted: Callable[[], bool] = never) -> None:
-        """Open every log. `progress(directory, done, total)` is called from workers: at the end, at every tenth of a recovery.
+        """Open every log. `progress(directory, done, total)` is called from workers: at the end, and at every tenth of a recovery.
 
-        StartError when a partition is in two directories, or when none is left to serve. StartInterrupted once `interrupted` says so,
-        before the next log or segment that is to be recovered: what was opened is to be closed then.
+        StartError when a partition is in two directories, or when no directory can serve. StartInterrupted before the next log or segment
+        is recovered once `interrupted` returns True; `close` closes the logs that are open then.
         """
         expiration_ms = self._producer_id_expiration_ms()
         settings = Settings(self._config_for, self._random_below, expiration_ms, now_ms, self._open_segments, interrupted)
@@ -136,8 +136,8 @@ class LogDirectories:
                 self._list.fail(loading.directory, loading.error)
         left = sum(len(loading.left) for loading in loadings)
         if left:
-            self._interrupted = {loading.directory.path: loading.give_up() for loading in loadings}
-            raise StartInterrupted(f"the start was given up: {left} logs are left for the next one")
+            self._interrupted = {loading.directory.path: loading.keep_checkpoints() for loading in loadings}
+            raise StartInterrupted(f"the start was interrupted before {left} logs were loaded; the next start loads them")
         for directory in self._list.online():
             for topic_partition in list(directory.copies):
                 self.moves.resume(directory, topic_partition, now_ms)
@@ -146,7 +146,7 @@ class LogDirectories:
         self._loadings = []
 
     def loading(self) -> tuple[int, int]:
-        """How many logs are open, and how many there are, while they are loaded; from any thread."""
+        """How many logs are open, and how many there are, while they are loaded. Any thread may call it."""
         loadings = self._loadings
         return sum(loading.done for loading in loadings), sum(loading.total for loading in loadings)
 
@@ -157,10 +157,10 @@ class LogDirectories:
             self._list.homes[log.topic_partition] = directory
         for copy in loading.copies:
             directory.copies[copy.log.topic_partition] = copy
-        self._to_remove.extend((directory, path) for path in loading.doomed)
+        self._to_remove.extend((directory, path) for path in loading.to_remove)
 
     def start(self) -> None:
-        """Loading is over: from now on workers delete and copy what is due, and the observer is told."""
+        """Loading is over: from now on workers delete and copy what is due, and the observer is notified."""
         for directory in self._list.online():
             directory.later.release()
         for directory, path in self._to_remove:
@@ -169,14 +169,14 @@ class LogDirectories:
         self.moves.run()
 
     def stop(self) -> None:
-        """Begin nothing more; before `close`."""
+        """Begin no more moves and passes; before `close`."""
         self.moves.stop()
         self._producer_expiry.stop()
 
     def close(self, run_all: RunAll) -> None:
-        """Sync and close all logs, write checkpoints and the mark of a clean shutdown, unlock: the end of use.
+        """Sync and close all logs, write checkpoints and the mark of a clean shutdown, and unlock the directories.
 
-        Before `load` it only unlocks; after one that was interrupted, the mark is for directories whose logs are all whole.
+        Before `load` it only unlocks. After an interrupted `load`, only directories whose logs are all recovered get the mark.
         """
         errors: dict[str, StorageError] = {}
         online = self._list.online()
@@ -203,7 +203,7 @@ class LogDirectories:
             if self._interrupted.get(directory.path, True):
                 directory.mark_clean()
         except StorageError as problem:
-            logger.error("%s is not closed cleanly and will be recovered at the next start: %s", directory.path, problem)
+            logger.error("%s was not closed cleanly and will be recovered at the next start: %s", directory.path, problem)
 
     # --- directories ---
 
@@ -236,13 +236,13 @@ class LogDirectories:
         return self._list.problems()
 
     def fail(self, log: Log, error: Exception) -> None:
-        """A log's disk failed: take its directory offline with all its logs, and tell the observer. Again: nothing."""
+        """A log's disk failed: take its directory offline with all its logs, and notify the observer, unless that was done before."""
         home = self._list.home_of(log)
         if home is not None:
             self._list.fail(home, error)
 
     def check_file(self, path: str) -> None:
-        """A reader could not be given what a log file held: its directory goes offline, unless the file was only cut meanwhile."""
+        """A log file was shorter than expected while it was sent: its directory goes offline, unless the log was truncated meanwhile."""
         directory = path.rpartition("/")[0]
         home = self._list.by_path.get(directory.rpartition("/")[0])
         for log in home.logs.values() if home is not None else ():
@@ -266,9 +266,9 @@ class LogDirectories:
         return {topic_partition: home.logs[topic_partition] for topic_partition, home in self._list.homes.items()}
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, *, is_new: bool, now_ms: int) -> Log:
-        """Make the log of a partition that has none, in the directory with the fewest.
+        """Create the log of a partition, in the directory with the fewest logs.
 
-        StorageError when no directory takes it, or unless `is_new` while a directory is offline, where it may be.
+        StorageError when no directory can take it, or when a directory in which it may be is offline, unless `is_new`.
         """
         if not is_new and self._list.offline():
             raise StorageError(f"the log of {topic_partition} may be in {', '.join(self._list.offline())}, which is offline")
@@ -280,7 +280,7 @@ class LogDirectories:
                 log = self.make(directory, path, topic_partition, topic_id, directory.later, now_ms)
             except StorageError as error:
                 self._list.fail(directory, error)
-                if directory.online:  # it only lacked something: what is there must not be taken for the log at the next start
+                if directory.online:  # resources were lacking: the next start must not find an unfinished log
                     with suppress(StorageError):
                         self._disk.remove_tree(path)
                 continue
@@ -289,7 +289,7 @@ class LogDirectories:
             directory.logs[topic_partition] = log
             self._list.homes[topic_partition] = directory
             return log
-        raise StorageError(f"no log directory takes the log of {topic_partition}")
+        raise StorageError(f"the log of {topic_partition} could not be created in any log directory")
 
     def make(self, directory: LogDirectory, path: str, topic_partition: TopicPartition, topic_id: bytes, later: Later, now_ms: int) -> Log:
         log = Log.open(
@@ -309,7 +309,7 @@ class LogDirectories:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Take a log out of use: renamed at once, removed after file.delete.delay.ms. StorageError when it may be offline."""
+        """Rename a log's directory, and remove it after file.delete.delay.ms. StorageError when it may be offline."""
         self.moves.take_choice(topic_partition)
         home = self._list.homes.get(topic_partition)
         if home is None:
@@ -324,22 +324,23 @@ class LogDirectories:
 
     def discard(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
         """Rename a log's directory and remove it later; `gone` is called once the new name is durable."""
-        doomed = f"{home.path}/{with_fate(log.topic_partition, Fate.DELETE, self._unique_id())}"
+        renamed = f"{home.path}/{name_in_state(log.topic_partition, DirectoryState.DELETE, self._unique_id())}"
         try:
-            log.rename_directory(doomed)
+            log.rename_directory(renamed)
         except StorageError as error:
             self._list.fail(home, error)
             return
-        logger.info("the log of %s is now %s, to be removed in %d ms", log.topic_partition, doomed, log.config.file_delete_delay_ms)
+        delay_ms = log.config.file_delete_delay_ms
+        logger.info("the log of %s was renamed to %s and will be removed in %d ms", log.topic_partition, renamed, delay_ms)
         home.forget(log.topic_partition)
         if gone is None:
             home.sync_entries()
         else:
             home.later(0, partial(self._disk.sync, home.path), gone)
-        home.later(log.config.file_delete_delay_ms, log.delete)
+        home.later(delay_ms, log.delete)
 
     def reconfigure(self, topic: str) -> None:
-        """Give the topic's logs the settings that `config_for` has now."""
+        """Apply the current settings of the topic to its logs."""
         config = self._config_for(topic)
         for directory in self._list.online():
             for log in directory.all_logs():
@@ -347,14 +348,14 @@ class LogDirectories:
                     log.reconfigure(config)
 
     def flush(self, log: Log, done: Callable[[], None] | None = None) -> None:
-        """Sync a log up to its present end in a worker, then call `done` (not when the disk failed: its directory is offline then)."""
+        """Sync a log up to its present end in a worker, then call `done`; not when the disk failed: the directory is offline then."""
         home = self._list.home_of(log)
         assert home is not None
         try:
             plan = log.flush_plan()
         except StorageError as error:
             self._list.fail(home, error)
-            home.later(AGAIN_MS, _nothing, partial(self.flush, log, done))  # not if it is offline now
+            home.later(AGAIN_MS, _nothing, partial(self.flush, log, done))  # not if the directory is offline now
             return
         if plan is None:
             if done is not None:
@@ -368,11 +369,12 @@ class LogDirectories:
 
         home.later(0, plan.sync, synced)
 
-    # --- what timers call ---
+    # --- periodic work ---
 
     def expire(self, topic_partition: TopicPartition, now_ms: int, high_watermark: int, done: Callable[[Expired | None], None]) -> None:
-        """Expire what is due in one log (log.retention.check.interval.ms), below `high_watermark`: whole segments by Kafka's rule, and with
-        retention.precise all records that have expired. `done` is called in any case, at once or later: None when the log cannot be used.
+        """Expire segments of one log below `high_watermark` by Kafka's rule, and with retention.precise all expired records.
+
+        `done` is always called, now or later; with None when the log cannot be used.
         """
         self._expirer.expire(topic_partition, now_ms, high_watermark, done)
 
@@ -387,7 +389,7 @@ class LogDirectories:
                 log.timed_flush_s = monotonic_s
                 self.flush(log)
 
-    # --- what admin requests show ---
+    # --- descriptions ---
 
     def describe(self, high_watermark: Callable[[TopicPartition], int]) -> list[DirectoryDescription]:
         """All configured directories with their logs."""
@@ -402,4 +404,4 @@ class LogDirectories:
 
 
 def _nothing() -> None:
-    """No work, only time."""
+    """No work: only the delay matters."""

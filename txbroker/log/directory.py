@@ -9,15 +9,15 @@ from typing import NamedTuple, TypeVar
 
 from txbroker.errors import NoSpace, OutOfResources, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, meta_properties
-from txbroker.log.buffered_later import HeldLater
+from txbroker.log.buffered_later import BufferedLater
 from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.cleaner import cleaning_history_file
 from txbroker.log.cleaner.cleaning_history import History
 from txbroker.log.disk import Disk, Lock
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
-from txbroker.log.meta_properties import NOBODY, Identity
-from txbroker.log.single_flight import Coalesced
+from txbroker.log.meta_properties import NO_IDENTITY, Identity
+from txbroker.log.single_flight import SingleFlight
 from txbroker.names import TopicPartition
 
 LOCK_FILE = ".lock"
@@ -32,25 +32,25 @@ T = TypeVar("T")
 
 
 class Copy(NamedTuple):
-    """An unfinished copy of a log that is moving here; `later` is the one that the copy was given."""
+    """An unfinished copy of a log that is being moved here, and the copy's `later`."""
 
     log: Log
-    later: HeldLater
+    later: BufferedLater
 
 
 class LogDirectory:
-    """The directory at `path`. `logs`: those in use, by partition; `copies`: of logs that are moving here.
+    """The directory at `path`. `logs`: those in use, by partition; `copies`: of logs that are being moved here.
 
-    Whatever fails on its disk in a worker is reported to `failed`; the owner takes it offline then (`go_offline`).
+    Errors of its disk in workers are reported to `failed`; the owner then takes it offline (`go_offline`).
     """
 
     def __init__(self, disk: Disk, later: Later, path: str, failed: Callable[[LogDirectory, StorageError], None]) -> None:
         self.path = path
         self.online = True
         self.failure = ""  # why it is offline
-        self._usable_when_full: int | None = None  # bytes, when a write found no room
+        self._usable_when_full: int | None = None  # bytes, when a write found no space
         self.was_clean = False
-        self.identity = NOBODY
+        self.identity = NO_IDENTITY
         self.logs: dict[TopicPartition, Log] = {}
         self.copies: dict[TopicPartition, Copy] = {}
         self.left_recovery_points: Mapping[TopicPartition, int] = {}  # of logs that an interrupted start did not load
@@ -64,8 +64,8 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._lacking = False
         # Held until loading, which runs in workers, is over.
-        self.later = HeldLater(self._guarded_later, held=True)
-        self._entries_sync = Coalesced(self.later, lambda: partial(disk.sync, path))
+        self.later = BufferedLater(self._guarded_later, held=True)
+        self._entries_sync = SingleFlight(self.later, lambda: partial(disk.sync, path))
         self.recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
         self.log_start_offsets = self._checkpoint(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
         self.high_watermarks = self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda: self.kept_high_watermarks)
@@ -84,11 +84,11 @@ class LogDirectory:
         return len(self.logs) + len(self.copies)
 
     def found_full(self) -> None:
-        """A write has found no room."""
+        """A write has found no space."""
         self._usable_when_full = self._usable()
 
     def is_full(self) -> bool:
-        """Whether a write has found no room, and no more than ROOM_BYTES have been freed since."""
+        """Whether a write has found no space, and no more than ROOM_BYTES have been freed since."""
         if self._usable_when_full is not None and self._usable() > self._usable_when_full + ROOM_BYTES:
             self._usable_when_full = None
         return self._usable_when_full is not None
@@ -99,12 +99,12 @@ class LogDirectory:
         except StorageError:
             return 0
 
-    # --- work that waits for this disk ---
+    # --- work in workers ---
 
     def _guarded_later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        """A `Later` whose errors take this directory offline: also those that nobody foresaw, lest what waits for them waits for ever.
+        """A `Later` whose errors take this directory offline, also unexpected ones: callers would wait for ever otherwise.
 
-        What lacked resources is done again, until it has them.
+        Work that lacked resources is repeated until it succeeds.
         """
         failures: list[StorageError] = []
 
@@ -131,16 +131,16 @@ class LogDirectory:
         self._unguarded_later(delay_ms, guarded, finished)
 
     def _try_again(self, error: StorageError, work: Callable[[], None], done: Callable[[], None] | None) -> None:
-        """Until it has what it lacks, each second; that is told once, until something has worked in between."""
+        """Retry every second. Only the first failure is logged, until something has succeeded."""
         if isinstance(error, NoSpace):
             self.found_full()
         if not self._lacking:
-            logger.warning("%s; it is tried again, and whatever else fails like that", error)
+            logger.warning("%s; retrying every second", error)
         self._lacking = True
         self._guarded_later(AGAIN_MS, work, done)
 
     def ask(self, work: Callable[[], T], done: Callable[[T | StorageError], None]) -> None:
-        """Read something in a worker. `done` is called in any case, with what `work` gave or with its error."""
+        """Run `work`, which reads, in a worker. `done` is always called, with its result or its error."""
         answers: list[T | StorageError] = []
 
         def guarded() -> None:
@@ -149,19 +149,19 @@ class LogDirectory:
             except StorageError as error:
                 answers.append(error)
             except Exception as error:
-                logger.exception("a reading in %s failed", self.path)
-                answers.append(StorageError(f"a reading in {self.path} failed: {error!r}"))
+                logger.exception("a read in %s failed", self.path)
+                answers.append(StorageError(f"a read in {self.path} failed: {error!r}"))
 
         self._unguarded_later(0, guarded, lambda: done(answers[0]))
 
     def sync_entries(self) -> None:
-        """Make the names of the logs in it durable, in a worker."""
+        """Sync the directory's entries in a worker."""
         self._entries_sync.request()
 
     # --- start and stop ---
 
     def open(self) -> None:
-        """Make it where it is missing, lock it, read its identity. StorageError, or StartError when it belongs to others."""
+        """Create it if it is missing, lock it, read its identity. StorageError; StartError when another broker uses it."""
         self._disk.make_directory(self.path)
         self._disk.names(self.path)
         self._lock = self._disk.lock(f"{self.path}/{LOCK_FILE}")
@@ -172,11 +172,11 @@ class LogDirectory:
         if size is None:
             return
         if size > META_PROPERTIES_SIZE_MAX:
-            raise StartError(f"{path} has {size} bytes and is no file of a broker; choose another directory for log.dirs")
+            raise StartError(f"{path} has {size} bytes, more than any broker writes; choose another directory for log.dirs")
         self.identity = meta_properties.parse(self._disk.read(path) or b"", path)
 
     def claim(self, identity: Identity) -> None:
-        """Check the identity, and write it where it is missing or incomplete. StartError; StorageError."""
+        """Check the identity, and write it if it is missing or incomplete. StartError; StorageError."""
         path = f"{self.path}/{meta_properties.FILE_NAME}"
         meta_properties.check(self.identity, path, identity)
         if self.identity != identity:
@@ -184,7 +184,7 @@ class LogDirectory:
             self.identity = identity
 
     def take_clean_mark(self) -> None:
-        """Learn whether the last stop was clean, and remove the mark: a crash from now on is one."""
+        """Read whether the last shutdown was clean, and remove the mark, so that a crash from now on is noticed."""
         path = f"{self.path}/{clean_shutdown.FILE_NAME}"
         self.was_clean = self._disk.size(path) is not None
         if self.was_clean:
@@ -192,7 +192,7 @@ class LogDirectory:
             self._disk.sync(self.path)
 
     def write_checkpoints(self) -> None:
-        """Write all that the logs in it would lose; at the end."""
+        """Write all checkpoints, at the end of use."""
         self.recovery_points.write()
         self.log_start_offsets.write()
         self.high_watermarks.write()
@@ -200,17 +200,17 @@ class LogDirectory:
         self.cleaning_histories.write()
 
     def mark_clean(self) -> None:
-        """Say that all logs are closed whole. After everything else."""
+        """Write the mark of a clean shutdown, after all else."""
         self._disk.replace(f"{self.path}/{clean_shutdown.FILE_NAME}", clean_shutdown.CONTENT)
 
     def unlock(self) -> None:
-        """Let others use it."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def go_offline(self) -> list[TopicPartition]:
-        """Stop using it; the partitions whose logs were in use."""
+        """Stop using it; returns the partitions whose logs were in use."""
         partitions = list(self.logs)
         self.online = False
         self.logs.clear()
@@ -218,10 +218,10 @@ class LogDirectory:
         self.unlock()
         return partitions
 
-    # --- what its checkpoints hold ---
+    # --- checkpoints ---
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """A log left this directory: say so in the checkpoints, lest a later log of the same name inherits them."""
+        """A log left this directory: remove it from the checkpoints, so that a later log of the same name does not inherit its offsets."""
         if self.kept_cleaner_offsets.pop(topic_partition, None) is not None:
             self.cleaner_offsets.request()
         if self.kept_cleaning_histories.pop(topic_partition, None) is not None:
@@ -230,7 +230,7 @@ class LogDirectory:
         self.log_start_offsets.request()
 
     def inherit(self, topic_partition: TopicPartition, other: LogDirectory) -> None:
-        """A log came here from another directory: write down what is known of it, in the place of what is left of an older one."""
+        """A log came here from another directory: take over its offsets, in place of those of an earlier log of the same name."""
         self.kept_cleaner_offsets.pop(topic_partition, None)
         if self.kept_cleaning_histories.pop(topic_partition, None) is not None:
             self.cleaning_histories.request()
@@ -249,6 +249,6 @@ class LogDirectory:
         return {**self.left_recovery_points, **{log.topic_partition: log.recovery_point for log in self.all_logs()}}
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
-        # Only where the file system does not say it: the start of most logs is that of their first segment.
+        # Only where the files do not show it: most logs start with their first segment.
         moved = [log for log in self.all_logs() if log.log_start_offset > log.segments[0].base_offset]
         return {**self.left_log_start_offsets, **{log.topic_partition: log.log_start_offset for log in moved}}

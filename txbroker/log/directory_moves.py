@@ -12,10 +12,10 @@ from typing import Protocol
 
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log import replica_move_recovery
-from txbroker.log.buffered_later import HeldLater
+from txbroker.log.buffered_later import BufferedLater
 from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.directory_list import DirectoryList
-from txbroker.log.directory_names import Fate, with_fate
+from txbroker.log.directory_names import DirectoryState, name_in_state
 from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
@@ -110,8 +110,8 @@ class DirectoryMoves:
         self._moves.stop()
 
     def _copy(self, source: LogDirectory, target: LogDirectory, log: Log, now_ms: int) -> None:
-        path = f"{target.path}/{with_fate(log.topic_partition, Fate.FUTURE, self._unique_id())}"
-        later = HeldLater(target.later)
+        path = f"{target.path}/{name_in_state(log.topic_partition, DirectoryState.FUTURE, self._unique_id())}"
+        later = BufferedLater(target.later)
         try:
             copy = Copy(self._maker.make(target, path, log.topic_partition, log.topic_id, later, now_ms), later)
         except StorageError as error:

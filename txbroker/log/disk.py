@@ -1,8 +1,8 @@
-"""The operating system as the log sees it: the only place of this room that opens, writes, syncs or removes files.
+"""The log's interface to the file system: the only module of this package that opens, writes, syncs or removes files.
 
-Every `OSError` becomes a `StorageError`, which takes the log directory offline unless it is `OutOfResources`.
-Where Kafka takes a directory offline because its file system is full, until the broker is started again, this one says so to whoever
-wanted to write, leaves its files as they were, and goes on as soon as there is room: `NoSpace`.
+Every `OSError` becomes a `StorageError`, which takes the log directory offline unless it is `OutOfResources`. A full file system is
+`NoSpace`: the write fails, files stay as they were, and writes succeed again as soon as there is space. (Kafka takes the
+directory offline until a restart.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mapped = bytes | mmap.mmap
 
 
 class File(Protocol):
-    """A file that grows at its end. `size` counts bytes. It is closed when nobody refers to it any more (see `Region`)."""
+    """A file that grows at its end. `size` counts bytes. It is closed with its last reference (see `Region`)."""
 
     path: str
     size: int
@@ -47,7 +47,7 @@ class File(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class DiskUsage:
-    """A file system's bytes: all of them, and those that this process may still write."""
+    """Bytes of a file system: all, and those that this process can still write."""
 
     total: int
     usable: int
@@ -60,10 +60,10 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    """Files and directories by path. A memory disk and a faulty disk stand in for it in tests."""
+    """Files and directories by path. Tests use a disk in memory and one that fails."""
 
     def open(self, path: str) -> File:
-        """Open for reading and appending; made when missing."""
+        """Open for reading and appending; created when missing."""
 
     def open_existing(self, path: str) -> File | None:
         """Open for reading; None when it does not exist."""
@@ -75,13 +75,13 @@ class Disk(Protocol):
         """The bytes of a file as they are now, paged in on demand; empty when it does not exist."""
 
     def write(self, path: str, data: Buffer) -> None:
-        """Make a file of exactly these bytes, in place and not synced: for what a CRC guards or what can be made anew."""
+        """Write a file with exactly these bytes, in place and not synced: for content that has a CRC or can be rebuilt."""
 
     def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        """Put these bytes in place of a file at once: written beside it and renamed; with `sync` also durably."""
+        """Replace a file atomically: write a new one beside it and rename it; with `sync` also durably."""
 
     def append(self, path: str, data: Buffer) -> None:
-        """Add bytes at a file's end; made when missing."""
+        """Add bytes at a file's end; created when missing."""
 
     def truncate(self, path: str, size: int) -> None: ...
 
@@ -89,10 +89,10 @@ class Disk(Protocol):
         """Bytes; None when the file does not exist."""
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, milliseconds of wall clock."""
+        """When the file was last written, in milliseconds of the wall clock."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Say when a file was last written."""
+        """Set when a file was last written."""
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -100,32 +100,32 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """Make it and its parents; no error when it is there."""
+        """Create it and its parents; no error when it exists."""
 
     def rename(self, old: str, new: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; no error when it is gone."""
+        """Remove a file; no error when it does not exist."""
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync(self, path: str) -> None:
-        """Make a file's bytes, or a directory's entries, durable; no error when it is gone."""
+        """Make a file's bytes, or a directory's entries, durable; no error when it does not exist."""
 
     def usage(self, path: str) -> DiskUsage: ...
 
     def lock(self, path: str) -> Lock | None:
-        """Lock a file for this process (made when missing); None when another holds it."""
+        """Lock a file for this process (created when missing); None when another process has the lock."""
 
     def locked(self, path: str) -> bool:
-        """Whether another process holds the lock of a file, which is neither made nor locked by the question."""
+        """Whether another process has the lock of a file. The file is neither created nor locked."""
 
 
 SYNCS_KEPT = 1024
 
 
 class SyncTimes:
-    """How long the last syncs of log files took, in seconds, and how many there were. Workers add to it, others read."""
+    """How long the last syncs of log files took, in seconds, and how many there were. Workers add, other threads read."""
 
     def __init__(self) -> None:
         self.latest: deque[float] = deque(maxlen=SYNCS_KEPT)
@@ -133,18 +133,18 @@ class SyncTimes:
         self._lock = ThreadLock()
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add a sync."""
         with self._lock:
             self.count += 1
             self.latest.append(seconds)
 
 
-# A mapping holds a file descriptor as long as it lives, and most indexes of small logs are smaller than a page.
+# A mapping keeps a file descriptor open, and most indexes of small logs are smaller than a page.
 MAPPED_BYTES_MIN = 16 * 1024
 READ_BYTES = 64 * 1024
 
 
-# What says nothing of the disk: other files, or connections, took all that there is.
+# No fault of the disk: other files or connections use all that the system has.
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -152,9 +152,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def storage_error(what: str, path: str, error: OSError) -> StorageError:
-    """The error that reports a failed operation, by its number: `what` is a verb."""
+    """The StorageError for a failed operation, by its errno; `what` is a verb."""
     kind = OutOfResources if error.errno in _PASSING else StorageError
-    # A sync that finds no room has lost what was written, which nobody can write again: that is damage.
+    # A sync that finds no space has lost data that were written before: that is a failure of the disk.
     if error.errno in _FULL and what != "sync":
         kind = NoSpace
     return kind(f"cannot {what} {path}: {error.strerror or error}")
@@ -186,14 +186,14 @@ class OsFile:
         self.size += written
 
     def _write_rest(self, data: Buffer, written: int) -> int:
-        """A disk that becomes full takes what it can, and says why only when it is asked again."""
+        """A disk that becomes full writes a part, and only the next write fails."""
         view = memoryview(data)
         while written < len(data):
             written += os.pwrite(self._fd, view[written:], self.size + written)
         return written
 
     def _cut_back(self) -> None:
-        # When this fails too, what lies behind `size` is a torn tail: overwritten by the next append, or cut by recovery.
+        # If this fails too, the bytes after `size` are a torn tail: the next append overwrites it, or recovery removes it.
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, self.size)
 
@@ -253,7 +253,7 @@ def _read_all(fd: int) -> bytes:
 
 
 class OsDisk:
-    """The real `Disk`. `syncs` is told how long syncs of the files that it opened take."""
+    """The real `Disk`. `syncs` records how long syncs of the files that it opened take."""
 
     def __init__(self, syncs: SyncTimes | None = None) -> None:
         self._syncs = syncs
@@ -271,7 +271,7 @@ class OsDisk:
             raise
 
     def read(self, path: str) -> bytes | None:
-        # A start reads three small files for each log: this takes a third of the time of a file object.
+        # A start reads three small files for each log; this takes a third of the time of a file object.
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -419,7 +419,7 @@ class OsDisk:
 
     def locked(self, path: str) -> bool:
         if path in self._held:
-            return False  # and it must not be opened: closing any descriptor of a file releases the locks that the process has on it
+            return False  # and it must not be opened: closing any descriptor of a file releases the process's locks on it
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -1,18 +1,18 @@
-"""The first record of a log that has not expired, for `retention.precise` and for telling how late expiry is.
+"""The first record of a log that has not expired, for `retention.precise` and for the metric of the retention lag.
 
-Time comes from records alone. A record has expired when its timestamp is more than retention.ms ago, as a segment has in Kafka. What is
-looked for is the first record, in offset order, that has not:
+Only timestamps of records count. A record has expired when its timestamp is more than retention.ms ago, like a segment in Kafka. The search
+is for the first record, in offset order, that has not expired:
 
-- Out-of-order streams: all before it has expired. Records behind it that are older stay until the start has passed it.
-- Future timestamps hold the start back until they have expired, as they hold a segment, and all behind it, back in Kafka.
-- Records without a timestamp (-1) are as old as what comes before them in their segment; where nothing does, as what comes next. A
-  segment of which no record has one (old message formats) counts as a whole, by the time its file was written: Kafka's rule, and the
+- Records out of order: all before it have expired. Older records after it stay until the log's start has passed it.
+- Future timestamps keep the start until they have expired, as they keep a segment, and all later segments, in Kafka.
+- Records without a timestamp (-1) are as old as the record before them in their segment, or as the next one if there is none before. A
+  segment without any timestamp (old message formats) counts as a whole, by the time its file was written: Kafka's rule, and the
   only use of a file's time.
-- What cannot be read, damaged or larger than a batch may be when it is unpacked, is not passed: it goes with its segment.
+- A batch that cannot be read, because it is damaged or too large decompressed, stops the search: it is deleted with its segment.
 
-A search asks the indexes in the thread of the logs (`plan`), and reads headers from there on, and the one batch that holds the record,
-in a worker (`Search.run`). The walk is short, an index interval or so, but where a stream that lay behind its own largest timestamp
-for long has just overtaken it.
+A search uses the indexes in the thread of the logs (`plan`); a worker reads headers from there on, and the one batch with the record
+(`Search.run`). It reads about one index interval, except when timestamps were below the largest one for a long time and have just
+reached it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ ANY_TIME = -1
 
 
 class First(NamedTuple):
-    """A record, and what its expiry counts from (milliseconds; -1 is not known)."""
+    """A record, and the timestamp by which it expires (milliseconds; -1: not known)."""
 
     timestamp: int
     offset: int
 
 
 class Search(NamedTuple):
-    """What a worker must know to look through one segment.
+    """A search through one segment, for a worker.
 
-    `known_up_to`: no record up to this offset is wanted. `timed`: records up to it have timestamps. `held_ms`: what expiry counts
-    from if the segment cannot be read. `then`: the base offset from which the search goes on if there is nothing in it.
+    `known_up_to`: the record has a larger offset. `timed`: records up to that offset have timestamps. `held_ms`: the timestamp by which
+    the segment expires if it cannot be read. `then`: the base offset from which the search continues if it finds nothing.
     """
 
     file: File
@@ -75,7 +75,7 @@ class Search(NamedTuple):
             elif not timed and untimed is None:
                 untimed = next_offset
             next_offset = header.last_offset + 1
-        if self.position and not begun:  # an index that points to nonsense: the next reader of the segment makes it anew
+        if self.position and not begun:  # the index is damaged: the next reader of the segment rebuilds it
             return self._replace(position=0, timed=False).run()
         if walk.problem:
             return First(self.held_ms, next_offset if untimed is None else untimed)
@@ -92,9 +92,9 @@ class Search(NamedTuple):
 
 
 def plan(segments: Sequence[Segment], timestamp: int, offset_min: int, bytes_max: int, *, begin: int = 0) -> Search | First | None:
-    """Where to look for the first record at `offset_min` or above that is of `timestamp` or later, by the indexes alone.
+    """Where to search for the first record at `offset_min` or above that is of `timestamp` or later, by the indexes.
 
-    `begin`: the base offset of the first segment to look at, as `Search.then` says. None: there is none.
+    `begin`: the base offset of the first segment to search, from `Search.then`. None: there is no such record.
     """
     for at, segment in enumerate(segments):
         end = segments[at + 1].base_offset if at + 1 < len(segments) else None

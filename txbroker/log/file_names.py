@@ -1,8 +1,8 @@
 """The names of the files in a partition's directory (Kafka's LogFileUtils).
 
-Each segment's files are named by its base offset in 20 digits; a `.snapshot` by the offset that it stands for. A suffix after
-that marks what a crash may leave behind: `.deleted` waits to be removed, `.cleaned` was being written by the log cleaner,
-`.swap` was written in full and takes the place of older segments.
+A segment's files are named by its base offset in 20 digits, a `.snapshot` by its offset. A further suffix marks files that a crash may
+leave: `.deleted` waits to be removed, `.cleaned` was being written by the log cleaner, `.swap` is complete and replaces older
+segments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def file_path(directory: str, offset: int, suffix: str) -> str:
 
 
 def remove_cleaned(disk: Disk, directory: str) -> None:
-    """Remove what a cleaning left unfinished; nothing when the directory is gone. Log files first: without one the others are nothing."""
+    """Remove the files of an unfinished cleaning, log files first, because the others mean nothing without them."""
     if disk.is_directory(directory):
         marked = [name for name in disk.names(directory) if name.endswith(CLEANED) and parse_name(name) is not None]
         for name in sorted(marked, key=lambda name: not name.endswith(LOG + CLEANED)):
@@ -45,7 +45,7 @@ def remove_cleaned(disk: Disk, directory: str) -> None:
 
 
 def parse_name(name: str) -> tuple[int, str, str] | None:
-    """A name as (offset, suffix, mark); None for what is no segment's file. The mark is "" on living files."""
+    """A name as (offset, suffix, mark); None for other files. The mark is "" for files in use."""
     match = _NUMBERED.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What a flush has to sync, so that the reactor need not wait for it."""
+"""The files that a flush syncs, in a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txbroker.log.disk import Disk, File
 class FlushPlan:
     """Files to sync so that everything below `offset` is durable. `sync()` may run in a worker.
 
-    `generation` is the log's when the plan was made: a plan from before a truncation proves nothing after it.
+    `generation` is the log's when the plan was made: a plan from before a truncation says nothing about the log after it.
     """
 
     __slots__ = ("_disk", "_files", "generation", "offset", "paths")

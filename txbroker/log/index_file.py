@@ -52,7 +52,7 @@ class IndexFile:
 
     @property
     def whole(self) -> bool:
-        """Whether the file ends with a whole entry, and not with the zeros of a file that was preallocated."""
+        """Whether the file ends with a whole entry, and not with zeros as a preallocated file."""
         if len(self._mapped()) % self._entry_bytes:
             return False
         return self._stored_count == 0 or self.entry(self._stored_count - 1) != bytes(self._entry_bytes)
@@ -110,7 +110,7 @@ class IndexFile:
             self.write_out()
 
     def append(self, key: int, entry: bytes) -> None:
-        """Add an entry in memory; its key must be above all others."""
+        """Add an entry in memory; its key must be larger than all others."""
         self._pending += entry
         self._pending_keys.append(key)
         self.count += 1
@@ -131,7 +131,7 @@ class IndexFile:
             self._forget_pending(count - self._stored_count)
         else:
             self._forget_pending(0)
-            self._stored = None  # a mapping must not outlive the bytes that it shows
+            self._stored = None  # a mapping must not outlive its bytes
             self._disk.truncate(self.path, count * self._entry_bytes)
             self._stored_count = count
             del self._fence[(count + _STRIDE - 1) // _STRIDE :]

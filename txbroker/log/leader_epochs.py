@@ -1,8 +1,8 @@
 """Which leader epoch began at which offset: the file leader-epoch-checkpoint (Kafka's LeaderEpochFileCache, KIP-101, KIP-279).
 
-The file is a checkpoint (see `checkpoints.py`) of lines `epoch start-offset`, ascending in both. It is put in place at once
-but not synced here: batches carry their epoch too, recovery reads it from those that were not flushed, and a flush syncs the
-file with them.
+The file is a checkpoint (see `checkpoints.py`) of lines `epoch start-offset`, ascending in both. It is replaced at once
+but not synced here: batches have their epoch too, recovery reads it from those that were not flushed, and a flush syncs the
+file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parse_epochs(content: bytes) -> list[tuple[int, int]]:
     for epoch_text, start_text in parse_lines(content, 2):
         epoch, start = number(epoch_text, 0, _EPOCH_MAX), number(start_text, 0, _OFFSET_MAX)
         if found and (epoch <= found[-1][0] or start < found[-1][1]):
-            raise MalformedCheckpoint(f"epoch {epoch} from offset {start} on does not follow what is above it")
+            raise MalformedCheckpoint(f"epoch {epoch} from offset {start} on does not follow the line before it")
         found.append((epoch, start))
     return found
 
@@ -42,9 +42,9 @@ class LeaderEpochs:
     __slots__ = ("_disk", "_epochs", "_path", "_starts", "intact", "unsynced")
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        """`intact` is False when there was a file and it could not be read: the batches must tell then.
+        """`intact` is False when there was a file and it could not be read: the epochs must then be read from the batches.
 
-        `unsynced`: the file was put in place and no flush has taken it up yet.
+        `unsynced`: the file was replaced and no flush plan includes it yet.
         """
         self._disk = disk
         self._path = f"{directory}/{LEADER_EPOCHS}"
@@ -57,7 +57,7 @@ class LeaderEpochs:
             try:
                 self._parse(content)
             except MalformedCheckpoint as error:
-                logger.warning("%s: %s; leader epochs are taken from the record batches", self._path, error)
+                logger.warning("%s: %s; reading leader epochs from the record batches", self._path, error)
                 self._epochs, self._starts = [], []
                 self.intact = False
 
@@ -88,7 +88,7 @@ class LeaderEpochs:
         return self._epochs[at] if at >= 0 else NO_EPOCH
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that `epoch` begins at `start`; entries which that contradicts go. Nothing has changed when it cannot be written."""
+        """`epoch` begins at `start`; entries that contradict this are removed. Nothing has changed when the file cannot be written."""
         before = self._epochs[:], self._starts[:]
         if self.note(epoch, start):
             try:
@@ -98,7 +98,7 @@ class LeaderEpochs:
                 raise
 
     def note(self, epoch: int, start: int) -> bool:
-        """As `assign`, but in memory: `write` follows. Whether anything changed."""
+        """As `assign`, but in memory until `write`. Whether anything changed."""
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]):
             return False
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
@@ -121,7 +121,7 @@ class LeaderEpochs:
         return EpochEnd(self._epochs[at - 1] if at else epoch, self._starts[at])
 
     def truncate_from_end(self, offset: int) -> None:
-        """The log ends at `offset` now: drop epochs that begin there or later."""
+        """The log ends at `offset` now: remove epochs that begin there or later."""
         if not self._starts or self._starts[-1] < offset:
             return
         while self._starts and self._starts[-1] >= offset:
@@ -130,13 +130,13 @@ class LeaderEpochs:
         self.write()
 
     def truncate_from_start(self, offset: int) -> None:
-        """The log begins at `offset` now: what began earlier begins there, and only the last such epoch stays."""
+        """The log begins at `offset` now: of the epochs that began earlier only the last stays, and begins there."""
         at = bisect_right(self._starts, offset) - 1
         if at < 0 or (at == 0 and self._starts[0] == offset):
             return
         self._epochs = self._epochs[at:]
         self._starts = [offset, *self._starts[at + 1 :]]
-        with suppress(OutOfResources):  # an older file says the same of what is left, and a start of the broker cuts it anew
+        with suppress(OutOfResources):  # an older file has the same remaining epochs, and a start removes the others again
             self.write()
 
     def clear(self) -> None:
@@ -145,11 +145,11 @@ class LeaderEpochs:
             self.write()
 
     def write(self) -> None:
-        """Put the file in place, not synced."""
+        """Replace the file, not synced."""
         entries = (f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True))
         self._disk.replace(self._path, format_lines(entries), sync=False)
         self.unsynced = True
 
     def move(self, directory: str) -> None:
-        """The log's directory has another name now."""
+        """The log's directory was renamed."""
         self._path = f"{directory}/{LEADER_EPOCHS}"

@@ -10,9 +10,9 @@ from itertools import count
 
 from txbroker.errors import StartInterrupted, StorageError
 from txbroker.log import directory_names
-from txbroker.log.buffered_later import HeldLater
+from txbroker.log.buffered_later import BufferedLater
 from txbroker.log.directory import Copy, LogDirectory
-from txbroker.log.directory_names import Fate, PartitionDirectory
+from txbroker.log.directory_names import DirectoryState, PartitionDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
@@ -28,7 +28,7 @@ logger = logging.getLogger("txbroker.log")
 
 @dataclass(slots=True)
 class Settings:
-    """What opening a log takes beside its directory."""
+    """Arguments of opening a log, apart from its directory."""
 
     config_for: Callable[[str], LogConfig]
     random_below: Callable[[int], int]
@@ -39,10 +39,10 @@ class Settings:
 
 
 class Loading:
-    """The logs of one directory on their way in: `find` them, decide about some, run all `jobs` in any order and any thread.
+    """The logs of one directory while they are loaded: `find` them, `ignore` or `drop` some, run all `jobs` in any order and any thread.
 
-    `logs`, `copies`: what the jobs opened. `left`: logs that they did not, because loading was interrupted, `untouched` unless one of
-    these was being recovered. `doomed`: paths to be removed. `error`: the disk failed.
+    `logs`, `copies`: opened by the jobs. `left`: logs that they did not open, because loading was interrupted; `untouched` unless one of
+    these was being recovered. `to_remove`: paths. `error`: the disk failed.
     """
 
     def __init__(self, directory: LogDirectory, disk: Disk, settings: Settings, progress: Progress) -> None:
@@ -51,7 +51,7 @@ class Loading:
         self.copies: list[Copy] = []
         self.left: list[TopicPartition] = []
         self.untouched = True
-        self.doomed: list[str] = []
+        self.to_remove: list[str] = []
         self.error: StorageError | None = None
         self._disk = disk
         self._settings = settings
@@ -64,7 +64,7 @@ class Loading:
 
     @property
     def total(self) -> int:
-        """How many logs there are to open, once that is known."""
+        """How many logs there are, once that is known."""
         return self._total
 
     @property
@@ -73,44 +73,44 @@ class Loading:
         return len(self.logs) + len(self.copies)
 
     def find(self) -> None:
-        """See which logs there are."""
+        """Find the logs."""
         try:
             for name in self._disk.names(self.directory.path):
                 parsed = directory_names.parse(name)
                 path = f"{self.directory.path}/{name}"
                 if parsed is None or not self._disk.is_directory(path):
                     continue
-                if parsed.fate is Fate.DELETE:
-                    self.doomed.append(path)
-                elif parsed.fate is Fate.STRAY:
-                    logger.warning("%s is left as it is: it was set aside because the cluster did not know the partition", path)
+                if parsed.state is DirectoryState.DELETE:
+                    self.to_remove.append(path)
+                elif parsed.state is DirectoryState.STRAY:
+                    logger.warning("leaving %s as it is: Kafka marked it as stray because the cluster did not know the partition", path)
                 else:
                     self._found[path] = parsed
         except StorageError as error:
             self.error = error
             self._found.clear()
 
-    def paths(self, fate: Fate) -> list[tuple[str, TopicPartition]]:
-        """The directories with this fate that were found, and their partitions."""
-        return [(path, parsed.topic_partition) for path, parsed in self._found.items() if parsed.fate is fate]
+    def paths(self, state: DirectoryState) -> list[tuple[str, TopicPartition]]:
+        """The directories in this state that were found, and their partitions."""
+        return [(path, parsed.topic_partition) for path, parsed in self._found.items() if parsed.state is state]
 
     def ignore(self, path: str) -> None:
-        """Leave a directory that was found as it is."""
+        """Leave a found directory as it is."""
         del self._found[path]
 
     def drop(self, path: str, unique_id: str) -> None:
-        """Delete a directory that was found."""
+        """Delete a found directory."""
         parsed = self._found.pop(path)
-        doomed = f"{self.directory.path}/{directory_names.with_fate(parsed.topic_partition, Fate.DELETE, unique_id)}"
+        renamed = f"{self.directory.path}/{directory_names.name_in_state(parsed.topic_partition, DirectoryState.DELETE, unique_id)}"
         try:
-            self._disk.rename(path, doomed)
+            self._disk.rename(path, renamed)
             self._disk.sync(self.directory.path)
         except StorageError as error:
             self.error = error
-        self.doomed.append(doomed)
+        self.to_remove.append(renamed)
 
     def jobs(self) -> list[Job]:
-        """One job a log; none when the disk fails. From here on a crash is one."""
+        """One job per log; none when the disk fails. The mark of a clean shutdown is removed."""
         directory = self.directory
         try:
             if self.error is None:
@@ -133,7 +133,7 @@ class Loading:
     def _announce(self) -> None:
         path = self.directory.path
         if not self._total:
-            logger.info("%s holds no logs yet", path)
+            logger.info("%s has no logs yet", path)
         elif self.directory.was_clean:
             logger.info("loading %d logs from %s, which was shut down cleanly", self._total, path)
         else:
@@ -142,11 +142,11 @@ class Loading:
     def _open(self, path: str, parsed: PartitionDirectory, config: LogConfig) -> None:
         if self.error is not None:
             return
-        topic_partition, is_copy = parsed.topic_partition, parsed.fate is Fate.FUTURE
+        topic_partition, is_copy = parsed.topic_partition, parsed.state is DirectoryState.FUTURE
         if self._settings.interrupted():
             self.left.append(topic_partition)
             return
-        later = HeldLater(self.directory.later)
+        later = BufferedLater(self.directory.later)
         try:
             log = Log.open(
                 path,
@@ -154,7 +154,7 @@ class Loading:
                 disk=self._disk,
                 config=config,
                 now_ms=self._settings.now_ms,
-                # A stop does not wait for copies, so they are never closed.
+                # A shutdown does not wait for copies: they are never closed cleanly.
                 clean=self.directory.was_clean and not is_copy,
                 log_start_offset=self._log_start_offsets.get(topic_partition, 0),
                 recovery_point=self._recovery_points.get(topic_partition, 0),
@@ -177,15 +177,15 @@ class Loading:
             self.logs.append(log)
         self._count()
 
-    def give_up(self) -> bool:
-        """Loading was interrupted: keep in the checkpoints what they hold of the logs that are left. Whether all logs are whole."""
+    def keep_checkpoints(self) -> bool:
+        """Loading was interrupted: keep the checkpoints of the logs that were not loaded. Returns whether all logs are recovered."""
         directory = self.directory
         directory.left_recovery_points = _only(self._recovery_points, self.left)
         directory.left_log_start_offsets = _only(self._log_start_offsets, self.left)
         return not self.left or (directory.was_clean and self.untouched)
 
     def _count(self) -> None:
-        """Say how far it is: at the end, and at every tenth of a recovery, which may take long."""
+        """Report the progress: at the end, and at every tenth of a recovery, which may take long."""
         done, total = next(self._numbers), self._total
         tenth = done * 10 // total != (done - 1) * 10 // total
         if done == total or (tenth and not self.directory.was_clean):

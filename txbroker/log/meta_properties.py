@@ -22,7 +22,7 @@ class Identity(NamedTuple):
     cluster_id: str | None
 
 
-NOBODY = Identity(None, None)
+NO_IDENTITY = Identity(None, None)
 
 
 def parse(content: bytes, path: str) -> Identity:

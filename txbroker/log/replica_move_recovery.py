@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from txbroker.errors import StartError
-from txbroker.log.directory_names import Fate
+from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.loading import Loading
 from txbroker.names import TopicPartition
@@ -28,7 +28,7 @@ def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str]
     """
     in_use: dict[TopicPartition, tuple[Loading, str]] = {}
     for loading in loadings:
-        for path, topic_partition in loading.paths(Fate.KEEP):
+        for path, topic_partition in loading.paths(DirectoryState.IN_USE):
             other = in_use.get(topic_partition)
             kept = (loading, path)
             if other is not None:
@@ -57,7 +57,7 @@ def _settle_copies(
 ) -> None:
     copied: set[TopicPartition] = set()
     for loading in loadings:
-        for path, topic_partition in loading.paths(Fate.FUTURE):
+        for path, topic_partition in loading.paths(DirectoryState.FUTURE):
             current = in_use.get(topic_partition)
             if current is not None and current[0] is not loading and topic_partition not in copied:
                 copied.add(topic_partition)

@@ -36,7 +36,7 @@ class MoveOwner(Protocol):
     def arrived(self, move: Move) -> None:
         """The copy has all that the log has: now they must change places."""
 
-    def gave_up(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
+    def aborted(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
         """It cannot go on: the disk of `directory` failed, or (None) the log has batches that cannot be copied."""
 
 
@@ -120,7 +120,7 @@ class Move:
     def _failed(self) -> bool:
         if self._problem is None:
             return False
-        self._owner.gave_up(self, *self._problem)
+        self._owner.aborted(self, *self._problem)
         return True
 
     def _cut_what_differs(self) -> None:
@@ -260,7 +260,7 @@ class Moves:
         self._arrived(move)
         self._next()
 
-    def gave_up(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
+    def aborted(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
         """A `Move` says: it cannot go on."""
         if directory is not None and not isinstance(error, OutOfResources):
             self._failed(directory, error)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from txbroker.errors import CorruptRecords
-from txbroker.log.batch_positions import Places
+from txbroker.log.batch_positions import BatchPositions
 from txbroker.log.disk import Buffer, Disk, File
 from txbroker.log.file_names import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
 from txbroker.log.log_config import LogConfig
@@ -69,7 +69,7 @@ class Segment:
         self._max_timestamp: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
-        self._places = Places()
+        self._places = BatchPositions()
 
     def create(self) -> None:
         """Make the files of a new, empty segment; whatever else bears their names goes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from txbroker.log.log_results import Later
 
 
-class Coalesced:
+class SingleFlight:
     """A job that runs in a worker, once at a time. Requests that come while it runs become one more run.
 
     `prepare` is called where requests come from, and returns the work, or None when there is nothing to do.

@@ -9,7 +9,7 @@ from txbroker.config.properties import parse_properties
 from txbroker.errors import ConfigError, CorruptRecords, StorageError
 from txbroker.log import clean_shutdown, meta_properties
 from txbroker.log.directory import LOCK_FILE, META_PROPERTIES_SIZE_MAX
-from txbroker.log.directory_names import Fate, parse
+from txbroker.log.directory_names import DirectoryState, parse
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LOG, file_path
 from txbroker.logtools.bounded_read import read_small
@@ -17,10 +17,10 @@ from txbroker.logtools.findings import Findings
 from txbroker.logtools.partition_files import find_files
 from txbroker.names import TopicPartition
 
-_FATES = {
-    Fate.DELETE: "belongs to a deleted partition: a broker removes it",
-    Fate.FUTURE: "is an unfinished copy of a partition that is being moved here",
-    Fate.STRAY: "was renamed by a broker whose cluster does not have the partition",
+_STATES = {
+    DirectoryState.DELETE: "belongs to a deleted partition: a broker removes it",
+    DirectoryState.FUTURE: "is an unfinished copy of a partition that is being moved here",
+    DirectoryState.STRAY: "was renamed by a broker whose cluster does not have the partition",
 }
 
 
@@ -136,8 +136,8 @@ def _survey_directory(disk: Disk, path: str, found: Survey) -> None:
     for name, what in parsed.items():
         if what is None:
             found.findings.note(f"{path}/{name}", "is not a directory of a partition")
-        elif what.fate is not Fate.KEEP:
-            found.findings.note(f"{path}/{name}", _FATES[what.fate])
+        elif what.state is not DirectoryState.IN_USE:
+            found.findings.note(f"{path}/{name}", _STATES[what.state])
         else:
             found.partitions.append(_partition(disk, f"{path}/{name}", data))
 

@@ -11,10 +11,10 @@ from txbroker.errors import CorruptRecords, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, directory_names, meta_properties
 from txbroker.log.checkpoints import MalformedCheckpoint
 from txbroker.log.directory import LOCK_FILE, META_PROPERTIES_SIZE_MAX
-from txbroker.log.directory_names import Fate
+from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, file_path, parse_name
-from txbroker.log.meta_properties import NOBODY, Identity
+from txbroker.log.meta_properties import NO_IDENTITY, Identity
 from txbroker.log.partition_metadata import parse_metadata
 from txbroker.log.producer_snapshots import parse_snapshot
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
@@ -44,7 +44,7 @@ def held(disk: Disk, directories: Sequence[str]) -> Iterator[None]:
 
 def identity_of(disk: Disk, directories: Sequence[str]) -> Identity:
     """What their meta.properties say together. CommandFailed: they contradict each other, or are of a broker without ZooKeeper."""
-    together, together_path = NOBODY, ""
+    together, together_path = NO_IDENTITY, ""
     for directory in directories:
         path = f"{directory}/{meta_properties.FILE_NAME}"
         if not disk.is_directory(directory):
@@ -68,7 +68,7 @@ def look(disk: Disk, directories: Sequence[str], told: Told) -> FoundLogs:
     for directory in directories:
         for name in disk.names(directory):
             parsed = directory_names.parse(name)
-            if parsed is None or parsed.fate is not Fate.KEEP or not disk.is_directory(f"{directory}/{name}"):
+            if parsed is None or parsed.state is not DirectoryState.IN_USE or not disk.is_directory(f"{directory}/{name}"):
                 continue
             if parsed.topic_partition.partition > PARTITION_MAX:
                 raise CommandFailed(f"{directory}/{name} is of a partition above {PARTITION_MAX}, which no topic has: move it away")

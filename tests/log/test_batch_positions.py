@@ -1,4 +1,4 @@
-"""Places that are remembered answer as a search would, or not at all."""
+"""BatchPositions that are remembered answer as a search would, or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.log.support import append, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log import batch_positions
-from txbroker.log.batch_positions import Places
+from txbroker.log.batch_positions import BatchPositions
 
 # Batches with gaps between them, as compaction leaves them: (gap before, records).
 BATCHES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=30)
@@ -29,7 +29,7 @@ def test_what_is_known_is_right(batches: list[tuple[int, int]], data: st.DataObj
     all_places = laid_out(batches)
     end = all_places[-1][1]
     written = data.draw(st.integers(0, len(all_places)))
-    known = Places()
+    known = BatchPositions()
     offsets = st.integers(0, all_places[written - 1][1]) if written else st.nothing()
     for offset in data.draw(st.lists(offsets, max_size=40 if written else 0)):
         first, last, position, size = next(place for place in all_places if place[1] >= offset)
@@ -49,7 +49,7 @@ def test_what_is_known_is_right(batches: list[tuple[int, int]], data: st.DataObj
 
 
 def test_few_are_kept_of_what_is_written_and_more_of_what_is_looked_up() -> None:
-    known = Places()
+    known = BatchPositions()
     for offset in range(10_000):
         known.written(offset, offset, offset * 100, 100)
     found = [known.get(offset) for offset in range(10_000)]
@@ -63,7 +63,7 @@ def test_few_are_kept_of_what_is_written_and_more_of_what_is_looked_up() -> None
 
 
 def test_large_positions_are_kept() -> None:
-    known = Places()
+    known = BatchPositions()
     known.written(2**40, 2**40 + 5, 2**31 - 1, 2**31 - 2)
     assert known.get(2**40 + 3) == (2**31 - 1, 2**31 - 2)
 
