@@ -1,4 +1,4 @@
-"""Keyed records that are written down, and what a reader must find of them after any cleaning."""
+"""Produces keyed records, and checks what a reader finds of them after any number of passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 
 class Keyed:
-    """The records of one partition that were acknowledged, and those that may be there: sent, and not answered."""
+    """The records of one partition that were acknowledged, and those that may have been written: sent and not answered."""
 
     def __init__(self, topic: str, keys: int = 40, seed: int = 1, *, deletions: float = 0.05) -> None:
         self.topic = topic
@@ -30,11 +30,11 @@ class Keyed:
 
     @property
     def end(self) -> int:
-        """One above the last record that was acknowledged."""
+        """One above the last acknowledged record."""
         return max(self.written, default=-1) + 1
 
     def send(self, connection: RawConnection, count: int = 20, codec: int | None = None) -> None:
-        """One batch, acknowledged by all; ConnectionError and the like where the broker is gone."""
+        """Produce one batch with acks=all; ConnectionError and the like when the broker has stopped."""
         records = [self._record() for _ in range(count)]
         self.unanswered.append(records)
         answer = produce(connection, self.topic, batch(records, codec=self._chance.choice(CODECS) if codec is None else codec))
@@ -50,17 +50,17 @@ class Keyed:
                       BASE_TIMESTAMP + self._count)  # fmt: skip
 
     def check(self, found: Iterable[Received], end: int, *, start: int = 0) -> dict[bytes, bytes]:
-        """That records read from `start` to `end` are some of those written, in order, with the latest of each key; the table."""
+        """Check that records read from `start` to `end` were written, in order, with the latest of each key; returns key to value."""
         seen: dict[int, Received] = {}
         last, table = -1, {}
         maybe = {(one.key, one.value) for records in self.unanswered for one in records}
         for record in found:
-            assert record.offset > last, f"offset {record.offset} follows on {last}"
+            assert record.offset > last, f"offset {record.offset} comes after {last}"
             last = record.offset
             written = self.written.get(record.offset)
             assert (written is None and (record.key, record.value) in maybe) or (
                 written is not None and (record.key, record.value) == (written.key, written.value)
-            ), f"offset {record.offset} holds {record}, and {written} was written there"
+            ), f"offset {record.offset} has {record}, but {written} was written there"
             seen[record.offset] = record
             assert record.key is not None
             table[record.key] = record.value
@@ -68,7 +68,7 @@ class Keyed:
         for key, offset in latest.items():
             if offset >= start and offset not in seen and self.written[offset].value is not None:
                 later = [one.offset for one in seen.values() if one.key == key and one.offset > offset]
-                assert later, f"the latest value of {key!r}, at offset {offset}, is gone"
+                assert later, f"the latest value of {key!r}, at offset {offset}, was lost"
         return {key: value for key, value in table.items() if value is not None}
 
 
@@ -85,13 +85,13 @@ def read_all(connection: RawConnection, topic: str, start: int = 0, *, bytes_max
         while batches.has_next():
             one = batches.next_batch()
             found += [Received(0, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in one if r.offset >= before]
-            offset = one.next_offset  # the last records of a batch may be gone
-        assert offset > before or offset == end, f"no way on from offset {offset}"
+            offset = one.next_offset  # the last records of a batch may have been removed
+        assert offset > before or offset == end, f"no progress from offset {offset}"
     return found, end
 
 
 def cleaned_to(server: Server, topic: str, partition: int = 0, directory: Path | None = None) -> int:
-    """What the checkpoint says of a partition; 0 without one."""
+    """The cleaner checkpoint of a partition; 0 without one."""
     path = (directory or server.data) / "cleaner-offset-checkpoint"
     if not path.exists():
         return 0
@@ -100,7 +100,7 @@ def cleaned_to(server: Server, topic: str, partition: int = 0, directory: Path |
 
 
 def workers_of(server: Server) -> list[int]:
-    """The processes that a broker has started."""
+    """The worker processes of a broker."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():

@@ -1,4 +1,4 @@
-"""Logs for cleaning: batches of every kind, written to segment files as a broker leaves them, and passes over them."""
+"""Logs to clean: batches of all kinds in segment files as a broker writes them, and runs passes on them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MadeSegment:
 
 
 class LogMaker:
-    """Appends batches at ascending offsets; `roll` begins a segment; knows what a broker would know of transactions and producers."""
+    """Appends batches at ascending offsets; `roll` begins a segment. Tracks transactions and producers as a broker does."""
 
     def __init__(self) -> None:
         self.segments = [MadeSegment(0)]
@@ -59,7 +59,7 @@ class LogMaker:
     def data(self, records: list[tuple[bytes | None, bytes | None, int]], *, headers: tuple[tuple[str, bytes | None], ...] = (),
              headers_of: Callable[[int], tuple[tuple[str, bytes | None], ...]] | None = None, producer_id: int = -1,
              transactional: bool = False, gap: int = 0, **options: Any) -> int:
-        """A batch of (key, value, timestamp); its base offset. `gap`: offsets left out before it."""
+        """Append a batch of (key, value, timestamp); its base offset. `gap`: offsets to leave out before it."""
         self.next_offset += gap
         base = self.next_offset
         made = [Record(base + number, timestamp, key, value, headers_of(number) if headers_of else headers)
@@ -84,7 +84,7 @@ class LogMaker:
         self.next_offset += len(records)
 
     def end(self, producer_id: int, *, committed: bool, timestamp: int = NOW - 5000) -> None:
-        """A transaction marker, also without a transaction."""
+        """Append a transaction marker, also without a transaction."""
         content = bytearray(build_marker(Marker(committed, 0), producer_id=producer_id, producer_epoch=0, timestamp=timestamp,
                                          base_offset=self.next_offset, leader_epoch=7))
         self.segments[-1].content += content
@@ -103,7 +103,7 @@ class LogMaker:
         return min([self.next_offset, *self._open.values()])
 
     def write(self, directory: Path) -> None:
-        """The closed segments with their indexes, and the transaction indexes."""
+        """Write the closed segments with their indexes, and the transaction indexes."""
         directory.mkdir(exist_ok=True)
         for made in self.segments:
             path = directory / f"{made.base_offset:020d}.log"
@@ -121,7 +121,7 @@ class LogMaker:
                 (directory / f"{made.base_offset:020d}.txnindex").write_bytes(b"".join(ENTRY.pack(0, *entry) for entry in entries))
 
     def job(self, directory: Path, **changes: Any) -> CleaningJob:
-        """Clean everything that is decided, as the last segment were closed too."""
+        """A job that cleans everything below the last stable offset, as if the last segment were closed too."""
         settings = {name: changes.pop(name) for name in list(changes) if name in SETTINGS.__dataclass_fields__}
         uncleanable = changes.pop("first_uncleanable_offset", self.last_stable_offset)
         ends = [made.base_offset for made in self.segments[1:]] + [self.next_offset]
@@ -135,7 +135,7 @@ class LogMaker:
 
 @dataclass
 class Result:
-    """What a pass reported, and the cleaned files by new base offset."""
+    """The events of a pass, and the cleaned files by new base offset."""
 
     events: list[Event]
     contents: dict[int, bytes]
@@ -170,7 +170,7 @@ def run(job: CleaningJob, *, disk: Disk | None = None, stopped: Callable[[], boo
 
 
 def swap(directory: Path, result: Result) -> None:
-    """Put the cleaned files in the place of the old ones, as the log's owner does."""
+    """Replace the old files by the cleaned ones, as the owner of the log does."""
     for group in result.groups:
         for base in group.old_base_offsets:
             for path in directory.glob(f"{base:020d}.*"):

@@ -1,4 +1,4 @@
-"""Kafka's cleaning rules a record at a time, over plain values: what a pass must leave of a log, written for being read."""
+"""A reference for passes: Kafka's cleaning rules on plain values, one record at a time, written for readability."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLENTY = 10**9
 
 @dataclass(frozen=True)
 class Left:
-    """One batch, or old entry, that is left. `same`: byte for byte as it was."""
+    """One batch, or old entry, that stays. `same`: unchanged byte for byte."""
 
     base_offset: int
     last_offset: int
@@ -39,7 +39,7 @@ def parse(content: bytes) -> list[Batch]:
 
 
 class Reference:
-    """One pass, its map large enough for all keys."""
+    """One pass whose map is large enough for all keys."""
 
     def __init__(self, job: CleaningJob, files: Sequence[bytes], aborted: Sequence[AbortedTransaction]) -> None:
         self.job = job
@@ -79,7 +79,7 @@ class Reference:
                         self.latest[record.key] = max(ours, self.latest.get(record.key, ours))
 
     def left(self) -> list[list[Left]]:
-        """By segment."""
+        """The batches that stay, by segment."""
         clean = [span for span in self.job.segments if span.base_offset < self.job.first_dirty_offset]
         old_horizon = clean[-1].modified_ms - self.job.settings.delete_retention_ms if clean else 0
         committed: set[int] = set()
@@ -165,8 +165,8 @@ class Reference:
         return record.value is not None or deletes_stay
 
 
-def told(content: bytes, originals: set[bytes]) -> list[Left]:
-    """What a cleaned file holds, in the reference's terms."""
+def content_of(content: bytes, originals: set[bytes]) -> list[Left]:
+    """The content of a cleaned file as values of the reference."""
     found = []
     for header, records, raw in parse(content):
         base = header.base_offset if isinstance(header, BatchHeader) else header.last_offset

@@ -1,4 +1,4 @@
-"""The cleaner of a real broker: readers, groups, workers that are killed, topics that go or move, and Kafka's opinion of the files."""
+"""The log cleaner of a real broker: readers, groups, killed and stopped workers, topics that are deleted or moved, Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.waiting import PATIENCE_S, until
 Start = Callable[[dict[str, str]], Server]
 
 QUICK = {"log.cleaner.backoff.ms": "20"}
-# A pass takes some seconds, so that things can happen meanwhile.
+# A pass takes some seconds, so that tests can interfere.
 SLOW = {**QUICK, "log.cleaner.io.max.bytes.per.second": "40000"}
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "16384", "min.cleanable.dirty.ratio": "0.01", "file.delete.delay.ms": "0"}
 
@@ -46,7 +46,7 @@ def write(server: Server, keyed: Keyed, batches: int) -> None:
 
 
 def last_closed(server: Server, topic: str) -> int:
-    """Where the active segment begins: up to there a log can be clean."""
+    """The base offset of the active segment, up to which a log can be cleaned."""
     return max(int(path.stem) for path in server.partition_directory(topic).glob("*.log"))
 
 
@@ -75,7 +75,7 @@ def test_consumers_get_the_latest_values(start_broker: Start, name: str) -> None
         table = keyed.check(found, end)
         assert end == keyed.end == 3000
         assert len(found) < 1500
-        for start in (1, 77, 1500, 2999):  # a consumer may come from anywhere
+        for start in (1, 77, 1500, 2999):  # a consumer may start at any offset
             some, _ = read_all(connection, name, start, bytes_max=2000)
             assert [record.offset for record in some] == [record.offset for record in found if record.offset >= start]
     consumer = KafkaConsumer(name, bootstrap_servers=server.address, auto_offset_reset="earliest", consumer_timeout_ms=10_000)
@@ -107,7 +107,7 @@ def test_consumers_get_the_latest_values(start_broker: Start, name: str) -> None
         assert read_all(connection, name)[0] == found
 
 
-def test_deletions_go_once_their_time_has_come(start_broker: Start, name: str) -> None:
+def test_tombstones_are_removed_after_delete_retention_ms(start_broker: Start, name: str) -> None:
     server = start_broker(QUICK)
     create_topic(server, name, configs={**COMPACTED, "delete.retention.ms": "100"})
     keyed = Keyed(name, deletions=0.0)
@@ -126,7 +126,7 @@ def test_deletions_go_once_their_time_has_come(start_broker: Start, name: str) -
         with RawConnection(server.address) as connection:
             return all((record.key or b"").startswith(b"filler") for record in read_all(connection, name)[0])
 
-    until(all_gone, "nothing is left of the deleted keys", every_s=0.2)
+    until(all_gone, "all records of the deleted keys are removed", every_s=0.2)
 
 
 def test_groups_keep_their_offsets_in_a_compacted_topic(start_broker: Start, name: str) -> None:
@@ -153,7 +153,7 @@ def test_groups_keep_their_offsets_in_a_compacted_topic(start_broker: Start, nam
     dump_directory(server.data)
 
 
-def test_readers_never_see_a_gap_that_was_no_deleted_record(start_broker: Start, name: str) -> None:
+def test_readers_see_the_latest_record_of_each_key_during_passes(start_broker: Start, name: str) -> None:
     server = start_broker(QUICK)
     create_topic(server, name, configs={**COMPACTED, "file.delete.delay.ms": "60000"})
     keyed = Keyed(name, deletions=0.0)
@@ -167,7 +167,7 @@ def test_readers_never_see_a_gap_that_was_no_deleted_record(start_broker: Start,
         try:
             with RawConnection(server.address) as connection:
                 while not done.is_set():
-                    written = dict(keyed.written)  # what must be there by now
+                    written = dict(keyed.written)  # what readers must find
                     found, end = read_all(connection, name, bytes_max=3000)
                     so_far = Keyed(name)
                     so_far.written = dict(keyed.written)
@@ -189,7 +189,7 @@ def test_readers_never_see_a_gap_that_was_no_deleted_record(start_broker: Start,
     assert problems == []
 
 
-def test_there_is_no_worker_before_there_is_work_and_none_after_the_broker(start_broker: Start, name: str) -> None:
+def test_the_worker_starts_with_the_first_pass_and_ends_with_the_broker(start_broker: Start, name: str) -> None:
     server = start_broker(SLOW)
     create_topic(server, name, configs=COMPACTED)
     assert workers_of(server) == []
@@ -197,18 +197,18 @@ def test_there_is_no_worker_before_there_is_work_and_none_after_the_broker(start
     write(server, Keyed(name), 100)
     until_cleaning(server, name, 0)
     (worker,) = workers_of(server)
-    assert "numpy" not in maps.read_text(), "the broker itself does no such work"
+    assert "numpy" not in maps.read_text(), "the broker does not import numpy"
     assert "numpy" in Path(f"/proc/{worker}/maps").read_text()
     assert os.getpriority(os.PRIO_PROCESS, worker) > os.getpriority(os.PRIO_PROCESS, server.pid)
     server.kill()
-    until(lambda: not Path(f"/proc/{worker}").exists(), "the worker is gone with its broker")
+    until(lambda: not Path(f"/proc/{worker}").exists(), "the worker has ended")
     server.start()
     until_leaders(server, name, 1)
     assert not list(server.data.glob(f"{name}-0/*.cleaned")) or workers_of(server)
     until(lambda: workers_of(server), "it is cleaned again")
     (worker,) = workers_of(server)
     assert server.stop() == 0
-    until(lambda: not Path(f"/proc/{worker}").exists(), "the worker is gone with its broker")
+    until(lambda: not Path(f"/proc/{worker}").exists(), "the worker has ended")
 
 
 def test_a_killed_worker_is_replaced(start_broker: Start, name: str) -> None:
@@ -254,7 +254,7 @@ def test_a_worker_that_hangs_is_killed_and_after_the_second_one_the_partition_is
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kills_in_the_middle_of_passes(start_broker: Start, name: str, seed: int) -> None:
+def test_nothing_is_lost_when_broker_or_worker_are_killed_during_passes(start_broker: Start, name: str, seed: int) -> None:
     chance = random.Random(seed)
     server = start_broker({**QUICK, "log.cleaner.io.max.bytes.per.second": "300000", "log.flush.offset.checkpoint.interval.ms": "150"})
     create_topic(server, name, configs={**COMPACTED, "file.delete.delay.ms": "100"})
@@ -293,7 +293,7 @@ def test_kills_in_the_middle_of_passes(start_broker: Start, name: str, seed: int
     assert dump_directory(server.data)[f"{name}-0"].offsets == [record.offset for record in found]
 
 
-def test_a_topic_is_deleted_and_made_anew_while_it_is_cleaned(start_broker: Start, name: str) -> None:
+def test_a_topic_is_deleted_and_created_again_while_it_is_cleaned(start_broker: Start, name: str) -> None:
     server = start_broker(SLOW)
     for _ in range(2):
         start = server.log_size()
@@ -324,7 +324,7 @@ def test_records_are_deleted_while_a_log_is_cleaned(start_broker: Start, name: s
         found, end = read_all(connection, name, 700)
         keyed.check(found, end, start=700)
     until_clean(server, name)
-    until(lambda: min(int(path.stem) for path in server.partition_directory(name).glob("*.log")) > 0, "what was deleted is gone")
+    until(lambda: min(int(path.stem) for path in server.partition_directory(name).glob("*.log")) > 0, "the deleted records are removed")
     with RawConnection(server.address) as connection:
         found, end = read_all(connection, name, 700)
         keyed.check(found, end, start=700)

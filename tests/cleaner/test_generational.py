@@ -1,4 +1,4 @@
-"""The generational schedule: real logs, the broker's loop and the cleaner's real passes, against a plain list, and its bound."""
+"""The generational schedule: real logs, the broker's loop and real passes, compared with a list of all records; and the bound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Written = tuple[int, bytes, bytes | None]
 
 
 class Cleaned:
-    """One log under a schedule, and the list of all that was written to it."""
+    """One log under a schedule, and the list of all records that were appended."""
 
     def __init__(self, root: DiskPath, *overrides: str, **config: Any) -> None:
         self._overrides = ("log.cleaner.schedule=generational", *overrides)
@@ -76,7 +76,7 @@ class Cleaned:
         return self.directories.cleaning.history(T0)
 
     def append(self, *pairs: tuple[bytes, bytes | None]) -> None:
-        """A batch of keys and values."""
+        """Append a batch of keys and values."""
         start = self.log.log_end_offset
         records = [Record(index, NOW, key, value) for index, (key, value) in enumerate(pairs)]
         self.log.append(memoryview(bytearray(build(records))), leader_epoch=0, now_ms=NOW, origin=Origin.CLIENT)
@@ -88,10 +88,10 @@ class Cleaned:
         self.log.roll(NOW)
 
     def look(self) -> int:
-        """Let the loop look, and passes be carried out, until there is none due; how many there were."""
+        """Run rounds and passes until none is due; the number of passes."""
         before = self.workers.done
         self.clock.advance(BACKOFF_S)
-        self.broker.worker.run()  # a pass begins once what it goes by is synced
+        self.broker.worker.run()  # a pass begins once its log is flushed
         while self.workers.work():
             self.broker.worker.run()
             self.clock.advance(0)
@@ -100,7 +100,7 @@ class Cleaned:
         return self.workers.done - before
 
     def restart(self, *, crash: bool = False, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """End the broker and begin anew. A crash loses what workers were to write."""
+        """Restart the broker. A crash loses what workers had not written yet."""
         self.cleaning.stop()
         if crash:
             self.broker.crash()
@@ -111,7 +111,7 @@ class Cleaned:
         self._begin()
 
     def clean_all(self) -> None:
-        """Everything, at once."""
+        """Check all of this at once."""
         done = self.cleaning.clean_now(T0, roll=True)
         self.broker.worker.run()
         while self.workers.work():
@@ -120,18 +120,18 @@ class Cleaned:
         assert done.called
         self.check()
 
-    # --- what must be so ---
+    # Checks
 
     def kept(self) -> list[Written]:
         return [(offset, key or b"", value) for offset, _, key, value in rows(self.log)]
 
     def obsolete(self, end: int) -> int:
-        """How many records below `end` have a later one of their key below `end`."""
+        """How many records below `end` are obsolete by a later record below `end`."""
         counts = Counter(key for offset, key, _ in self.kept() if offset < end)
         return sum(count - 1 for count in counts.values())
 
     def check(self) -> None:
-        """Order, no record that was not written, the latest value of each key, no deleted key come back, the bound."""
+        """Check the order, that each record was written, the latest value of each key, that deleted keys stay deleted, and the bound."""
         kept = self.kept()
         offsets = [offset for offset, _, _ in kept]
         assert offsets == sorted(set(offsets))
@@ -155,10 +155,10 @@ def keys(chance: random.Random, count: int, of: int, prefix: bytes = b"k") -> li
     return [(b"%s%d" % (prefix, chance.randrange(of)), b"v" * 60) for _ in range(count)]
 
 
-def test_old_segments_are_left_alone_where_new_ones_change(directory: DiskPath) -> None:
+def test_segments_that_rarely_change_are_not_rewritten(directory: DiskPath) -> None:
     cleaned = Cleaned(directory)
     chance = random.Random(1)
-    for part in range(20):  # what never changes
+    for part in range(20):  # keys that never change
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
     cleaned.look()
     for _ in range(30):
@@ -177,7 +177,7 @@ def test_old_segments_are_left_alone_where_new_ones_change(directory: DiskPath) 
 
 @pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5, 0.8])
 @pytest.mark.parametrize("shape", ["same", "few", "new", "moving"])
-def test_the_bound_holds_whatever_is_written(directory: DiskPath, ratio: float, shape: str) -> None:
+def test_the_bound_holds_for_all_kinds_of_writes(directory: DiskPath, ratio: float, shape: str) -> None:
     cleaned = Cleaned(directory, min_cleanable_dirty_ratio=ratio)
     chance = random.Random(7)
     for step in range(60):
@@ -197,17 +197,17 @@ def test_the_bound_holds_whatever_is_written(directory: DiskPath, ratio: float, 
     assert cleaned.obsolete(cleaned.log.log_end_offset) == 0
 
 
-def test_small_neighbours_become_one(directory: DiskPath) -> None:
+def test_small_neighbours_are_joined(directory: DiskPath) -> None:
     cleaned = Cleaned(directory, min_cleanable_dirty_ratio=0.05)
     chance = random.Random(3)
     for _ in range(80):
         cleaned.segment(*keys(chance, 40, 60))
         cleaned.look()
     live = len({key for _, key, _ in cleaned.written})
-    assert len(cleaned.log.segments) <= 4 + 2 * live * 100 // 4000 * 2, "segments stay as many as what they hold fills, twice over"
+    assert len(cleaned.log.segments) <= 4 + 2 * live * 100 // 4000 * 2, "at most twice as many segments as the records fill"
 
 
-def test_a_deleted_key_does_not_come_back_from_a_segment_that_was_left_alone(directory: DiskPath) -> None:
+def test_a_deleted_key_does_not_come_back_from_a_skipped_segment(directory: DiskPath) -> None:
     cleaned = Cleaned(directory, min_cleanable_dirty_ratio=0.1)
     chance = random.Random(5)
     for part in range(12):
@@ -221,10 +221,10 @@ def test_a_deleted_key_does_not_come_back_from_a_segment_that_was_left_alone(dir
     cleaned.clean_all()
     cleaned.append((b"more", b"v"))
     cleaned.clean_all()
-    assert not {key for _, key, _ in cleaned.kept()} & {b"cold-3-%d" % i for i in range(5)}, "in the end the tombstones are gone as well"
+    assert not {key for _, key, _ in cleaned.kept()} & {b"cold-3-%d" % i for i in range(5)}, "in the end the tombstones are removed too"
 
 
-def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(directory: DiskPath) -> None:
+def test_the_history_survives_restarts_and_begins_again_when_it_is_lost(directory: DiskPath) -> None:
     cleaned = Cleaned(directory)
     chance = random.Random(1)
     for part in range(20):
@@ -252,7 +252,7 @@ def test_it_remembers_over_restarts_and_begins_anew_where_that_is_lost(directory
 
     cleaned.restart(meanwhile=damage)
     assert cleaned.history is None
-    assert cleaned.directories.cleaning.offset(T0) == known.lowest_end, "what was left alone is dirty again"
+    assert cleaned.directories.cleaning.offset(T0) == known.lowest_end, "skipped segments are dirty again"
     cleaned.segment(*keys(chance, 40, 30, b"hot"))
     assert cleaned.look() > 0
     assert cleaned.workers.jobs[0].first_dirty_offset == known.lowest_end
@@ -276,7 +276,7 @@ def test_the_other_strategies_and_the_other_schedule_rewrite_everything(director
         assert cleaned.history is None
 
 
-def test_what_must_not_be_older_than_a_time_is_rewritten_whole(directory: DiskPath) -> None:
+def test_max_compaction_lag_rewrites_everything(directory: DiskPath) -> None:
     cleaned = Cleaned(directory, max_compaction_lag_ms=10, min_cleanable_dirty_ratio=0.9)
     for part in range(6):
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
@@ -286,7 +286,7 @@ def test_what_must_not_be_older_than_a_time_is_rewritten_whole(directory: DiskPa
     assert [job.rewrite for job in cleaned.workers.jobs] == [None] * len(cleaned.workers.jobs)
 
 
-def test_why_not_now_is_said(directory: DiskPath) -> None:
+def test_why_no_pass_is_due(directory: DiskPath) -> None:
     cleaned = Cleaned(directory, min_cleanable_dirty_ratio=0.5)
     for part in range(10):
         cleaned.segment(*[(b"cold-%d-%d" % (part, i), b"v" * 60) for i in range(40)])
@@ -307,7 +307,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 25)), max_si
 
 @settings(max_examples=25)
 @given(ACTIONS, st.integers(0, 10**6), st.sampled_from([0.02, 0.1, 0.3, 0.6]))
-def test_any_sequence_keeps_the_promise(actions: list[Action], seed: int, ratio: float) -> None:
+def test_any_sequence_of_actions_passes_the_checks(actions: list[Action], seed: int, ratio: float) -> None:
     chance = random.Random(seed)
     cleaned = Cleaned(DiskPath(MemoryDisk()), min_cleanable_dirty_ratio=ratio, segment_bytes=2500)
     for number, (action, count) in enumerate(actions):
@@ -333,10 +333,10 @@ def test_any_sequence_keeps_the_promise(actions: list[Action], seed: int, ratio:
     assert cleaned.obsolete(cleaned.log.log_end_offset) == 0
 
 
-# --- what is remembered ---
+# The history
 
 
-def test_histories_are_read_as_they_were_written() -> None:
+def test_histories_are_written_and_read() -> None:
     segments = (CleanSegment(0, 10, 30, 4, 7), CleanSegment(10, 20, 20, 14, 3))
     histories = {T0: History(30, 20, 5, segments, {3: 0.25, 0: 1e-9})}
     content = format_histories(histories)
@@ -357,7 +357,7 @@ def group(*yields: SegmentYield) -> GroupCleaned:
     return GroupCleaned(old_base_offsets=bases, new_base_offset=bases[0], size=1, max_timestamp=0, max_timestamp_offset=0, yields=yields)
 
 
-def test_what_a_pass_left_alone_is_known() -> None:
+def test_the_history_has_the_skipped_segments() -> None:
     spans = [SegmentSpan(0, 100, 10_000, 0), SegmentSpan(100, 200, 10_000, 0), SegmentSpan(200, 300, 10_000, 0)]
     known = begun(200, spans)
     assert [one.clean_end for one in known.segments] == [200, 200]
@@ -370,10 +370,10 @@ def test_what_a_pass_left_alone_is_known() -> None:
     everything = after_pass(known, spans, [group(*(won(base, 100, 0) for base in (0, 100, 200)))], end_offset=300, keys=99, missed_keys=0)
     assert (everything.lowest_end, everything.whole_end, everything.hidden) == (300, 300, 0)
     full = after_pass(known, spans, [group(won(0, 100, 5), won(100, 100, 5))], end_offset=150, keys=30, missed_keys=0)
-    assert (full.clean_end, full.lowest_end) == (200, 150), "a map that was full before it reached what is dirty"
+    assert (full.clean_end, full.lowest_end) == (200, 150), "the map was full before the dirty part"
 
 
-def test_a_strategy_that_changes_during_a_pass_does_not_make_what_was_left_alone_clean() -> None:
+def test_a_strategy_that_changes_during_a_pass_does_not_make_skipped_segments_clean() -> None:
     config = load_broker_config(parse_overrides(["log.cleaner.schedule=generational"], {}))
     known = History(1000, 1000, 0, (CleanSegment(0, 500, 100, 250, 500), CleanSegment(500, 1000, 1000, 750, 500)))
     cleaning: Any = SimpleNamespace(history=lambda _: known, offset=lambda _: 100, kept=[])
@@ -395,7 +395,7 @@ def test_a_strategy_that_changes_during_a_pass_does_not_make_what_was_left_alone
         assert (cleaning.kept[-1] is not None) is kept
 
 
-def test_segments_that_changed_since_count_as_little_clean() -> None:
+def test_segments_that_have_changed_have_the_lowest_clean_end() -> None:
     known = History(300, 300, 0, (CleanSegment(0, 100, 250, 50, 80), CleanSegment(100, 200, 300, 150, 90)), {})
     assert known.of_all([SegmentSpan(0, 200, 1, 0)])[0].clean_end == 250
     assert known.of_all([SegmentSpan(0, 200, 1, 0)])[0].records == 170

@@ -1,4 +1,4 @@
-"""A compacted log beside all that was ever written to it: appends, passes, retention, cuts, and ends of the process within a swap."""
+"""A compacted log compared with all records ever appended: appends, passes, retention, truncations, and crashes during a swap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _seeds = count(1)
 
 
 class CompactedLog(RuleBasedStateMachine):
-    """`written`: every record that the log may hold, by offset; `clean_to`: where passes came to; `aborted`: offsets nobody may see."""
+    """`written`: all records that the log may have, by offset. `clean_to`: the end of passes. `aborted`: offsets that must not be read."""
 
     log: Log
     strategy = Strategy.OFFSET
@@ -41,7 +41,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.written: dict[int, Row] = {}
         self.start = 0
         self.clean_to = 0
-        self.settled = 0  # what passes went by is replicated, so that it is never cut away
+        self.settled = 0  # records that passes were based on are replicated and never truncated
         self.now = NOW
         self.sequence = 0
         self.sent: list[tuple[int, int, int]] = []
@@ -70,11 +70,11 @@ class CompactedLog(RuleBasedStateMachine):
         return base
 
     def stamp(self) -> int:
-        """Where timestamps decide they come out of order, and again."""
+        """With the strategy timestamp, timestamps are out of order and repeated."""
         return self.now if self.strategy is Strategy.OFFSET else NOW - random.Random(self.now).randrange(9)
 
     def rank(self, row: Row) -> tuple[int, bool, int]:
-        """Of two records of a key that with the higher rank stays."""
+        """Of two records of a key the one with the higher rank stays."""
         return CompactionOrder(self.strategy).rank(Record(*row))
 
     def latest(self) -> dict[bytes | None, Row]:
@@ -94,7 +94,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule()
     def produce_again(self) -> None:
-        """A client that saw no answer sends its last batch again, whatever has been cleaned meanwhile."""
+        """A client that got no response sends its last batch again, after any cleaning."""
         if self.sent and self.sent[-1][2] >= self.start:
             sequence, number, offset = self.sent[-1]
             records = [Record(index, self.now, b"a", b"idempotent") for index in range(number)]
@@ -114,7 +114,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(renames=st.one_of(st.none(), st.none(), st.integers(0, 40)), pause_ms=st.integers(0, 2 * RETENTION_MS))
     def clean(self, renames: int | None, pause_ms: int) -> None:
-        """A pass, each group swapped in as it is reported; or the process ends at some rename."""
+        """A pass whose groups are swapped in as they are reported, or a crash at one of the renames."""
         self.now += pause_ms
         log, generation = self.log, self.log.generation
         end = log.log_end_offset
@@ -154,20 +154,20 @@ class CompactedLog(RuleBasedStateMachine):
         assert isinstance(done, Done), outcome
         assert done.end_offset > found.first_dirty_offset or self.map_bytes < 1000
         self.clean_to = done.end_offset
-        # What is clean has one record a key, and deletions that are waiting for their time.
+        # The clean part has one record for each key, and tombstones before their delete horizon.
         clean = [key for offset, _, key, _ in rows(log) if offset < self.clean_to]
-        assert len(clean) == len(set(clean)), "a key is there twice"
+        assert len(clean) == len(set(clean)), "a key has two records"
 
     def check_gone(self, before: list[Row]) -> None:
-        """Each record that went was a deletion, or there was one of its key that stays instead and could be read."""
+        """Each removed record was a tombstone, or another readable record of its key stays instead."""
         there = {row[0] for row in rows(self.log)}
         best = {row[2]: row for row in sorted(before, key=self.rank)}
         for row in before:
-            assert row[0] in there or row[3] is None or best[row[2]] != row, f"{row[2]!r} at {row[0]} is gone"
+            assert row[0] in there or row[3] is None or best[row[2]] != row, f"{row[2]!r} at {row[0]} was lost"
 
     @rule(kind=st.sampled_from([FailureKind.STOPPED]))
     def give_up(self, kind: FailureKind) -> None:
-        """A pass that is stopped leaves nothing behind."""
+        """A pass that is stopped leaves no files."""
         log = self.log
         segments = tuple(log.closed_below(log.log_end_offset))
         if segments:
@@ -221,7 +221,7 @@ class CompactedLog(RuleBasedStateMachine):
         chance = random.Random(seed)
         self.storage.power_cut(chance)
         self.reopen(clean=False, recovery_point=chance.choice([self.log.recovery_point, 0]))
-        assert durable <= self.log.log_end_offset <= end, "what passes went by was synced"
+        assert durable <= self.log.log_end_offset <= end, "records that passes were based on were synced"
         self.lose(self.log.log_end_offset)
 
     @invariant()
@@ -229,22 +229,22 @@ class CompactedLog(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         found = rows(self.log)
-        assert [row for row in found if self.written.get(row[0]) != row] == [], "nothing but what was written"
+        assert [row for row in found if self.written.get(row[0]) != row] == [], "all records were written"
         assert sorted(found) == found
         assert self.log.log_start_offset == self.start
         there = {row[0] for row in found}
         latest = self.latest()
         for offset, _, key, value in latest.values():
-            assert offset in there or offset < self.start or value is None, f"{key!r} at {offset} is gone"
+            assert offset in there or offset < self.start or value is None, f"{key!r} at {offset} was lost"
         for offset in sorted(self.written):
             if offset >= self.clean_to and offset >= self.start:
-                # A pass that was cut short may have removed what a later record makes obsolete.
+                # A pass that was interrupted may have removed records that are obsolete by a later one.
                 key = self.written[offset][2]
                 assert offset in there or latest[key][0] != offset or latest[key][3] is None
 
 
 class CompactedByTimestamp(CompactedLog):
-    """The same where the largest timestamp stays (KIP-280)."""
+    """The same with the strategy timestamp (KIP-280)."""
 
     strategy = Strategy.TIMESTAMP
 

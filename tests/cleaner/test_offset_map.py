@@ -1,4 +1,4 @@
-"""The map and its hash: nothing is mixed up, nothing is lost, however many keys come to the same place."""
+"""The offset map and its hash: no keys are mixed up or lost, however many collide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txbroker.log.cleaner.unaligned_reads import PADDING, Words, words_of
 
 
 def hashed(keys: list[bytes], seed: int = 5, shift: int = 0) -> tuple[Words, Words]:
-    """The hashes of keys that stand in a buffer one behind the other, from `shift` on."""
+    """The hashes of keys that follow each other in a buffer, from `shift` on."""
     buffer = bytes(range(shift)) + b"".join(keys) + bytes(PADDING + 8)
     sizes = np.array([len(key) for key in keys], dtype=np.int64)
     starts = np.cumsum(sizes) - sizes + shift
@@ -25,7 +25,7 @@ def bits(first: Words, second: Words) -> np.ndarray:
     return np.unpackbits(np.stack((first, second), axis=1).view(np.uint8), axis=1)
 
 
-def test_a_key_has_the_same_hash_wherever_it_stands() -> None:
+def test_the_hash_of_a_key_does_not_depend_on_its_position() -> None:
     keys = [b"", b"a", b"ab", b"k" * 8, b"k" * 9, b"k" * 31, b"x" * LONG_KEY, b"x" * (LONG_KEY + 1), b"y" * 5000]
     wanted = hashed(keys)
     for shift in range(1, 9):
@@ -42,11 +42,11 @@ def test_similar_keys_and_other_seeds_give_other_hashes() -> None:
     for seed in (0, 1, 2**64 - 1):
         pairs = np.stack(hashed(keys, seed), axis=1)
         assert len(np.unique(pairs, axis=0)) == len(keys)
-        assert len(np.unique(pairs[:, 0])) == len(keys), "each half alone hardly ever collides"
+        assert len(np.unique(pairs[:, 0])) == len(keys), "even half of the hash has no collision"
     assert (hashed(keys, 1)[0] != hashed(keys, 2)[0]).all()
 
 
-def test_each_bit_of_a_key_turns_half_of_the_hash() -> None:
+def test_each_bit_of_a_key_changes_half_of_the_bits_of_the_hash() -> None:
     base = bytearray(b"some key of twenty-nine bytes")
     keys = [bytes(base)]
     for bit in range(8 * len(base)):
@@ -85,7 +85,7 @@ def test_hashes_fill_a_table_evenly(keys: list[bytes]) -> None:
     chunks=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=60), min_size=1, max_size=8),
     position_bits=st.sampled_from([0, 1, 2, 4, 64]), probes=st.sampled_from([1, 2, 5, 256]),
     slots=st.sampled_from([2, 7, 30, 64, 200]), load=st.sampled_from([0.5, 0.9, 1.0]), seed=st.integers(0, 2**40))
-def test_the_map_is_a_dictionary_up_to_where_it_says(
+def test_the_map_equals_a_dictionary_for_the_records_that_it_covers(
     chunks: list[list[int]], position_bits: int, probes: int, slots: int, load: float, seed: int
 ) -> None:
     built = OffsetMap(slots * 24, load, position_bits=position_bits, probes_max=probes)
@@ -99,9 +99,9 @@ def test_the_map_is_a_dictionary_up_to_where_it_says(
         offset += len(chunk)
         if taken < len(chunk):
             new = len({*chunk[: taken + 1]} - wanted.keys())
-            assert built.missed or new or len(wanted) >= int(slots * load), "it stopped without a reason"
+            assert built.missed or new or len(wanted) >= int(slots * load), "it took fewer records than it could"
             break
-    assert wanted, "the first key always finds a place"
+    assert wanted, "the first key always finds a slot"
     found = built.get(*hashed([b"key %d" % key for key in range(41)], seed))
     assert found.tolist() == [wanted.get(key, -1) for key in range(41)]
     assert sorted(built.all_offsets().tolist()) == sorted(wanted.values())
@@ -131,6 +131,6 @@ def test_larger_versions_win_and_of_equal_ones_the_last(records: list[tuple[int,
     assert built.get(*hashed([b"%d" % key for key in range(10)])).tolist() == [wanted.get(key, -1) for key in range(10)]
 
 
-def test_a_map_for_few_records_takes_little_memory() -> None:
+def test_a_map_for_few_records_is_small() -> None:
     assert OffsetMap(1 << 30, 0.9, records_max=1000).slots < 1200
     assert OffsetMap(24 * 100, 0.9, records_max=10**9).slots == 100

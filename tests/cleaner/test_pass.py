@@ -1,4 +1,4 @@
-"""One pass: what ends it, what it leaves behind, what it reports; and files that Apache Kafka wrote."""
+"""One pass: its files, its reports and its failures; and passes on files of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
-from tests.cleaner.reference import Reference, parse, told
+from tests.cleaner.reference import Reference, content_of, parse
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.log.cleaner.cleaning_job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
@@ -47,7 +47,7 @@ def rows(content: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(record.offset, record.key, record.value) for _, records, _ in parse(content) for record in records]
 
 
-def test_the_latest_value_of_each_key_stays_where_it_was(tmp_path: Path) -> None:
+def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
     log = small_log()
     log.write(tmp_path)
     result = run(log.job(tmp_path))
@@ -60,7 +60,7 @@ def test_the_latest_value_of_each_key_stays_where_it_was(tmp_path: Path) -> None
         (0, 10, 0, 10), (10, 10, 0, 10), (20, 10, 5, 5)]
 
 
-def test_the_file_is_as_old_as_the_last_that_it_stands_for(tmp_path: Path) -> None:
+def test_the_modification_time_is_that_of_the_last_old_segment(tmp_path: Path) -> None:
     log = small_log()
     for made in log.segments:
         made.modified_ms = NOW - 10_000 + made.base_offset
@@ -69,7 +69,7 @@ def test_the_file_is_as_old_as_the_last_that_it_stands_for(tmp_path: Path) -> No
     assert UnsyncedDisk().modified_ms(f"{tmp_path}/{0:020d}.log.cleaned") == NOW - 10_000 + 20
 
 
-def test_the_indexes_lead_to_every_batch(tmp_path: Path) -> None:
+def test_the_indexes_find_every_batch(tmp_path: Path) -> None:
     log = LogMaker()
     for group in range(300):
         log.data([(b"%d" % (group * 10 + n), b"x" * 20, NOW - 5000 + (group * 7919) % 1000) for n in range(3)], gap=group % 3)
@@ -95,7 +95,7 @@ def test_the_indexes_lead_to_every_batch(tmp_path: Path) -> None:
         assert max(header.max_timestamp for _, header in batches if header.last_offset <= last) == stamp
 
 
-def test_segments_are_joined_as_far_as_they_fit(tmp_path: Path) -> None:
+def test_segments_are_joined_if_they_fit(tmp_path: Path) -> None:
     log = LogMaker()
     for segment in range(6):
         log.data([(b"%d" % segment, b"x" * 500, NOW - 9000)])
@@ -105,10 +105,10 @@ def test_segments_are_joined_as_far_as_they_fit(tmp_path: Path) -> None:
     result = run(log.job(tmp_path, segment_bytes=2 * size + 10))
     assert [group.old_base_offsets for group in result.groups] == [(0, 1), (2, 3), (4, 5)]
     result = run(log.job(tmp_path, segment_index_bytes=1))
-    assert len(result.groups) == 6, "six time indexes of one entry each are more than a byte"
+    assert len(result.groups) == 6, "the time indexes exceed the limit of one byte"
 
 
-def test_a_gap_in_offsets_is_not_bridged_by_one_segment(tmp_path: Path) -> None:
+def test_a_segment_does_not_span_more_offsets_than_its_index_can(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"a", b"1", NOW)])
     log.roll()
@@ -118,7 +118,7 @@ def test_a_gap_in_offsets_is_not_bridged_by_one_segment(tmp_path: Path) -> None:
     assert [group.old_base_offsets for group in run(log.job(tmp_path)).groups] == [(0,), (2**31 + 1,)]
 
 
-def test_a_tombstone_stays_for_its_time_and_then_goes(tmp_path: Path) -> None:
+def test_a_tombstone_is_removed_after_its_delete_horizon(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"a", b"1", NOW - 9000), (b"b", b"1", NOW - 9000)])
     log.data([(b"a", None, NOW - 8000), (b"c", b"1", NOW - 8000)])
@@ -138,15 +138,15 @@ def test_a_tombstone_stays_for_its_time_and_then_goes(tmp_path: Path) -> None:
     assert gone.groups[0].yields[0].deleted == 1
 
 
-def test_a_damaged_batch_ends_the_pass_with_its_place(tmp_path: Path) -> None:
+def test_a_damaged_batch_ends_the_pass_with_its_position(tmp_path: Path) -> None:
     for dirty in (0, 30):
         log = small_log()
         log.write(tmp_path)
         at = len(log.segments[1].content) - 3
         path = tmp_path / f"{10:020d}.log"
-        spoilt = bytearray(path.read_bytes())
-        spoilt[at] ^= 1
-        path.write_bytes(spoilt)
+        damaged = bytearray(path.read_bytes())
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
         job = log.job(tmp_path, segment_bytes=1, first_dirty_offset=dirty)
         result = run(job)
         assert isinstance(result.end, Failed) and result.end.kind is FailureKind.CORRUPT
@@ -155,21 +155,21 @@ def test_a_damaged_batch_ends_the_pass_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 12, 30, 61])
-def test_every_cut_and_length_is_refused_and_never_taken(tmp_path: Path, cut: int) -> None:
+def test_every_truncation_is_refused(tmp_path: Path, cut: int) -> None:
     log = small_log()
     log.write(tmp_path)
     path = tmp_path / f"{20:020d}.log"
     path.write_bytes(path.read_bytes()[:-cut])
     end = run(log.job(tmp_path)).end
-    assert isinstance(end, Failed) and end.kind is FailureKind.STALE, "shorter than it was: somebody has cut it"
+    assert isinstance(end, Failed) and end.kind is FailureKind.STALE, "the file was truncated"
     job = log.job(tmp_path)
-    told_short = tuple(span._replace(size=path.stat().st_size) if span.base_offset == 20 else span for span in job.segments)
-    end = run(replace(job, segments=told_short)).end
+    short_spans = tuple(span._replace(size=path.stat().st_size) if span.base_offset == 20 else span for span in job.segments)
+    end = run(replace(job, segments=short_spans)).end
     assert isinstance(end, Failed) and end.kind is FailureKind.CORRUPT
     assert cleaned_files(tmp_path) == []
 
 
-def test_a_segment_that_is_gone_is_stale_and_is_not_made(tmp_path: Path) -> None:
+def test_a_deleted_segment_is_stale_and_not_created(tmp_path: Path) -> None:
     log = small_log()
     log.write(tmp_path)
     (tmp_path / f"{10:020d}.log").unlink()
@@ -179,7 +179,7 @@ def test_a_segment_that_is_gone_is_stale_and_is_not_made(tmp_path: Path) -> None
     assert cleaned_files(tmp_path) == []
 
 
-def test_a_stop_ends_the_pass_between_two_pieces(tmp_path: Path) -> None:
+def test_a_stop_ends_the_pass_between_two_chunks(tmp_path: Path) -> None:
     log = small_log()
     log.write(tmp_path)
     asked = 0
@@ -204,7 +204,7 @@ def test_a_stop_ends_the_pass_between_two_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "kind"), [(errno.EIO, FailureKind.STORAGE), (errno.EMFILE, FailureKind.RESOURCES)])
-def test_a_disk_that_fails_is_told_from_one_that_has_no_room_for_files(
+def test_a_failing_disk_and_missing_descriptors_are_different_failures(
     tmp_path: Path, error: int, kind: FailureKind
 ) -> None:
     log = small_log()
@@ -216,7 +216,7 @@ def test_a_disk_that_fails_is_told_from_one_that_has_no_room_for_files(
     assert cleaned_files(tmp_path) == []
 
 
-def test_records_that_unpack_beyond_bounds_are_corrupt(tmp_path: Path) -> None:
+def test_records_above_the_decompression_limit_are_corrupt(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"a", bytes(70 << 20), NOW)], codec=Codec.ZSTD)
     log.write(tmp_path)
@@ -225,7 +225,7 @@ def test_records_that_unpack_beyond_bounds_are_corrupt(tmp_path: Path) -> None:
     assert "uncompressed" in end.reason
 
 
-def test_a_pass_waits_as_its_allowance_says(tmp_path: Path) -> None:
+def test_a_pass_is_throttled(tmp_path: Path) -> None:
     log = small_log()
     log.write(tmp_path)
     now, slept = 0.0, []
@@ -238,10 +238,10 @@ def test_a_pass_waits_as_its_allowance_says(tmp_path: Path) -> None:
     result = run(log.job(tmp_path, io_bytes_per_second=1000.0), monotonic=lambda: now, sleep=sleep)
     assert isinstance(result.end, Done)
     assert result.end.seconds == pytest.approx((result.end.bytes_read + result.end.bytes_written) / 1000, abs=0.01)
-    assert max(slept) <= 1, "a stop is seen in between"
+    assert max(slept) <= 1, "so that a stop is noticed"
 
 
-def test_a_dry_run_names_what_would_go_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_reports_removable_records_and_writes_nothing(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"a", b"1", NOW - 9), (None, b"x", NOW - 8), (b"b", b"1", NOW - 7)])
     log.data([(b"t", b"1", NOW - 6)], producer_id=1, transactional=True)
@@ -256,7 +256,7 @@ def test_a_dry_run_names_what_would_go_and_writes_nothing(tmp_path: Path) -> Non
     assert cleaned_files(tmp_path) == []
 
 
-def test_out_of_order_changes_by_strategy(tmp_path: Path) -> None:
+def test_strategies_with_records_out_of_order(tmp_path: Path) -> None:
     kept = {}
     for strategy in Strategy:
         directory = tmp_path / strategy.value
@@ -273,7 +273,7 @@ def test_out_of_order_changes_by_strategy(tmp_path: Path) -> None:
     assert kept == {Strategy.OFFSET: [b"bad"], Strategy.TIMESTAMP: [b"first"], Strategy.HEADER: [b"late"]}
 
 
-def test_the_last_record_of_the_log_stays_though_it_has_lost(tmp_path: Path) -> None:
+def test_the_last_record_of_the_log_stays_even_if_it_is_obsolete(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"k", b"new", NOW)])
     log.data([(b"k", b"old", NOW - 5)])
@@ -288,7 +288,7 @@ def test_the_last_record_of_the_log_stays_though_it_has_lost(tmp_path: Path) -> 
     assert [value for _, _, value in rows(result.contents[0])] == [b"new", b""]
 
 
-def test_a_clean_record_may_beat_a_dirty_one(tmp_path: Path) -> None:
+def test_a_clean_record_may_make_a_dirty_one_obsolete(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"k", b"new", NOW)])
     log.roll()
@@ -299,7 +299,7 @@ def test_a_clean_record_may_beat_a_dirty_one(tmp_path: Path) -> None:
     assert [value for _, _, value in rows(result.contents[0])] == [b"new", b""]
 
 
-# Some segments alone
+# Passes that rewrite some segments only
 
 
 def with_clean_ends(log: LogMaker, directory: Path, clean_ends: dict[int, int], **options: object):
@@ -307,14 +307,14 @@ def with_clean_ends(log: LogMaker, directory: Path, clean_ends: dict[int, int], 
     return replace(job, segments=tuple(span._replace(clean_end=clean_ends.get(span.base_offset, 0)) for span in job.segments))
 
 
-def test_segments_that_are_not_named_stay_and_are_not_bridged(tmp_path: Path) -> None:
+def test_segments_that_are_not_rewritten_stay_and_are_not_joined(tmp_path: Path) -> None:
     log = small_log()
     log.write(tmp_path)
     job = with_clean_ends(log, tmp_path, {0: 20, 10: 20}, first_dirty_offset=20, rewrite=(0,))
     assert [group.old_base_offsets for group in run(job).groups] == [(0,), (20,)]
 
 
-def test_a_tombstone_stays_while_what_it_deletes_may_be_left_elsewhere(tmp_path: Path) -> None:
+def test_a_tombstone_stays_while_records_that_it_deletes_may_be_in_other_segments(tmp_path: Path) -> None:
     log = LogMaker()
     log.data([(b"a", b"1", NOW - 9000)])
     log.roll()
@@ -324,7 +324,7 @@ def test_a_tombstone_stays_while_what_it_deletes_may_be_left_elsewhere(tmp_path:
     log.write(tmp_path)
     swap(tmp_path, run(with_clean_ends(log, tmp_path, {0: 1}, rewrite=(), first_dirty_offset=1)))
     sizes = {int(path.stem): path.stat().st_size for path in tmp_path.glob("*.log")}
-    assert set(sizes) == {0, 1}, "the two dirty ones became one"
+    assert set(sizes) == {0, 1}, "the two dirty segments are joined"
     job = replace(log.job(tmp_path, first_dirty_offset=4, now_ms=NOW + 2 * RETENTION), rewrite=(1,))
     left = replace(job, segments=(SegmentSpan(0, 1, sizes[0], NOW, 1), SegmentSpan(1, 4, sizes[1], NOW, 4)))
     assert [key for _, key, _ in rows(run(left).contents[1])] == [b"a", b"b", b"c"]
@@ -333,7 +333,7 @@ def test_a_tombstone_stays_while_what_it_deletes_may_be_left_elsewhere(tmp_path:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_stays_while_data_of_its_transaction_may_be_left_elsewhere(tmp_path: Path, committed: bool) -> None:
+def test_a_marker_stays_while_data_of_its_transaction_may_be_in_other_segments(tmp_path: Path, committed: bool) -> None:
     log = LogMaker()
     log.data([(b"a", b"1", NOW - 9000)], producer_id=1, transactional=True)
     log.roll()
@@ -357,11 +357,11 @@ def test_a_marker_stays_while_data_of_its_transaction_may_be_left_elsewhere(tmp_
         job = replace(job, segments=segments, now_ms=job.now_ms + 2 * RETENTION)
 
 
-# What Apache Kafka wrote
+# Files of Apache Kafka
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (GOLDEN / "kafka-3.9.1" / "data").glob("s-*-0")))
-def test_logs_of_kafka_are_cleaned_as_the_reference_says(tmp_path: Path, name: str) -> None:
+def test_logs_of_kafka_are_cleaned_like_the_reference(tmp_path: Path, name: str) -> None:
     directory = tmp_path / name
     shutil.copytree(GOLDEN / "kafka-3.9.1" / "data" / name, directory)
     files = sorted(directory.glob("*.log"))
@@ -382,12 +382,12 @@ def test_logs_of_kafka_are_cleaned_as_the_reference_says(tmp_path: Path, name: s
     assert isinstance(result.end, Done), result.end
     originals = {raw for content in contents for _, _, raw in parse(content)}
     wanted = [one for segment in reference.left() for one in segment]
-    assert [one for group in result.groups for one in told(result.contents[group.new_base_offset], originals)] == wanted
+    assert [one for group in result.groups for one in content_of(result.contents[group.new_base_offset], originals)] == wanted
 
 
 @pytest.mark.parametrize("strategy", [Strategy.TIMESTAMP, Strategy.HEADER])
-def test_what_is_below_the_start_of_the_log_beats_nothing(tmp_path: Path, strategy: Strategy) -> None:
-    """Nobody can read it any more: a live record must not go for it."""
+def test_records_below_the_log_start_offset_do_not_replace_others(tmp_path: Path, strategy: Strategy) -> None:
+    """They cannot be read any more: no readable record may be removed because of them."""
     log = LogMaker()
     log.data([(b"k", b"below the start", NOW - 100)], headers=(("version", number(9)),))
     log.data([(b"x", b"x", NOW - 100)])

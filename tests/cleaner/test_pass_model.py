@@ -1,4 +1,4 @@
-"""Passes over logs of every kind leave what the reference cleaner leaves, record by record and batch by batch."""
+"""Passes on generated logs leave the same records and batches as the reference."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
-from tests.cleaner.reference import Reference, parse, told
+from tests.cleaner.reference import Reference, content_of, parse
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, SegmentSpan, Strategy
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.txn_index import ENTRY
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record
 
-# A failing log is small enough to read as it is.
+# Small logs, so that a failing example can be read.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 KEYS = [b"a", b"b", b"some longer key, of more than sixteen bytes", b"", b"k" * 8, b"K" * 700, b"\0", b"\0\0"]
@@ -72,7 +72,7 @@ def read_back(job: CleaningJob) -> list[bytes]:
 
 
 def check(job: CleaningJob, log: LogMaker, *, make_map: Callable[..., OffsetMap] = OffsetMap) -> int:
-    """Run a pass, compare, swap; the offset up to which it cleaned."""
+    """Run a pass, compare it with the reference, swap its files in; the end of its map."""
     directory = Path(job.directory)
     files = read_back(job)
     result = run(job, make_map=make_map)
@@ -85,7 +85,7 @@ def check(job: CleaningJob, log: LogMaker, *, make_map: Callable[..., OffsetMap]
     index = []
     for group in result.groups:
         left = [one for base in group.old_base_offsets for one in expected[base]]
-        assert told(result.contents[group.new_base_offset], originals) == left
+        assert content_of(result.contents[group.new_base_offset], originals) == left
         assert group.size == len(result.contents[group.new_base_offset])
         stamps = [one.max_timestamp for one in left]
         assert group.max_timestamp == max([-1, *stamps])
@@ -104,7 +104,7 @@ def check(job: CleaningJob, log: LogMaker, *, make_map: Callable[..., OffsetMap]
 
 
 def with_segments_now(job: CleaningJob, log: LogMaker) -> CleaningJob:
-    """The job over the segments that are there since the last pass."""
+    """The job for the segments after the last pass."""
     bases = sorted(int(path.stem) for path in Path(job.directory).glob("*.log"))
     ends = [*bases[1:], log.next_offset]
     modified = {made.base_offset: made.modified_ms for made in log.segments}
@@ -125,7 +125,7 @@ def test_a_pass_leaves_what_the_reference_leaves(log: LogMaker, data: st.DataObj
             return
         job = log.job(directory, strategy=chosen, header="version", first_uncleanable_offset=uncleanable,
                       segment_bytes=data.draw(st.sampled_from([1, 3000, 1 << 30])))
-        # A pass over the first part, one over all, and again after the horizons.
+        # A pass over the first part, one over everything, and one after the delete horizons.
         job = replace(job, seed=data.draw(st.integers(0, 2**64)), producers=data.draw(st.sampled_from([job.producers, ()])))
         middle = data.draw(st.integers(0, uncleanable))
         dirty = 0
@@ -139,7 +139,7 @@ def test_a_pass_leaves_what_the_reference_leaves(log: LogMaker, data: st.DataObj
 
 @settings(max_examples=40, deadline=None, phases=PHASES)
 @given(log=logs(old_formats=False), bits=st.integers(0, 3), probes=st.integers(1, 4), data=st.data())
-def test_keys_without_a_place_wait_for_the_next_pass_and_lose_nothing(log: LogMaker, bits: int, probes: int, data: st.DataObject) -> None:
+def test_keys_without_a_slot_are_cleaned_by_the_next_pass_and_not_lost(log: LogMaker, bits: int, probes: int, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         log.write(directory)
@@ -152,7 +152,7 @@ def test_keys_without_a_place_wait_for_the_next_pass_and_lose_nothing(log: LogMa
             end = check(with_segments_now(replace(job, first_dirty_offset=dirty, seed=passes), log), log, make_map=make_map)
             assert end > dirty
             dirty, passes = end, passes + 1
-        # What many small passes leave is what one leaves: each key's latest, but for tombstones.
+        # Many small passes leave the same as one: the latest record of each key, except for tombstones.
         survivors: dict[bytes | None, list[Record]] = {}
         for content in read_back(with_segments_now(job, log)):
             for header, found, _ in parse(content):

@@ -1,4 +1,4 @@
-"""Cleaned files in the eyes of others: Apache Kafka's dump tool, and kafka-python."""
+"""Cleaned files read by Apache Kafka's dump tool and kafka-python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txbroker.wire.entries import Scan, read_records
 
 
 def mixed_log() -> LogMaker:
-    """Every codec, format and kind of batch, some keys written again and again, in segments of some kilobytes."""
+    """All codecs, formats and kinds of batches with repeated keys, in segments of some kilobytes."""
     log = LogMaker()
     for number in range(60):
         stamp = NOW - 90_000 + 1000 * number
@@ -46,7 +46,7 @@ def mixed_log() -> LogMaker:
 
 
 def passes(directory: Path, log: LogMaker, **options: Any) -> list[Result]:
-    """Three passes: the first half, all, and once more when every horizon is past."""
+    """Three passes: over the first half, over everything, and after all delete horizons."""
     results, dirty = [], 0
     for middle, now in ((log.segments[3].base_offset, NOW), (log.next_offset, NOW + 1), (log.next_offset, NOW + 9 * RETENTION)):
         bases = sorted(int(path.stem) for path in directory.glob("*.log"))

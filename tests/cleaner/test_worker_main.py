@@ -1,4 +1,4 @@
-"""The worker's own process, fed by hand."""
+"""The worker process, with its pipes connected to the test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from txbroker.cleaner_process import worker_command
 from txbroker.log.cleaner.cleaning_job import Done, Mapped, event_from_json, to_json
 
 
-def test_a_bug_ends_the_process_and_is_no_damage_of_the_log(tmp_path: Path) -> None:
-    """A job that cannot be is ours to mend: the broker must hear of a crash, and not put the log aside as corrupt."""
+def test_an_internal_error_ends_the_process_and_is_not_reported_as_a_corrupt_log(tmp_path: Path) -> None:
+    """The broker must see a crash for an impossible job, and not mark the log as corrupt."""
     log = LogMaker()
     log.data([(b"a", b"a", NOW)])
     log.write(tmp_path)
     line = to_json(log.job(tmp_path))
-    spoilt = re.sub(r'"map_bytes": \d+', '"map_bytes": "many"', line)
-    assert spoilt != line
+    invalid = re.sub(r'"map_bytes": \d+', '"map_bytes": "many"', line)
+    assert invalid != line
     worker = subprocess.Popen(worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert worker.stdin is not None
     assert worker.stdout is not None
@@ -31,7 +31,7 @@ def test_a_bug_ends_the_process_and_is_no_damage_of_the_log(tmp_path: Path) -> N
         while Done not in kinds:
             kinds.append(type(event_from_json(worker.stdout.readline())))
         assert Mapped in kinds
-        worker.stdin.write(f"{spoilt}\n")
+        worker.stdin.write(f"{invalid}\n")
         worker.stdin.flush()
         assert worker.stdout.read() == ""
         assert worker.wait(PATIENCE_S) == 1

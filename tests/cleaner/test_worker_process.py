@@ -1,4 +1,4 @@
-"""The broker's end of a worker's pipes, without the process."""
+"""The broker's side of a worker process: its pipes and its watchdog, without a real process."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class _Pipes:
         self.signals.append(name)
 
 
-@pytest.mark.parametrize("line", [to_json(GROUP), to_json(DONE), "no event"], ids=["swap", "end", "nonsense"])
-def test_after_an_event_that_cannot_be_taken_the_last_word_is_a_crash(tmp_path: Path, line: str) -> None:
-    """A `Done` behind a swap that failed must not end the pass as a success."""
+@pytest.mark.parametrize("line", [to_json(GROUP), to_json(DONE), "not an event"], ids=["swap", "end", "nonsense"])
+def test_after_an_event_that_cannot_be_handled_the_last_event_is_a_lost_worker(tmp_path: Path, line: str) -> None:
+    """A `Done` after a failed swap must not end the pass as a success."""
     process = _Process(Clock(), 60, lambda _: None)
     pipes: Any = _Pipes()
     process.transport = pipes
@@ -45,7 +45,7 @@ def test_after_an_event_that_cannot_be_taken_the_last_word_is_a_crash(tmp_path: 
 
     def on_event(event: object) -> None:
         seen.append(type(event).__name__)
-        if len(seen) == 1 and line != "no event":
+        if len(seen) == 1 and line != "not an event":
             raise RuntimeError("a bug")
 
     process.take(log.job(tmp_path), on_event, 300)

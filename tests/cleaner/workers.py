@@ -1,4 +1,4 @@
-"""Workers of the cleaner's loop that carry out real passes in this process, when they are told to."""
+"""Workers that carry out real passes in the process of the test, when the test calls them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txbroker.maintenance.cleaning_pass import WorkerLost
 
 
 class RealWorkers:
-    """Run jobs as a worker's process does, when the test says so."""
+    """Carry out jobs as the worker process does, when the test calls `work`."""
 
     def __init__(self, disk: Any) -> None:
         self.jobs: list[CleaningJob] = []
@@ -34,7 +34,7 @@ class RealWorkers:
         self._waiting.clear()
 
     def work(self) -> bool:
-        """Carry out what waits."""
+        """Carry out the waiting jobs; whether there were any."""
         waiting, self._waiting = self._waiting, []
         for job, on_event in waiting:
             run_job(job, self._disk, on_event, lambda: False, monotonic=time.monotonic, sleep=time.sleep)

@@ -1,4 +1,4 @@
-"""Keys and values of internal topics as the dump shows them."""
+"""Keys and values of internal topics in the dump."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_unknown_types_and_versions_are_skipped() -> None:
     assert show_transactions(Record(5, 0, b"\x00\x63", None)) == ("unknown::version=99", None)
 
 
-def test_what_a_member_subscribed_to_is_opened_only_for_consumers() -> None:
+def test_subscriptions_are_decoded_for_consumers_only() -> None:
     subscription = versioned(ConsumerProtocolSubscription(topics=["a"]), 0)
     member = MemberMetadata(member_id="m", client_id="c", client_host="h", session_timeout=1, subscription=subscription, assignment=b"!")
     value = GroupMetadataValue(protocol_type="consumer", generation=1, protocol="range", leader="m", members=[member])
@@ -126,7 +126,7 @@ def every_kind(kinds: Kinds) -> list[int]:
     return [version for version, (key, value) in kinds.items() if version in key.versions and value.versions.low == 0]
 
 
-def test_every_kind_of_group_and_share_record_has_its_number() -> None:
+def test_all_types_of_group_and_share_records_are_known() -> None:
     assert sorted(every_kind(OFFSETS_RECORDS)) == [*range(9), *range(10, 18), *range(19, 24)]
     assert sorted(every_kind(SHARE_STATE_RECORDS)) == [0, 1]
     for kinds in (OFFSETS_RECORDS, SHARE_STATE_RECORDS):
@@ -143,7 +143,7 @@ def test_share_state() -> None:
     assert json.loads(str(update.payload))["data"] == {"snapshotEpoch": 1, "leaderEpoch": 2, "startOffset": 3, "stateBatches": []}
 
 
-def test_numbers_are_shown_as_their_decoder_classes_do() -> None:
+def test_numbers_are_shown_like_kafkas_deserializers() -> None:
     record = Record(0, 0, b"\xff\xff\xff\xfe", b"\0\0\0\0\0\0\1\0")
     assert show_text(record, Form.INT32, Form.INT64) == ("-2", "256")
     assert show_text(record, Form.INT64, Form.INT32) == ("<4 bytes, not a number of 8 bytes>", "<8 bytes, not a number of 4 bytes>")
@@ -164,7 +164,7 @@ def test_metadata_records() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 30), st.integers(0, 4))
-def test_nonsense_in_metadata_and_group_records_is_only_told(data: bytes, number: int, version: int) -> None:
+def test_invalid_metadata_and_group_records_are_reported(data: bytes, number: int, version: int) -> None:
     assert isinstance(show_metadata(Record(0, 0, None, bytes([1, number, version]) + data)), str)
     assert isinstance(show_control(number % 8, bytes([0, 0]) + data), str | None)
     for show in (show_offsets, show_share_state):

@@ -1,4 +1,4 @@
-"""The dump of log files: what Apache Kafka 3.9.1 prints of files that it wrote, and what we say of broken ones."""
+"""The dump of log files: the same lines as Apache Kafka 3.9.1 for its files, and reports of corrupted files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1"
 
 
 def run(paths: list[Path], options: DumpOptions, base: Path = GOLDEN / "data") -> tuple[int, list[str], list[str]]:
-    """Exit status, standard output, standard error; paths as they are below `base`, which Kafka was started in."""
+    """Exit status, standard output and standard error, with paths relative to `base`, where Kafka's tool was started."""
     written: list[str] = []
     complained: list[str] = []
     status = dump(OsDisk(), [str(path) for path in paths], options, written.append, complained.append)
@@ -35,7 +35,7 @@ def found(pattern: str, *suffixes: str) -> list[Path]:
 
 
 def paragraphs(lines: list[str]) -> list[list[str]]:
-    """What is said of each file at the end, in any order: Kafka's is that of a hash table."""
+    """The findings at the end by file, in any order: Kafka's is that of a hash table."""
     starts = [i for i, line in enumerate(lines) if not line.startswith("  ")]
     return sorted(lines[a:b] for a, b in itertools.pairwise([*starts, len(lines)]))
 
@@ -106,11 +106,11 @@ def test_index_sanity_check() -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A partition's directory that may be broken."""
+    """A copy of a partition's directory, to be damaged."""
     return Path(shutil.copytree(GOLDEN / "data" / "s-txn-0", tmp_path / "s-txn-0"))
 
 
-def test_a_torn_tail_is_counted_and_placed(copy: Path) -> None:
+def test_an_incomplete_tail_is_reported_with_position_and_size(copy: Path) -> None:
     path = copy / SEGMENT.name
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-7])
@@ -134,10 +134,10 @@ def test_a_wrong_checksum_is_not_valid_and_the_next_batch_follows(copy: Path) ->
     assert written[3:] == whole[3:]
 
 
-def test_records_that_cannot_be_read_are_told_of_and_the_next_batch_follows(copy: Path) -> None:
+def test_invalid_records_are_reported_and_the_next_batch_follows(copy: Path) -> None:
     path = copy / SEGMENT.name
     data = bytearray(path.read_bytes())
-    data[61] = 0x7F  # the first record claims 63 bytes less one
+    data[61] = 0x7F  # the first record has a length of -64
     path.write_bytes(data)
     status, written, complained = run([path], DumpOptions(deep_iteration=True), copy.parent)
     assert status == 1
@@ -145,7 +145,7 @@ def test_records_that_cannot_be_read_are_told_of_and_the_next_batch_follows(copy
     assert sum(line.startswith("baseOffset: ") for line in written) == len(run([SEGMENT], DumpOptions())[1]) - 2
 
 
-def test_an_index_that_points_elsewhere(copy: Path) -> None:
+def test_an_index_with_wrong_positions(copy: Path) -> None:
     path = copy / "00000000000000000000.index"
     path.write_bytes((7).to_bytes(4, "big") + (0).to_bytes(4, "big") + (9).to_bytes(4, "big") + (10**6).to_bytes(4, "big"))
     first_batch = run([SEGMENT], DumpOptions())[1][2].split()
@@ -159,7 +159,7 @@ def test_an_index_that_points_elsewhere(copy: Path) -> None:
     ]
 
 
-def test_a_time_index_that_the_log_does_not_bear_out(copy: Path) -> None:
+def test_a_time_index_that_does_not_match_the_log(copy: Path) -> None:
     path = copy / "00000000000000000000.timeindex"
     path.write_bytes((5).to_bytes(8, "big") + (10**6).to_bytes(4, "big"))
     _, written, complained = run([path], DumpOptions(), copy.parent)
@@ -182,7 +182,7 @@ def test_corrupt_small_files(copy: Path, name: str, content: bytes, complaint: s
     assert (status, complained) == (1, [f"s-txn-0/{name} {complaint}"])
 
 
-def test_files_that_are_none_of_a_log() -> None:
+def test_files_that_do_not_belong_to_a_log() -> None:
     paths = [Path("/nowhere/00000000000000000000.log"), Path("x.txt"), Path("leader-epoch-checkpoint")]
     status, written, complained = run(paths, DumpOptions())
     assert status == 1
@@ -197,7 +197,7 @@ def test_files_that_are_none_of_a_log() -> None:
 
 @pytest.mark.parametrize("step", range(7))
 def test_mutated_files_never_raise(copy: Path, step: int) -> None:
-    """Any byte of any file may be anything: lines come, or a complaint."""
+    """With any byte changed, lines or errors are printed."""
     options = DumpOptions(print_data_log=True)
     for path in sorted(copy.iterdir()):
         original = path.read_bytes()
@@ -209,7 +209,7 @@ def test_mutated_files_never_raise(copy: Path, step: int) -> None:
         path.write_bytes(original)
 
 
-def test_the_zeros_of_a_preallocated_index_do_not_lead_look_ups_astray(tmp_path: Path) -> None:
+def test_look_ups_ignore_the_zeros_of_a_preallocated_index(tmp_path: Path) -> None:
     data = ours(tmp_path)
     paths = [data / "orders-3" / f"{0:020}{suffix}" for suffix in (".index", ".timeindex")]
     before = run(paths, DumpOptions(), tmp_path)
@@ -222,7 +222,7 @@ def test_the_zeros_of_a_preallocated_index_do_not_lead_look_ups_astray(tmp_path:
 
 @settings(max_examples=30, deadline=None)
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8), deep=st.booleans())
-def test_no_mutation_of_files_ends_a_dump(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int, deep: bool) -> None:
+def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int, deep: bool) -> None:
     data = Path(shutil.copytree(GOLDEN / "data", tmp_path_factory.mktemp("mutated") / "data"))
     paths = sorted(path for path in data.glob("*/*") if path.suffix)
     mutate(data, chance, count)

@@ -1,4 +1,4 @@
-"""A cleaning planned from the files alone, against what the log that is open on them says of itself."""
+"""A dry pass that is planned from the files, compared with the open log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def planned(
 
 
 def same_as_of(disk: Disk, log: Log, checkpoint: int | None, *, roll: bool, now_ms: int) -> None:
-    """Plan beside the open log, and compare all that a job would say."""
+    """Plan from the files and compare the job with the open log."""
     found = planned(disk, log, checkpoint=checkpoint, start=log.log_start_offset, roll=roll, now_ms=now_ms)
     if roll:
         log.roll(now_ms)
@@ -67,7 +67,7 @@ def test_an_empty_directory(directory: DiskPath) -> None:
     ) is None  # fmt: skip
 
 
-def test_the_active_segment_is_left_out_unless_it_is_rolled(directory: DiskPath) -> None:
+def test_the_active_segment_is_cleaned_only_with_roll(directory: DiskPath) -> None:
     with_one = open_log(directory, cleanup_policy=COMPACT)
     append(with_one, b"a", b"b")
     found = planned(directory.disk, with_one)
@@ -76,12 +76,12 @@ def test_the_active_segment_is_left_out_unless_it_is_rolled(directory: DiskPath)
     assert job is not None
     assert (job.first_dirty_offset, job.first_uncleanable_offset, job.log_end_offset) == (0, 2, 2)
     assert planned(directory.disk, with_one, checkpoint=2, roll=True).job is None
-    assert not (directory / f"{2:020}.log").exists(), "nothing is made"
+    assert not (directory / f"{2:020}.log").exists(), "no file is created"
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_log(directory: DiskPath, seed: int) -> None:
-    """Rolls, producers, transactions that are open, committed and aborted, deleted starts, and lags."""
+    """Rolls, producers, open, committed and aborted transactions, and lags."""
     random = Random(seed)
     lag_ms = random.choice([0, 5000])
     log = open_log(directory, cleanup_policy=COMPACT, min_compaction_lag_ms=lag_ms)
@@ -117,7 +117,7 @@ def test_any_log(directory: DiskPath, seed: int) -> None:
     same_as_of(directory.disk, log, checkpoint, roll=True, now_ms=now_ms)
 
 
-def test_damage_at_the_end_and_bad_snapshots_count_for_nothing(directory: DiskPath) -> None:
+def test_damage_at_the_end_and_invalid_snapshots_are_ignored(directory: DiskPath) -> None:
     log = open_log(directory, cleanup_policy=COMPACT)
     append(log, b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     log.roll(NOW)

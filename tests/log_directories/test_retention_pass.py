@@ -52,7 +52,7 @@ def prepared(path: DiskPath, clock: Clock, directories: int = 1) -> tuple[Direct
     return broker, partitions, Retention(clock, broker.directories, cast(Any, partitions), lambda: NOW)
 
 
-def test_a_pass_goes_in_slices_and_looks_into_a_few_logs_at_once(directory: DiskPath) -> None:
+def test_a_pass_runs_in_slices_and_searches_a_few_logs_at_a_time(directory: DiskPath) -> None:
     clock = SlowClock()
     broker, partitions, retention = prepared(directory, clock)
     retention.begin()
@@ -78,13 +78,13 @@ def test_one_pass_at_a_time(directory: DiskPath) -> None:
         broker.worker.run()
         clock.advance(0)
     assert len(partitions.moved) == COUNT
-    retention.begin()  # nothing has expired since: no worker is asked
+    retention.begin()  # nothing has expired since then: no search starts
     clock.advance(0)
     assert broker.worker.run() == 0
     assert len(partitions.moved) == COUNT
 
 
-def test_a_directory_that_fails_on_the_way_does_not_end_passes(directory: DiskPath) -> None:
+def test_a_directory_that_fails_does_not_end_the_pass(directory: DiskPath) -> None:
     clock = Clock()
     broker, partitions, retention = prepared(directory, clock, directories=2)
     retention.begin()
@@ -96,7 +96,7 @@ def test_a_directory_that_fails_on_the_way_does_not_end_passes(directory: DiskPa
     assert len(partitions.moved) == COUNT // 2
 
 
-def test_a_pass_that_is_stopped_asks_for_nothing_more(directory: DiskPath) -> None:
+def test_a_pass_that_is_stopped_starts_no_more_searches(directory: DiskPath) -> None:
     clock = SlowClock()
     broker, _, retention = prepared(directory, clock)
     retention.begin()

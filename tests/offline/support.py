@@ -1,4 +1,4 @@
-"""Log directories to damage: Kafka's samples, and one that our own log writes; what verify says of them."""
+"""Log directories to damage: Kafka's samples, and one of txbroker; and what verify finds in them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def faults(path: Path) -> list[Finding]:
 
 
 def kafka(tmp_path: Path) -> Path:
-    """A copy of what Kafka 3.9.1 left."""
+    """A copy of a data directory of Kafka 3.9.1."""
     return Path(shutil.copytree(KAFKA, tmp_path / "kafka"))
 
 
@@ -62,7 +62,7 @@ def segments(data: Path) -> list[Path]:
 
 
 def mutate(data: Path, chance: random.Random, count: int) -> None:
-    """Damage some files: cut, removed, bits flipped, zeroed, prolonged, numbers made extreme."""
+    """Damage some files: truncate, delete, flip bits, write zeros, append bytes, set extreme numbers."""
     paths = sorted(path for path in data.rglob("*") if path.is_file())
     for _ in range(count):
         path = chance.choice(paths)

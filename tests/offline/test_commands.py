@@ -1,4 +1,4 @@
-"""The commands: what they print, their exit statuses, and what they say of wrong usage."""
+"""The commands: output, exit statuses and messages for wrong usage."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_repair_shows_its_plan_and_needs_yes(data: Path, log: Any) -> None:
     assert log("verify", data)[0] == 0
 
 
-def test_repair_leaves_kraft_alone(data: Path, log: Any) -> None:
+def test_repair_refuses_directories_of_kraft(data: Path, log: Any) -> None:
     (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=y\n")
     segments(data)[0].with_suffix(".index").unlink()
     assert log("verify", data)[0] == 1
@@ -121,7 +121,7 @@ def test_extract_writes_arrow_and_parquet(log: Any, tmp_path: Path, kind: str) -
     assert list(tmp_path.glob("*.partial")) == []
 
 
-def test_extract_says_what_is_missing_or_unfit(data: Path, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extract_reports_missing_libraries_and_wrong_flags(data: Path, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert log("extract", data, "--output", "x.csv")[0] == 2
     assert log("extract", data, "--from-offset", 5, "--to-offset", 4)[0] == 2
     assert log("extract", data, "--key-encoding", "utf-8")[0] == 2, "JSON has text wherever it can"
@@ -148,7 +148,7 @@ def test_binary_values_in_a_text_column_are_refused_and_leave_no_file(log: Any, 
     assert list(tmp_path.glob("x.arrow*")) == []
 
 
-def test_stats_are_a_table_json_or_a_picture(data: Path, log: Any, tmp_path: Path) -> None:
+def test_stats_as_table_json_and_plot(data: Path, log: Any, tmp_path: Path) -> None:
     status, lines, _ = log("stats", data)
     assert status == 0
     assert lines[1].split()[:2] == ["orders-3", "4"]
@@ -161,7 +161,7 @@ def test_stats_are_a_table_json_or_a_picture(data: Path, log: Any, tmp_path: Pat
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_a_picture_is_refused_before_the_work(data: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_a_plot_is_refused_before_the_files_are_read(data: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, lines, errors = log("stats", data, "--plot", "x.png")
     assert (status, lines, "-m pip install matplotlib" in errors) == (1, [], True)

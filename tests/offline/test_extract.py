@@ -1,4 +1,4 @@
-"""extract and stats: what our log reads is what they find in its files, and in Kafka's."""
+"""extract and stats find in the files of txbroker and Kafka the records that our log reads."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def test_all_records_are_extracted_and_no_markers(data: Path) -> None:
 
 
 @pytest.mark.parametrize("partition", sorted(path.name for path in KAFKA.iterdir() if path.is_dir()))
-def test_of_kafkas_files_what_our_log_reads_is_extracted(tmp_path: Path, partition: str) -> None:
+def test_the_records_of_kafkas_files_are_extracted(tmp_path: Path, partition: str) -> None:
     path = kafka(tmp_path) / partition
     everything, committed = extracted(path), extracted(path, Selection(committed_only=True))
     log = open_log(path)
     assert [row.record[:4] for row in everything] == rows(log)
-    # Behind a transaction that is open a consumer sees nothing yet; what is no part of it is committed all the same.
+    # A consumer reads nothing after an open transaction; extract does, as the other records are committed.
     stable = log.last_stable_offset(log.log_end_offset)
     assert [row.record[:4] for row in committed if row.record.offset < stable] == committed_rows(log)
     if partition.startswith("s-txn"):
@@ -72,7 +72,7 @@ def test_aborted_and_open_transactions_can_be_left_out(data: Path) -> None:
     assert found.count(b"in a transaction") == 3, "three of six were aborted"
     for index in (data / "orders-3").glob("*.txnindex"):
         index.unlink()
-    assert [row.record.value for row in extracted(data, Selection(committed_only=True))] == found, "the markers tell, not the index"
+    assert [row.record.value for row in extracted(data, Selection(committed_only=True))] == found, "it reads the markers, and not the index"
 
 
 def test_ranges_of_offsets_and_times(data: Path) -> None:
@@ -108,7 +108,7 @@ def test_damage_is_reported_and_skipped(data: Path) -> None:
     assert found == everything[:6] + everything[9:]
 
 
-def test_stats_count_what_is_there(data: Path) -> None:
+def test_stats_count_records_batches_and_keys(data: Path) -> None:
     (stats,) = counted(data)
     everything = extracted(data)
     assert stats.records == len(everything)
@@ -126,7 +126,7 @@ def test_stats_count_what_is_there(data: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_stats_tell_what_a_codec_saves(tmp_path: Path, codec: Codec) -> None:
+def test_stats_have_stored_and_decompressed_sizes_by_codec(tmp_path: Path, codec: Codec) -> None:
     path = tmp_path / "orders-3"
     log = open_log(path)
     for number in range(5):
@@ -140,7 +140,7 @@ def test_stats_tell_what_a_codec_saves(tmp_path: Path, codec: Codec) -> None:
     assert (stats.ratio > 5) == (codec is not Codec.NONE)
 
 
-def test_keys_beyond_the_bound_are_estimated() -> None:
+def test_more_keys_than_the_limit_are_estimated() -> None:
     counter = KeyCounter(exact_max=1000)
     for number in range(200_000):
         counter.add(b"%d" % (number // 2))
@@ -154,7 +154,7 @@ def test_keys_beyond_the_bound_are_estimated() -> None:
     assert abs(few.count - 100) <= 5
 
 
-def test_times_are_counted_in_bounded_buckets() -> None:
+def test_timestamps_are_counted_in_a_limited_number_of_buckets() -> None:
     times = TimeCounts()
     chance = random.Random(1)
     for _ in range(5000):
@@ -165,7 +165,7 @@ def test_times_are_counted_in_bounded_buckets() -> None:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
-def test_no_mutation_ends_them(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
+def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
     folder = tmp_path_factory.mktemp("mutated")
     data = ours(folder) if chance.random() < 0.5 else kafka(folder)
     whole = {(row.record.offset, row.record.timestamp, row.record.key, row.record.value) for row in extracted(data)}
@@ -176,4 +176,4 @@ def test_no_mutation_ends_them(tmp_path_factory: pytest.TempPathFactory, chance:
     except NoLogDirectory:
         assert not (data / "meta.properties").exists()
         return
-    assert {row.record[:4] for row in found} <= whole, "no record that nobody wrote"
+    assert {row.record[:4] for row in found} <= whole, "all records were written"

@@ -56,5 +56,5 @@ def test_a_tool_that_reads_takes_no_lock(data: Path, tool: list[str]) -> None:
     assert ended(*(argument.replace("DATA", str(data)) for argument in tool)) != 77
 
 
-def test_a_lock_is_seen(data: Path) -> None:
-    assert ended("log", "repair", str(data), "--yes") == 77, "the watch works: a repair locks the directory"
+def test_a_lock_is_detected(data: Path) -> None:
+    assert ended("log", "repair", str(data), "--yes") == 77, "the check works: a repair locks the directory"

@@ -1,4 +1,4 @@
-"""repair: afterwards verify finds nothing, our log opens, nothing that was sound is lost, and what went is kept."""
+"""repair: afterwards verify finds no fault, our log opens, no valid record is lost, and removed bytes have a backup."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def repair(path: Path) -> tuple[Plan, list[str]]:
 
 
 def content(data: Path) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    """What our log reads there, opened as after a clean stop."""
+    """The records that our log reads, opened as after a clean shutdown."""
     log = open_log(data / "orders-3", segment_bytes=4000, clean=True)
     found = rows(log)
     log.close()
@@ -48,14 +48,14 @@ def places(path: Path) -> list[tuple[int, int]]:
     return [(position, header.size) for position, header in Scan(path.read_bytes())]
 
 
-def test_a_sound_directory_needs_nothing_and_is_not_touched(data: Path) -> None:
+def test_a_directory_without_faults_is_not_changed(data: Path) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
     plan, said = repair(data)
     assert (plan.steps, said) == ([], [])
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"} == before
 
 
-def test_a_torn_tail_is_cut_and_kept(data: Path) -> None:
+def test_an_incomplete_tail_is_truncated_with_a_backup(data: Path) -> None:
     whole = content(data)
     last = segments(data)[-1]
     position, size = places(last)[-1]
@@ -69,7 +69,7 @@ def test_a_torn_tail_is_cut_and_kept(data: Path) -> None:
     assert repair(data)[0].steps == []
 
 
-def test_a_damaged_batch_is_taken_out_and_the_rest_stays(data: Path) -> None:
+def test_a_damaged_batch_is_removed_and_the_rest_stays(data: Path) -> None:
     whole = content(data)
     first = segments(data)[0]
     before = first.read_bytes()
@@ -83,7 +83,7 @@ def test_a_damaged_batch_is_taken_out_and_the_rest_stays(data: Path) -> None:
     assert content(data) == whole[:6] + whole[9:]
 
 
-def test_a_segment_without_a_sound_batch_is_set_aside(data: Path) -> None:
+def test_a_segment_without_a_valid_batch_is_renamed(data: Path) -> None:
     whole = content(data)
     second = segments(data)[1]
     end = int(segments(data)[2].stem)
@@ -96,7 +96,7 @@ def test_a_segment_without_a_sound_batch_is_set_aside(data: Path) -> None:
     assert content(data) == [row for row in whole if not int(second.stem) <= row[0] < end]
 
 
-def test_a_log_of_nothing_but_garbage_becomes_an_empty_one(data: Path) -> None:
+def test_a_log_of_garbage_becomes_an_empty_log(data: Path) -> None:
     for path in segments(data)[1:]:
         for file in path.parent.glob(f"{path.stem}.*"):
             file.unlink()
@@ -106,7 +106,7 @@ def test_a_log_of_nothing_but_garbage_becomes_an_empty_one(data: Path) -> None:
     assert content(data) == []
 
 
-def test_indexes_snapshots_epochs_and_checkpoints_are_made_anew(data: Path) -> None:
+def test_indexes_snapshots_epochs_and_checkpoints_are_rebuilt(data: Path) -> None:
     whole = content(data)
     partition = data / "orders-3"
     for path in [*partition.glob("*.index"), *partition.glob("*.timeindex"), *partition.glob("*.txnindex")]:
@@ -123,10 +123,10 @@ def test_indexes_snapshots_epochs_and_checkpoints_are_made_anew(data: Path) -> N
     assert content(data) == whole
     assert (partition / "leader-epoch-checkpoint").read_text() == epochs
     assert (data / "replication-offset-checkpoint").read_text().splitlines()[2:] == [f"orders 3 {whole[-1][0] + 1}", "other 1 5"]
-    assert {path: path.read_bytes() for path in snapshots} == snapshots, "the log tells all that they told"
+    assert {path: path.read_bytes() for path in snapshots} == snapshots, "rebuilt from the log, they are the same"
 
 
-def test_existing_keepsakes_are_not_overwritten(data: Path) -> None:
+def test_existing_backups_are_not_overwritten(data: Path) -> None:
     last = segments(data)[-1]
     for number in ("", "-2"):
         position = last.stat().st_size
@@ -151,8 +151,8 @@ def test_an_unfinished_swap_is_left_to_a_broker(data: Path) -> None:
     assert [path for path, _ in plan.refused] == [str(data / "orders-3")]
 
 
-def test_an_interrupted_repair_is_begun_again(data: Path) -> None:
-    """Stopped at each of its writes in turn, and run again: the end is the same, and nothing is lost."""
+def test_an_interrupted_repair_can_be_repeated(data: Path) -> None:
+    """Interrupted at each of its writes in turn and repeated: the result is the same, and nothing is lost."""
     first, last = segments(data)[0], segments(data)[-1]
     position, size = places(first)[2]
     corrupt(first, position + 70, b"\xff\xff")
@@ -188,7 +188,7 @@ def test_an_interrupted_repair_is_begun_again(data: Path) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
-def test_whatever_happens_to_a_directory_it_is_clean_after_a_repair(
+def test_after_any_damage_a_repair_leaves_no_fault(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int
 ) -> None:
     folder = tmp_path_factory.mktemp("mutated")
@@ -203,7 +203,7 @@ def test_whatever_happens_to_a_directory_it_is_clean_after_a_repair(
     assert left == []
     assert repair(data)[0].steps == []
     if (data / "orders-3").exists():
-        # The CRC of a batch does not cover its base offset: its records may be found at another one.
+        # The CRC of a batch does not cover its base offset, so that its records may have other offsets.
         written = {row[1:] for row in content(ours(tmp_path_factory.mktemp("whole")))}
-        assert [row for row in content(data) if row[1:] not in written] == [], "what is left is what was written"
+        assert [row for row in content(data) if row[1:] not in written] == [], "the remaining records were written"
     assert look(data).findings.left_out == 0

@@ -1,4 +1,4 @@
-"""verify: what brokers left is found right, and each kind of damage is found, placed and given its remedy."""
+"""verify: files of brokers have no faults, and each kind of damage is found with its position and remedy."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def data(tmp_path: Path) -> Path:
 
 
 def only_fault(path: Path) -> tuple[str, Remedy | None, str]:
-    """Name of the file, remedy, problem of the one fault there is."""
+    """File name, remedy and problem of the only fault."""
     found = faults(path)
     assert len(found) == 1, found
     return found[0].path.rpartition("/")[2], found[0].remedy, found[0].problem
 
 
 def batches(path: Path) -> list[tuple[int, int]]:
-    """Position and size of each batch."""
+    """The position and size of each batch."""
     return [(position, header.size) for position, header in Scan(path.read_bytes())]
 
 
-def test_what_apache_kafka_left_has_no_fault() -> None:
+def test_files_of_apache_kafka_have_no_fault() -> None:
     verified = look(KAFKA)
     assert [finding for finding in verified.findings.kept if finding.severity is Severity.FAULT] == []
     assert len(verified.partitions) == 10
     assert sum(report.records for report in verified.partitions) == 1718
 
 
-def test_what_our_log_left_has_no_fault(data: Path) -> None:
+def test_files_of_our_log_have_no_fault(data: Path) -> None:
     verified = look(data)
     assert verified.findings.kept == []
     (report,) = verified.partitions
@@ -53,7 +53,7 @@ def test_what_our_log_left_has_no_fault(data: Path) -> None:
     assert report.end_offset == 60 * 3 + 6 * 2
 
 
-def test_a_torn_tail_is_to_be_cut(data: Path) -> None:
+def test_an_incomplete_tail_is_a_fault_at_the_end(data: Path) -> None:
     last = segments(data)[-1]
     position, size = batches(last)[-1]
     with last.open("r+b") as file:
@@ -62,7 +62,7 @@ def test_a_torn_tail_is_to_be_cut(data: Path) -> None:
     assert (fault.remedy, fault.start, fault.end) == (Remedy.CUT, position, position + size - 5)
 
 
-def test_a_flipped_bit_in_the_middle_costs_one_batch(data: Path) -> None:
+def test_a_flipped_bit_damages_one_batch(data: Path) -> None:
     first = segments(data)[0]
     position, size = batches(first)[2]
     corrupt(first, position + 70, bytes([first.read_bytes()[position + 70] ^ 4]))
@@ -72,7 +72,7 @@ def test_a_flipped_bit_in_the_middle_costs_one_batch(data: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\1\0"])
-def test_behind_a_wrong_length_the_next_batch_is_found(data: Path, length: bytes) -> None:
+def test_after_a_wrong_length_the_next_batch_is_found(data: Path, length: bytes) -> None:
     first = segments(data)[0]
     position, size = batches(first)[2]
     corrupt(first, position + 8, length)
@@ -80,7 +80,7 @@ def test_behind_a_wrong_length_the_next_batch_is_found(data: Path, length: bytes
     assert (fault.start, fault.end) == (position, position + size)
 
 
-def test_a_stretch_of_zeros_is_one_damage(data: Path) -> None:
+def test_a_range_of_zeros_is_one_fault(data: Path) -> None:
     first = segments(data)[0]
     found = batches(first)
     (start, _), (end, _) = found[1], found[6]
@@ -89,7 +89,7 @@ def test_a_stretch_of_zeros_is_one_damage(data: Path) -> None:
     assert (fault.start, fault.end) == (start, end)
 
 
-def test_a_batch_that_stands_twice_is_out_of_place(data: Path) -> None:
+def test_a_repeated_batch_is_a_fault(data: Path) -> None:
     first = segments(data)[0]
     content = first.read_bytes()
     position, size = batches(first)[0]
@@ -99,11 +99,11 @@ def test_a_batch_that_stands_twice_is_out_of_place(data: Path) -> None:
     assert "comes after offset" in fault.problem
 
 
-def test_a_record_that_does_not_fit_is_found_though_the_crc_is_right(data: Path) -> None:
+def test_an_invalid_record_under_a_correct_crc_is_a_fault(data: Path) -> None:
     first = segments(data)[0]
     content = bytearray(first.read_bytes())
     position, size = batches(first)[1]
-    content[position + 61] ^= 2  # the first record's length
+    content[position + 61] ^= 2  # the length of the first record
     seal(content, position, size)
     first.write_bytes(content)
     (fault,) = faults(data)
@@ -121,7 +121,7 @@ def test_a_record_that_does_not_fit_is_found_though_the_crc_is_right(data: Path)
         (".timeindex", 8, b"\x7f", "has an entry for offset|is not above the entry before it"),
     ],
 )
-def test_an_index_entry_that_leads_astray_is_found(data: Path, suffix: str, at: int, replacement: bytes, words: str) -> None:
+def test_a_wrong_index_entry_is_a_fault(data: Path, suffix: str, at: int, replacement: bytes, words: str) -> None:
     path = segments(data)[0].with_suffix(suffix)
     corrupt(path, at, replacement)
     name, remedy, problem = only_fault(data)
@@ -131,7 +131,7 @@ def test_an_index_entry_that_leads_astray_is_found(data: Path, suffix: str, at: 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["remove", "tear", "zeros"])
-def test_an_index_file_that_is_not_whole_is_found(data: Path, suffix: str, harm: str) -> None:
+def test_an_incomplete_index_file_is_a_fault(data: Path, suffix: str, harm: str) -> None:
     path = segments(data)[0].with_suffix(suffix)
     if harm == "remove":
         path.unlink()
@@ -144,7 +144,7 @@ def test_an_index_file_that_is_not_whole_is_found(data: Path, suffix: str, harm:
 
 
 @pytest.mark.parametrize(("entries", "words"), [(0, "it has no entry"), (2, "bytes before the last batch")])
-def test_an_offset_index_that_has_lost_its_end_is_noted_and_made_anew_once_it_is_gone(tmp_path: Path, entries: int, words: str) -> None:
+def test_an_offset_index_that_lost_its_end_is_a_note_and_is_rebuilt_when_it_is_missing(tmp_path: Path, entries: int, words: str) -> None:
     data = ours(tmp_path, batches=1800, transactions=False, segment_bytes=100_000)
     path = segments(data)[0].with_suffix(".index")
     whole = path.read_bytes()
@@ -156,7 +156,7 @@ def test_an_offset_index_that_has_lost_its_end_is_noted_and_made_anew_once_it_is
     assert only_fault(data)[:2] == (path.name, Remedy.REBUILD_INDEXES)
 
 
-def test_a_killed_brokers_preallocated_index_is_only_noted(data: Path) -> None:
+def test_a_preallocated_index_of_a_killed_broker_is_a_note(data: Path) -> None:
     (data / ".kafka_cleanshutdown").unlink()
     path = segments(data)[-1].with_suffix(".index")
     path.write_bytes(path.read_bytes() + bytes(10 * 1024 * 1024))
@@ -167,13 +167,13 @@ def test_a_killed_brokers_preallocated_index_is_only_noted(data: Path) -> None:
 def test_transaction_indexes_are_compared_with_the_log(data: Path) -> None:
     (path, *_) = sorted((data / "orders-3").glob("*.txnindex"))
     content = path.read_bytes()
-    for spoilt, words in [
+    for damaged, words in [
         (b"", "lacks"),
         (content[:-1], "does not end with a whole entry"),
         (content[:10] + struct.pack(">q", 10**6) + content[18:], "holds"),
         (content[:2] + struct.pack(">q", 77) + content[10:], "lacks"),
     ]:
-        path.write_bytes(spoilt)
+        path.write_bytes(damaged)
         name, remedy, problem = only_fault(data)
         assert (name, remedy) == (path.name, Remedy.REBUILD_TXN_INDEX)
         assert words in problem
@@ -241,7 +241,7 @@ def test_leftovers_and_strange_directories_are_notes(data: Path) -> None:
     assert len(look(data).findings.kept) == 5
 
 
-def test_what_cannot_be_read_is_a_fault_of_its_partition_alone(tmp_path: Path) -> None:
+def test_an_unreadable_partition_does_not_stop_the_others(tmp_path: Path) -> None:
     data = kafka(tmp_path)
     index = data / "s-mixed-0" / f"{0:020}.index"
     index.unlink()
@@ -257,7 +257,7 @@ def test_index_files_without_a_log_are_faults(data: Path) -> None:
     assert only_fault(data)[:2] == (f"{77:020}.index", Remedy.SET_ASIDE)
 
 
-def test_meta_properties_and_topic_ids_are_read(data: Path) -> None:
+def test_meta_properties_and_topic_ids_are_checked(data: Path) -> None:
     (data / "orders-3" / "partition.metadata").write_text("version: 0\ntopic_id: short")
     assert only_fault(data)[:2] == ("partition.metadata", Remedy.SET_ASIDE)
     (data / "orders-3" / "partition.metadata").unlink()
@@ -275,7 +275,7 @@ def test_one_file_can_be_verified(data: Path) -> None:
         assert faults(data / "orders-3" / name) == []
 
 
-def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
+def test_paths_outside_of_log_directories_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(NoLogDirectory):
             survey(OsDisk(), [str(path)])
@@ -284,7 +284,7 @@ def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
         look(tmp_path / "file.txt")
 
 
-def test_the_directory_of_a_running_broker_is_known_by_its_lock(data: Path) -> None:
+def test_a_running_broker_is_detected_by_its_lock(data: Path) -> None:
     script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", script, str(data / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -294,7 +294,7 @@ def test_the_directory_of_a_running_broker_is_known_by_its_lock(data: Path) -> N
         last = segments(data)[-1]
         last.write_bytes(last.read_bytes()[:-9])
         verified = look(data)
-        assert verified.findings.faults == 0, "what a broker is just writing"
+        assert verified.findings.faults == 0, "an incomplete batch that the broker may be writing"
         assert len(verified.findings.kept) == 2
         holder.communicate()
     assert not survey(OsDisk(), [str(data)]).directories[0].live
@@ -303,7 +303,7 @@ def test_the_directory_of_a_running_broker_is_known_by_its_lock(data: Path) -> N
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
-def test_no_mutation_of_a_directory_ends_it(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
+def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
     folder = tmp_path_factory.mktemp("mutated")
     data = ours(folder) if chance.random() < 0.5 else kafka(folder)
     assert faults(data) == []

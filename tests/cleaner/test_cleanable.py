@@ -1,4 +1,4 @@
-"""What of a log is to be cleaned, and why it is not now."""
+"""Which part of a log can be cleaned, whether a pass is due, and why not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUTE = 60_000
 
 
 class Part(NamedTuple):
-    """A segment as it is seen here."""
+    """A segment."""
 
     base_offset: int
     size: int = 100
@@ -43,18 +43,18 @@ def test_without_a_checkpoint_all_but_the_active_segment_is_dirty() -> None:
 
 @pytest.mark.parametrize(
     ("checkpoint", "clean", "cleanable", "end"),
-    # A checkpoint inside a segment: that counts as both, as in Kafka.
+    # A checkpoint within a segment: the segment is clean and dirty, as in Kafka.
     [(0, 0, 400, 40), (10, 100, 300, 40), (15, 200, 300, 40), (39, 400, 100, 40), (40, 400, 0, 40), (43, 400, 0, 43), (45, 400, 0, 45)],
 )
-def test_dirty_is_what_follows_on_the_checkpoint(checkpoint: int, clean: int, cleanable: int, end: int) -> None:
+def test_the_dirty_part_begins_at_the_checkpoint(checkpoint: int, clean: int, cleanable: int, end: int) -> None:
     found = assessed(checkpoint=checkpoint)
     assert limits(found) == (checkpoint, end, clean, cleanable, Limit.ACTIVE)
     assert found.dirty_ratio == cleanable / (clean + cleanable)
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_the_record_at_the_end_which_other_strategies_leave_is_nothing_to_clean(strategy: Strategy) -> None:
-    """The pass of a log that was rolled ends before it, and no other pass must follow on that."""
+def test_the_last_record_alone_is_nothing_to_clean_with_the_other_strategies(strategy: Strategy) -> None:
+    """A pass over a rolled log ends before the last record, and no further pass must follow."""
     config = LogConfig(
         cleanup_policy=frozenset({"compact"}), compaction_strategy=strategy, compaction_strategy_header="v", min_cleanable_dirty_ratio=0.1
     )
@@ -69,14 +69,14 @@ def test_the_record_at_the_end_which_other_strategies_leave_is_nothing_to_clean(
     assert (more.first_uncleanable_offset, more.cleanable_bytes) == (46, 100)
 
 
-def test_a_checkpoint_that_cannot_be_is_corrected() -> None:
+def test_an_impossible_checkpoint_is_corrected() -> None:
     below = assessed(Part(20), Part(30), Part(40), checkpoint=5, log_start_offset=25)
     assert (below.first_dirty_offset, below.cleanable_bytes) == (25, 200)
     assert "below the log start offset 25" in below.correction
     expired = assessed(
         Part(20), Part(30), Part(40), checkpoint=5, log_start_offset=25, config=LogConfig(cleanup_policy=frozenset({"compact", "delete"}))
     )
-    assert (expired.first_dirty_offset, expired.correction) == (25, ""), "retention does that all the time"
+    assert (expired.first_dirty_offset, expired.correction) == (25, ""), "the normal effect of retention"
     above = assessed(checkpoint=46)
     assert (above.first_dirty_offset, above.cleanable_bytes) == (0, 400)
     assert "above the log end offset 45" in above.correction
@@ -85,18 +85,18 @@ def test_a_checkpoint_that_cannot_be_is_corrected() -> None:
 @pytest.mark.parametrize(
     ("stable", "end", "cleanable"), [(44, 40, 400), (40, 40, 400), (39, 30, 300), (30, 30, 300), (29, 20, 200), (5, 0, 0)]
 )
-def test_open_transactions_hold_it_up(stable: int, end: int, cleanable: int) -> None:
+def test_open_transactions_limit_the_cleanable_part(stable: int, end: int, cleanable: int) -> None:
     found = assessed(last_stable_offset=stable)
     assert (found.first_uncleanable_offset, found.cleanable_bytes) == (end, cleanable)
     assert (found.limit is Limit.UNSTABLE) == (stable < 40)
 
 
-def test_young_segments_wait_for_their_lag() -> None:
+def test_segments_are_cleanable_after_min_compaction_lag() -> None:
     parts = (Part(0), Part(10), Part(20, 100, NOW - MINUTE), Part(30), Part(40))
     found = assessed(*parts, config=LogConfig(min_compaction_lag_ms=2 * MINUTE))
-    assert limits(found) == (0, 20, 0, 200, Limit.LAG), "an old one behind a young one waits too"
+    assert limits(found) == (0, 20, 0, 200, Limit.LAG), "also an old one after a young one"
     assert limits(assessed(*parts, config=LogConfig(min_compaction_lag_ms=MINUTE))) == (0, 40, 0, 400, Limit.ACTIVE)
-    # What is clean already is not asked for its age.
+    # The age of clean segments does not matter.
     assert assessed(*parts, checkpoint=30, config=LogConfig(min_compaction_lag_ms=2 * MINUTE)).cleanable_bytes == 100
 
 
@@ -129,12 +129,12 @@ def test_a_pass_is_due_above_the_ratio_only() -> None:
         ({}, {}, None),
     ],
 )
-def test_the_reason_is_told(given: dict[str, Any], config: dict[str, Any], why: Why | None) -> None:
+def test_the_reason_why_no_pass_is_due(given: dict[str, Any], config: dict[str, Any], why: Why | None) -> None:
     settings = LogConfig(**config)
     found = why_not(assessed(config=settings, **given), settings, 45)
     assert (None if found is None else found.why) == why
 
 
-def test_a_new_log_has_nothing() -> None:
+def test_a_new_log_has_nothing_to_clean() -> None:
     found = assessed(Part(0, 0), log_end_offset=0, last_stable_offset=0)
     assert (found.cleanable_bytes, found.dirty_ratio, found.is_due(0.0)) == (0, 0.0, False)

@@ -1,4 +1,4 @@
-"""A cleaning as it crosses the pipe between the broker and its worker."""
+"""Jobs and events in the format of the pipe between the broker and its worker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ YIELD = SegmentYield(
 
 
 @pytest.mark.parametrize("rewrite", [None, (0, 5)])
-def test_a_job_is_the_same_at_the_other_end(rewrite: tuple[int, ...] | None) -> None:
+def test_a_job_is_the_same_after_the_pipe(rewrite: tuple[int, ...] | None) -> None:
     job = CleaningJob(
         directory="/data/t-0", topic="t", partition=0, segments=(SegmentSpan(0, 9, 900, 3), SegmentSpan(9, 2**40, 1, 4)),
         log_start_offset=0,
@@ -53,7 +53,7 @@ def test_a_job_is_the_same_at_the_other_end(rewrite: tuple[int, ...] | None) -> 
     Done(end_offset=9, bytes_read=900, bytes_written=500, seconds=0.5),
     Failed(kind=FailureKind.CORRUPT, reason="a batch at position 3 of \"x\"\nis damaged"),
 ], ids=lambda event: type(event).__name__)
-def test_an_event_is_the_same_at_the_other_end(event: Event) -> None:
+def test_an_event_is_the_same_after_the_pipe(event: Event) -> None:
     line = to_json(event)
     assert "\n" not in line
     assert event_from_json(line) == event

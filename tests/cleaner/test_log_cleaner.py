@@ -1,4 +1,4 @@
-"""The loop in the broker: what is cleaned when, and what becomes of each end that a pass can have. The workers are the test's."""
+"""The log cleaner in the broker: which partition is cleaned when, and what follows from each end of a pass. The workers are fakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Happening = Event | WorkerLost
 
 
 class Run:
-    """One job that was handed out. `last_offset`: of the batches, those above it stay."""
+    """One job that was given to a worker."""
 
     def __init__(self, job: CleaningJob, on_event: Callable[[Happening], None]) -> None:
         self.job = job
@@ -56,7 +56,7 @@ class ScriptedWorkers:
 
 
 class Cleaner:
-    """A broker's directories with a cleaner on them, and a hand that moves the clock."""
+    """Log directories with a log cleaner, and a clock that the test advances."""
 
     def __init__(
         self, root: DiskPath, *overrides: str, directories: int = 1, expire: Callable[[TopicPartition], None] = lambda _: None,
@@ -97,7 +97,7 @@ class Cleaner:
         return [TopicPartition(run.job.topic, run.job.partition) for run in self.workers.runs]
 
     def group(self, log: Log, bases: tuple[int, ...], keep_from: int) -> GroupCleaned:
-        """What a worker reports that has kept of these segments what is from an offset on."""
+        """The report of a worker that has kept the batches of these segments from an offset on."""
         size = write_cleaned(log, bases, lambda header: header.last_offset >= keep_from, self.aside)
         before = sum(segment.size for segment in log.segments if segment.base_offset in bases)
         gone = SegmentYield(base_offset=bases[0], records_before=9, records_after=5, bytes_before=before, bytes_after=size, obsolete=4,
@@ -106,7 +106,7 @@ class Cleaner:
                             yields=(gone,))  # fmt: skip
 
     def finish(self, run: Run, log: Log, end: int | None = None, keep_from: int = 0) -> None:
-        """Let a pass reach its end."""
+        """Let a pass succeed."""
         end = run.job.first_uncleanable_offset if end is None else end
         bases = tuple(span.base_offset for span in run.job.segments if span.base_offset < end)
         run.tell(Mapped(end_offset=end, keys=1, missed_keys=2, records=9, bytes_read=100, invalid_headers=3))
@@ -139,7 +139,7 @@ def cleaner(directory: DiskPath) -> Iterator[Cleaner]:
 def outcome(done: Deferred[Totals]) -> Totals | BrokerError:
     results: list[object] = []
     done.addBoth(results.append)
-    assert results, "it is not done"
+    assert results, "it has not fired"
     value = getattr(results[0], "value", results[0])
     assert isinstance(value, Totals | BrokerError)
     return value
@@ -166,7 +166,7 @@ def test_a_dirty_log_is_cleaned_after_the_backoff(cleaner: Cleaner) -> None:
     assert job.settings.map_bytes == 128 << 20
     assert job.settings.max_message_bytes == 1_048_588
     cleaner.wait()
-    assert cleaner.jobs == [T0], "not twice at once"
+    assert cleaner.jobs == [T0], "one pass at a time"
     run.tell(Progress(bytes_done=5, bytes_total=10))
     assert (cleaner.status(T0).state, cleaner.status(T0).progress, cleaner.why(T0)) == (State.CLEANING, (5, 10), None)
     cleaner.finish(run, log, keep_from=4)
@@ -189,7 +189,7 @@ def test_a_dirty_log_is_cleaned_after_the_backoff(cleaner: Cleaner) -> None:
     assert cleaner.status(T0).expected_s == pytest.approx((status.last.bytes_after + 2 * log.segments[1].size) / 500)
 
 
-def test_the_dirtiest_is_first_and_the_next_one_follows_at_once(cleaner: Cleaner) -> None:
+def test_the_dirtiest_log_is_cleaned_first_and_the_next_one_follows_at_once(cleaner: Cleaner) -> None:
     first, second = cleaner.log(T0, 1, 1, 1), cleaner.log(T1, 1, 1, 1)
     cleaner.log(U0)
     cleaner.directories.cleaning.set_offset(T0, 1)
@@ -220,7 +220,7 @@ def test_workers_share_memory_and_bandwidth(directory: DiskPath) -> None:
 
 
 @pytest.mark.parametrize("override", ["log.cleaner.enable=false", "log.cleaner.threads=0"])
-def test_nothing_is_cleaned_where_the_cleaner_is_off(directory: DiskPath, override: str) -> None:
+def test_nothing_is_cleaned_when_the_cleaner_is_off(directory: DiskPath, override: str) -> None:
     cleaner = Cleaner(directory, override)
     cleaner.log(T0, 2)
     cleaner.wait(100)
@@ -231,14 +231,14 @@ def test_nothing_is_cleaned_where_the_cleaner_is_off(directory: DiskPath, overri
     assert (refused.code, override.split("=")[0] in str(refused)) == (ErrorCode.POLICY_VIOLATION, True)
 
 
-def test_other_logs_are_left_alone(directory: DiskPath) -> None:
+def test_logs_that_are_not_compacted_are_not_cleaned(directory: DiskPath) -> None:
     cleaner = Cleaner(directory, cleanup_policy=frozenset({"delete"}))
     cleaner.log(T0, 2)
     cleaner.wait()
     assert cleaner.jobs == []
     assert cleaner.why(T0) is Why.NOT_COMPACTED
     assert isinstance(outcome(cleaner.cleaning.clean_now(T0, roll=False)), BrokerError)
-    assert cleaner.cleaning.status(TopicPartition("nobody", 0)) is None
+    assert cleaner.cleaning.status(TopicPartition("other", 0)) is None
 
 
 def test_a_corrupt_log_is_uncleanable_until_it_changes_or_a_cleaning_is_requested(cleaner: Cleaner) -> None:
@@ -254,7 +254,7 @@ def test_a_corrupt_log_is_uncleanable_until_it_changes_or_a_cleaning_is_requeste
     append(log, b"more")
     log.roll(NOW)
     cleaner.wait(100)
-    assert len(cleaner.jobs) == 1, "more records make it no better"
+    assert len(cleaner.jobs) == 1, "more records do not make it cleanable"
     done = cleaner.cleaning.clean_now(T0, roll=False)
     assert len(cleaner.jobs) == 2
     cleaner.workers.runs[1].tell(Failed(kind=FailureKind.CORRUPT, reason="it still has"))
@@ -267,7 +267,7 @@ def test_a_corrupt_log_is_uncleanable_until_it_changes_or_a_cleaning_is_requeste
     log.advance_start(2)
     log.delete_expired(NOW, log.log_end_offset)
     cleaner.wait()
-    assert len(cleaner.jobs) == 3, "the bad segment is gone"
+    assert len(cleaner.jobs) == 3, "the corrupt segment was deleted"
     assert cleaner.cleaning.uncleanable == []
 
 
@@ -297,28 +297,28 @@ def test_a_partition_is_uncleanable_after_two_lost_workers_in_a_row(cleaner: Cle
 
 
 @pytest.mark.parametrize("kind", [FailureKind.RESOURCES, FailureKind.STALE, FailureKind.STOPPED])
-def test_what_may_pass_is_tried_again_in_the_next_round(cleaner: Cleaner, kind: FailureKind) -> None:
+def test_temporary_failures_are_retried_in_the_next_round(cleaner: Cleaner, kind: FailureKind) -> None:
     cleaner.log(T0, 2)
     cleaner.wait()
-    cleaner.workers.runs[0].tell(Failed(kind=kind, reason="so it is"))
+    cleaner.workers.runs[0].tell(Failed(kind=kind, reason="the test says so"))
     cleaner.wait(0)
     assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.BACKOFF)
     cleaner.wait()
     assert len(cleaner.jobs) == 2
 
 
-def test_who_asked_is_told_that_the_disk_is_full(cleaner: Cleaner) -> None:
+def test_a_request_fails_with_a_full_disk(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 2)
     done = cleaner.cleaning.clean_now(T0, roll=False)
     cleaner.workers.runs[0].tell(Failed(kind=FailureKind.RESOURCES, reason="no space left on device"))
     error = outcome(done)
     assert isinstance(error, BrokerError)
     assert (error.code, "no space left on device" in str(error)) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
-    assert cleaner.directories.offline() == [], "what is there can be read"
+    assert cleaner.directories.offline() == [], "the directory stays online"
     cleaner.wait()
     cleaner.wait(0)
     cleaner.finish(cleaner.workers.runs[1], log)
-    assert cleaner.why(T0) is Why.NOTHING_DIRTY, "and the next round goes on"
+    assert cleaner.why(T0) is Why.NOTHING_DIRTY, "the next round tries again"
 
 
 def test_a_pass_whose_log_cannot_be_synced_does_not_begin(directory: DiskPath) -> None:
@@ -352,14 +352,14 @@ def test_a_broken_disk_takes_its_directory_offline(directory: DiskPath) -> None:
     assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert cleaner.directories.offline() == [str(directory / "a")]
     assert cleaner.cleaning.status(T0) is None
-    assert cleaner.jobs == [T0, T1], "the others are cleaned"
+    assert cleaner.jobs == [T0, T1], "the other directory is cleaned"
     cleaner.broker.disk.fail(path=str(directory / "b"))
     cleaner.workers.runs[1].tell(GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=other.segments[0].size, max_timestamp=0,
                                               max_timestamp_offset=0, yields=()))  # fmt: skip
     assert cleaner.workers.runs[1].stopped
 
 
-def test_a_disk_without_room_for_names_is_tried_again(cleaner: Cleaner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swap_without_disk_space_is_retried(cleaner: Cleaner, monkeypatch: pytest.MonkeyPatch) -> None:
     log = cleaner.log(T0, 2)
     cleaner.wait()
     group = cleaner.group(log, (0,), 1)
@@ -371,7 +371,7 @@ def test_a_disk_without_room_for_names_is_tried_again(cleaner: Cleaner, monkeypa
         patch.setattr(cleaner.broker.disk, "rename", full)
         cleaner.workers.runs[0].tell(group)
     assert cleaner.workers.runs[0].stopped
-    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.STOPPED, reason="as was asked for"))
+    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.STOPPED, reason="stopped"))
     cleaner.wait(0)
     assert (cleaner.directories.offline(), cleaner.leftovers(T0)) == ([], [])
     assert cleaner.cleaning.counts.failures == {"resources": 1}
@@ -403,11 +403,11 @@ def _reconfigure(cleaner: Cleaner, log: Log) -> None:
 
 
 @pytest.mark.parametrize("change", [_truncate, _delete, _recreate, _move, _reconfigure])
-def test_results_for_a_log_that_has_changed_are_not_used(directory: DiskPath, change: Callable[[Cleaner, Log], None]) -> None:
+def test_results_for_a_log_that_has_changed_are_dropped(directory: DiskPath, change: Callable[[Cleaner, Log], None]) -> None:
     cleaner = Cleaner(directory, directories=2)
     log = cleaner.log(T0, 2, 2)
     if change is _recreate:
-        cleaner.log(U0)  # lest the new log gets into the other directory
+        cleaner.log(U0)  # so that the new log is created in the same directory
     cleaner.wait()
     (run,) = cleaner.workers.runs
     group = cleaner.group(log, (0, 2), 3)
@@ -416,7 +416,7 @@ def test_results_for_a_log_that_has_changed_are_not_used(directory: DiskPath, ch
     before = content(now) if now is not None else b""
     run.tell(group)
     assert run.stopped
-    run.tell(Failed(kind=FailureKind.STOPPED, reason="as was asked for"))
+    run.tell(Failed(kind=FailureKind.STOPPED, reason="stopped"))
     assert cleaner.cleaning.counts.failures == {"stale": 1}
     now = cleaner.directories.get(T0)
     assert (content(now) if now is not None else b"") == before
@@ -425,7 +425,7 @@ def test_results_for_a_log_that_has_changed_are_not_used(directory: DiskPath, ch
     assert cleaner.directories.cleaning.offset(T0) is None
 
 
-def test_a_log_that_moves_waits(directory: DiskPath) -> None:
+def test_a_log_that_is_being_moved_is_not_cleaned(directory: DiskPath) -> None:
     cleaner = Cleaner(directory, directories=2)
     cleaner.log(T0, 2, 2)
     cleaner.directories.cleaning.set_offset(T0, 2)
@@ -436,11 +436,11 @@ def test_a_log_that_moves_waits(directory: DiskPath) -> None:
     moved = cleaner.directories.get(T0)
     assert moved is not None
     assert moved.directory.startswith(cleaner.broker.paths[1])
-    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint", "b") == ["t 0 2"], "what is clean stays so"
+    assert cleaner.broker.checkpoint("cleaner-offset-checkpoint", "b") == ["t 0 2"], "the checkpoint moves with the log"
     assert cleaner.broker.checkpoint("cleaner-offset-checkpoint", "a") == []
 
 
-def test_a_new_topic_of_an_old_name_is_all_dirty(cleaner: Cleaner) -> None:
+def test_a_new_topic_with_the_name_of_a_deleted_one_is_dirty(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 2, 2)
     cleaner.wait()
     cleaner.finish(cleaner.workers.runs[0], log)
@@ -453,7 +453,7 @@ def test_a_new_topic_of_an_old_name_is_all_dirty(cleaner: Cleaner) -> None:
     assert (cleaner.status(T0).first_dirty_offset, cleaner.status(T0).last) == (0, None)
 
 
-def test_a_checkpoint_that_cannot_be_is_written_anew(cleaner: Cleaner) -> None:
+def test_an_impossible_checkpoint_is_corrected(cleaner: Cleaner) -> None:
     cleaner.log(T0, 2)
     cleaner.directories.cleaning.set_offset(T0, 77)
     cleaner.wait()
@@ -461,7 +461,7 @@ def test_a_checkpoint_that_cannot_be_is_written_anew(cleaner: Cleaner) -> None:
     assert cleaner.broker.checkpoint("cleaner-offset-checkpoint") == ["t 0 0"]
 
 
-def test_checkpoints_outlive_a_restart(directory: DiskPath) -> None:
+def test_checkpoints_survive_a_restart(directory: DiskPath) -> None:
     cleaner = Cleaner(directory)
     log = cleaner.log(T0, 2, 2)
     cleaner.wait()
@@ -476,7 +476,7 @@ def test_checkpoints_outlive_a_restart(directory: DiskPath) -> None:
 # clean_now
 
 
-def test_clean_now_rolls_and_asks_for_no_ratio(cleaner: Cleaner) -> None:
+def test_clean_now_rolls_and_ignores_the_dirty_ratio(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 5, 5)
     cleaner.directories.cleaning.set_offset(T0, 10)
     append(log, b"last")
@@ -485,7 +485,7 @@ def test_clean_now_rolls_and_asks_for_no_ratio(cleaner: Cleaner) -> None:
     assert outcome(nothing) == Totals(end_offset=10)
     assert cleaner.jobs == []
     done, joined = cleaner.cleaning.clean_now(T0, roll=True), cleaner.cleaning.clean_now(T0, roll=True)
-    assert cleaner.jobs == [], "what a pass goes by is synced first"
+    assert cleaner.jobs == [], "the log is flushed first"
     cleaner.broker.worker.run()
     assert cleaner.jobs == [T0]
     assert cleaner.workers.runs[0].job.first_uncleanable_offset == 11
@@ -510,7 +510,7 @@ def test_clean_now_takes_as_many_passes_as_the_map_needs(cleaner: Cleaner) -> No
     assert (totals.end_offset, totals.passes) == (8, 2)
 
 
-def test_clean_now_joins_a_pass_and_goes_on_where_that_falls_short(cleaner: Cleaner) -> None:
+def test_clean_now_joins_a_running_pass_and_starts_another_one_if_needed(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 2, 2)
     cleaner.wait()
     append(log, b"later")
@@ -525,7 +525,7 @@ def test_clean_now_joins_a_pass_and_goes_on_where_that_falls_short(cleaner: Clea
         assert (totals.end_offset, totals.passes) == (5, 2)
 
 
-def test_clean_now_honours_the_lag(directory: DiskPath) -> None:
+def test_clean_now_respects_min_compaction_lag(directory: DiskPath) -> None:
     cleaner = Cleaner(directory, min_compaction_lag_ms=1)
     cleaner.log(T0, 2)
     assert cleaner.why(T0) is Why.LAG
@@ -533,7 +533,7 @@ def test_clean_now_honours_the_lag(directory: DiskPath) -> None:
     assert cleaner.jobs == []
 
 
-def test_clean_now_comes_before_what_is_dirtier(cleaner: Cleaner) -> None:
+def test_requested_partitions_are_cleaned_first(cleaner: Cleaner) -> None:
     first, second = cleaner.log(T0, 1), cleaner.log(T1, 3, 3)
     cleaner.log(U0, 5)
     cleaner.directories.cleaning.set_offset(T1, 3)
@@ -547,12 +547,12 @@ def test_clean_now_comes_before_what_is_dirtier(cleaner: Cleaner) -> None:
     assert cleaner.jobs == [T0, T1, U0]
 
 
-def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner) -> None:
+def test_clean_now_fails_when_the_log_is_deleted_or_the_broker_stops(cleaner: Cleaner) -> None:
     cleaner.log(T0, 2)
     cleaner.log(T1, 2)
     deleted, stopped = cleaner.cleaning.clean_now(T0, roll=False), cleaner.cleaning.clean_now(T1, roll=False)
     _delete(cleaner, cleaner.log(U0))
-    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.STALE, reason="a file is gone"))
+    cleaner.workers.runs[0].tell(Failed(kind=FailureKind.STALE, reason="a file was deleted"))
     cleaner.wait(0)
     error = outcome(deleted)
     assert isinstance(error, BrokerError)
@@ -564,20 +564,20 @@ def test_clean_now_fails_when_the_log_goes_or_the_broker_stops(cleaner: Cleaner)
     assert error.code is ErrorCode.BROKER_NOT_AVAILABLE
     assert isinstance(outcome(cleaner.cleaning.clean_now(T1, roll=False)), BrokerError)
     cleaner.clock.advance(1000)
-    assert len(cleaner.jobs) == 2, "nothing begins any more"
+    assert len(cleaner.jobs) == 2, "no pass begins after the stop"
 
 
-def test_retention_that_had_to_wait_for_a_pass_comes_after_it(directory: DiskPath) -> None:
-    told: list[TopicPartition] = []
-    cleaner = Cleaner(directory, expire=told.append)
+def test_retention_of_a_log_runs_after_a_pass(directory: DiskPath) -> None:
+    expired: list[TopicPartition] = []
+    cleaner = Cleaner(directory, expire=expired.append)
     log = cleaner.log(T0, 3, 3)
     cleaner.wait()
     (run,) = cleaner.workers.runs
     over: list[None] = []
     cleaner.cleaning.until_pass_ended(T0).addCallback(over.append)
-    assert (told, over) == ([], [])
+    assert (expired, over) == ([], [])
     cleaner.finish(run, log)
-    assert (told, over) == ([T0], [None])
+    assert (expired, over) == ([T0], [None])
     cleaner.cleaning.until_pass_ended(T0).addCallback(over.append)
     assert len(over) == 2
     cleaner.broker.worker.run()
