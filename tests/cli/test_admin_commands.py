@@ -116,6 +116,13 @@ def test_configurations(broker: Server, name: str, tmp_path: Path) -> None:
     _, complaint = run(*server, "--alter", *topic, "--add-config", "retention.ms=soon", status=1)
     assert complaint.startswith(f"txbroker configs: topic {name} was not altered: ")
     assert complaint.endswith("(INVALID_CONFIG)\n")
+    _, complaint = run(*server, "--alter", *topic, "--delete-config", "retention.ms,segment.ms,neverset", status=1)
+    assert complaint == (
+        f"txbroker configs: Invalid config(s): segment.ms,neverset: not set for topic {name}; set are cleanup.policy, retention.ms\n"
+    )
+    run(*server, "--alter", *topic, "--delete-config", "retention.ms,cleanup.policy")
+    _, complaint = run(*server, "--alter", *topic, "--delete-config", "retention.ms", status=1)
+    assert complaint == f"txbroker configs: Invalid config(s): retention.ms: not set for topic {name}; none is set\n"
     missing = ("--entity-type", "topics", "--entity-name", f"no-{name}")
     for action in (("--describe",), ("--alter", *added)):
         assert f"topic no-{name} does not exist; see" in run(*server, *action, *missing, status=1)[1]

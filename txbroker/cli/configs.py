@@ -129,8 +129,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "alter":
         changes = _changes(arguments)
         with clients.administering(arguments) as admin:
-            alter(admin, Entity(kind, name if name is not None else DEFAULT), changes)
-        _show_altered(results(arguments), Entity(kind, name or DEFAULT), changes)
+            entity = Entity(kind, name or DEFAULT)
+            _check_deleted(admin, entity, changes)
+            alter(admin, entity, changes)
+        _show_altered(results(arguments), entity, changes)
         return DONE
     with clients.administering(arguments) as admin:
         for entity in [Entity(kind, name)] if name is not None else _all(admin, kind):
@@ -183,6 +185,22 @@ def _changes(arguments: argparse.Namespace) -> dict[str, str | None]:
     if not added and not deleted:
         raise CommandFailed(f"{arguments.add_config_file} has no configurations; write KEY=VALUE lines into it")
     return {**added, **dict.fromkeys(deleted)}
+
+
+def _check_deleted(admin: Any, entity: Entity, changes: Mapping[str, str | None]) -> None:
+    """CommandFailed if a configuration is to be deleted that is not set, as in Kafka's tool: mostly it is misspelt."""
+    deleted = [key for key, value in changes.items() if value is None]
+    if deleted:
+        names = {row["name"] for row in _describe(admin, entity) if row["source"] == _dynamic_source(entity)}
+        invalid = [key for key in deleted if key not in names]
+        if invalid:
+            known = f"set are {', '.join(sorted(names))}" if names else "none is set"
+            raise CommandFailed(f"Invalid config(s): {','.join(invalid)}: not set for {entity}; {known}")
+
+
+def _dynamic_source(entity: Entity) -> str:
+    source = entity.kind.source if entity.name != DEFAULT else entity.kind.default_source
+    return SOURCES[source or 0]
 
 
 def _all(admin: Any, kind: str) -> list[Entity]:
@@ -240,8 +258,7 @@ def _named(names: tuple[str, ...], number: int) -> str:
 
 
 def _show(shown: Results, entity: Entity, entries: Iterable[Row], everything: bool) -> None:
-    source = entity.kind.source if entity.name != DEFAULT else entity.kind.default_source
-    rows = [row for row in entries if everything or row["source"] == SOURCES[source or 0]]
+    rows = [row for row in entries if everything or row["source"] == _dynamic_source(entity)]
     if shown.as_json:
         shown.json({"entity_type": entity.type, "entity_name": entity.name or None, "configs": rows})
         return
