@@ -210,4 +210,8 @@ class StartInterrupted(Exception):
 
 
 class ConfigError(StartError):
-    """An invalid configuration. The message names file, line and key if they are known."""
+    """An invalid configuration. `problems`: a sentence each, with file, line and key if they are known; the message has a line for each."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems

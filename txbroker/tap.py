@@ -256,7 +256,7 @@ class TwistdService(BrokerService):
         try:
             startup = read_startup(options["config"], options["override"], environment=bool(options["env"]))
         except StartError as error:
-            raise SystemExit(f"txbroker: {error}") from error
+            raise SystemExit("\n".join(f"txbroker: {problem}" for problem in str(error).split("\n"))) from error
         super().__init__(startup, options["ready-file"], refuse=_refuse_under_twistd)
         self._as_json = options["log-format"] == log_output.JSON
         if self._as_json:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.cache import CHECKOUT
 from txbroker.cli.main import main
+from txbroker.cluster.tree.sqlite import check_format
 
 FILE = """\
 # comment
@@ -123,7 +131,70 @@ def test_a_check_prints_warnings_only(file: Path, capsys: pytest.CaptureFixture[
     assert ended.out == ""
     assert ended.err.count("\n") == 1
     assert main(["config", "--check", "--json", "--config", "nowhere"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"].startswith("nowhere cannot be read")
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert error.startswith("nowhere cannot be read")
+
+
+def test_all_errors_are_reported(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("num.partitions=three\nlog.dirs=/a,/a\nlisteners=TLS://:1\n")
+    assert main(["config", "--check", "--config", file.name]) == 1
+    ended = capsys.readouterr()
+    assert [line.partition(": ")[2][:20] for line in ended.err.splitlines()] == [
+        "server.properties:1:", "server.properties:2:", "server.properties:3:",
+    ]
+    assert main(["config", "--check", "--json", "--config", file.name]) == 1
+    assert [error[:20] for error in json.loads(capsys.readouterr().out)["errors"]] == [
+        "server.properties:1:", "server.properties:2:", "server.properties:3:",
+    ]
+    assert main(["run", "--config", file.name]) == 1
+    assert capsys.readouterr().err == ended.err.replace("txbroker config: ", "txbroker: ")
+
+
+META = "version=0\nbroker.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n"
+
+
+@pytest.mark.parametrize(
+    ("log_dirs", "files", "flags", "sentence"),
+    [
+        ("/proc/none", {}, [], "none of the log directories can be used (/proc/none): cannot create /proc/none: "),
+        ("a-file", {"a-file": ""}, [], "cannot write to {tmp}/a-file: Not a directory; correct it, or choose another log.dirs"),
+        ("a-file/below", {"a-file": ""}, [], "cannot create {tmp}/a-file/below: Not a directory"),
+        ("data,/proc/none", {}, [], "no usable log directory has the metadata file txbroker-metadata.sqlite, and /proc/none"),
+        ("data", {"data/meta.properties": "version=1\nnode.id=7"}, [], "belongs to KRaft node 7 (version 1)"),
+        ("data", {"data/meta.properties": META}, ["broker.id=2"], "belongs to broker 1, but broker.id is 2"),
+        ("data,more", {"data/meta.properties": META, "more/meta.properties": META.replace("id=1", "id=2")}, [], "must all belong to one"),
+        ("data", {"data/topic-0/00000000000000000000.log": ""}, [], "data has logs, such as topic-0, but no directory of log.dirs has"),
+        ("data", {"data/txbroker-metadata.sqlite": "no database" * 100}, [], "metadata.sqlite cannot be read: file is not a database"),
+    ],
+)  # fmt: skip
+def test_what_a_start_would_refuse_in_the_directories(
+    log_dirs: str, files: dict[str, str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    before = sorted(tmp_path.rglob("*"))
+    overrides = [f"--override={setting}" for setting in (f"log.dirs={log_dirs}", "listeners=PLAINTEXT://127.0.0.1:0", *flags)]
+    assert main(["config", "--check", *overrides]) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("txbroker config: ")
+    assert sentence.format(tmp=tmp_path) in error
+    assert sorted(tmp_path.rglob("*")) == before, "nothing stays changed"
+    started = subprocess.run([sys.executable, "-m", "txbroker", "run", *overrides], capture_output=True, text=True, timeout=60,
+                             env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, check=False)  # fmt: skip
+    assert started.returncode == 1, "a start is refused, too"
+
+
+def test_a_directory_that_cannot_be_used_is_a_warning_where_others_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, blocked = tmp_path / "data", tmp_path / "blocked"
+    data.mkdir()
+    shutil.copy(CHECKOUT / "setup.cfg", blocked)
+    with contextlib.closing(sqlite3.connect(data / "txbroker-metadata.sqlite")) as metadata:
+        check_format(metadata, "new")
+    assert main(["config", "--check", "--override", f"log.dirs={data},{blocked}"]) == 0
+    assert f"txbroker config: warning: cannot write to {blocked}: Not a directory: the broker starts without" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [[], ["--print", "--check"], ["--check", "--all"]])

@@ -8,7 +8,7 @@ import pytest
 
 from txbroker.config.advice import advice
 from txbroker.config.broker_keys import BROKER_KEYS
-from txbroker.config.environment import FirstTopic, derived_listeners, key_of, parse_environment, parse_topics
+from txbroker.config.environment import FirstTopic, derived_listeners, key_of, parse_environment, parse_topics, variable_of
 from txbroker.config.listeners import Listeners, parse_listeners
 from txbroker.config.load import load_broker_config
 from txbroker.config.resolve import BrokerConfig
@@ -128,7 +128,27 @@ def test_unknown_names_are_one_warning_and_no_error() -> None:
     environment = parse_environment({"KAFKA_LOG_DIR": "/a", "KAFKA_NUM_PARTITONS": "3", "KAFKA_MY_SECRET": "hunter2"})
     assert list(environment.properties) == ["log.dir"]
     (warning,) = environment.warnings
-    assert warning == "environment: KAFKA_MY_SECRET, KAFKA_NUM_PARTITONS are not known keys and are ignored"
+    assert warning == (
+        "environment: KAFKA_MY_SECRET, KAFKA_NUM_PARTITONS (did you mean KAFKA_NUM_PARTITIONS?) are not known keys and are ignored"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("KAFKA_LOG_RETENTION_HOUR", "KAFKA_LOG_RETENTION_HOURS"),
+        ("KAFKA_CFG_NUM_PARTITIONSS", "KAFKA_CFG_NUM_PARTITIONS"),
+        ("KAFKA_INTER_BROKER_LISTENERS_NAME", "KAFKA_INTER_BROKER_LISTENER_NAME"),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion(variable: str, suggestion: str) -> None:
+    (warning,) = parse_environment({variable: "1"}).warnings
+    assert warning == f"environment: {variable} (did you mean {suggestion}?) is not a known key and is ignored"
+
+
+def test_the_variable_of_a_key_sets_it() -> None:
+    assert {key_of(variable_of(key)) for key in BROKER_KEYS} == set(BROKER_KEYS)
+    assert {key_of(variable_of(key, "KAFKA_CFG_")) for key in BROKER_KEYS} == set(BROKER_KEYS)
 
 
 def test_a_bad_value_names_its_variable() -> None:

@@ -52,6 +52,28 @@ def test_bad_values_stop_the_start_with_file_line_and_key(text: str, message: st
     assert str(caught.value) == message
 
 
+def test_all_bad_values_are_reported() -> None:
+    text = "num.partitions=three\nlog.segment.bytes=-1\nlisteners=TLS://:1\nlog.dirs=/a,/a\nqueued.max.request.bytes=5\nfetch.max.bytes=1"
+    with pytest.raises(ConfigError) as caught:
+        broker_config(text)
+    assert [problem.partition("; ")[0].partition(",")[0] for problem in caught.value.problems] == [
+        "server.properties:1: num.partitions is 'three'",
+        "server.properties:2: log.segment.bytes is '-1'",
+        "server.properties:6: fetch.max.bytes is '1'",
+        "server.properties:4: log.dirs names /a twice",
+        "server.properties:5: queued.max.request.bytes is 5",
+        "server.properties:3: listeners has the listener TLS",
+    ]
+    assert str(caught.value) == "\n".join(caught.value.problems)
+
+
+def test_a_bad_value_is_reported_once() -> None:
+    """Not again in a conflict with another value."""
+    with pytest.raises(ConfigError) as caught:
+        broker_config("queued.max.request.bytes=x\nsocket.request.max.bytes=200000000\nlisteners=x\nadvertised.listeners=y://:1")
+    assert len(caught.value.problems) == 2
+
+
 def test_bad_values_of_overrides_name_the_override() -> None:
     with pytest.raises(ConfigError) as caught:
         broker_config("num.partitions=3", "num.partitions=x")

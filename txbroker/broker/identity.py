@@ -16,6 +16,7 @@ from txbroker.errors import StartError
 from txbroker.log import directory_names
 from txbroker.log.directories import LogDirectories
 from txbroker.log.directory_names import DirectoryState
+from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
 from txbroker.names import id_to_text
 
@@ -30,28 +31,32 @@ class BrokerIdentity(NamedTuple):
 
 
 def open_tree(world: World, directories: LogDirectories) -> Tree:
-    """Open the metadata tree. Its file is in the log directory that has it already, or else in the first one. StartError."""
-    candidates = [posixpath.join(directory, FILE_NAME) for directory in directories.online()]
-    found = [path for path in candidates if world.disk.size(path) is not None]
-    offline = directories.offline()
+    """Open the metadata tree. StartError."""
+    path = metadata_file(world.disk, directories.online(), directories.offline())
+    return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)))
+
+
+def metadata_file(disk: Disk, online: Sequence[str], offline: Sequence[str]) -> str:
+    """The path of the metadata: in the log directory that has it already, or else in the first one. StartError if it must exist."""
+    candidates = [posixpath.join(directory, FILE_NAME) for directory in online]
+    found = [path for path in candidates if disk.size(path) is not None]
     if not found and offline:
         raise StartError(
             f"no usable log directory has the metadata file {FILE_NAME}, and {', '.join(offline)} cannot be read: "
             "make it readable, or remove it from log.dirs to start with new metadata"
         )
     if not found:
-        _refuse_foreign(world, directories.online())
-    path = (found or candidates)[0]
-    return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)))
+        _refuse_foreign(disk, online)
+    return (found or candidates)[0]
 
 
-def _refuse_foreign(world: World, online: Sequence[str]) -> None:
+def _refuse_foreign(disk: Disk, online: Sequence[str]) -> None:
     """Refuse logs without metadata: their topics' configurations are unknown, and the default retention could delete their records."""
     for directory in online:
-        for name in world.disk.names(directory):
+        for name in disk.names(directory):
             parsed = directory_names.parse(name)
             is_log = parsed is not None and parsed.state in (DirectoryState.IN_USE, DirectoryState.FUTURE)
-            if is_log and world.disk.is_directory(f"{directory}/{name}"):
+            if is_log and disk.is_directory(f"{directory}/{name}"):
                 raise StartError(
                     f"{directory} has logs, such as {name}, but no directory of log.dirs has the metadata of their topics ({FILE_NAME}): "
                     "use `txbroker import` to take over the data and metadata of Apache Kafka, or choose another log.dirs"

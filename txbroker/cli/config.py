@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os.path
-import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed
+from txbroker.cli.failures import DONE, FAILED, BadUsage, warn
 from txbroker.cli.run import add_configuration
 from txbroker.cli.tables import table, terminal_width
 from txbroker.config.origins import ORDER, Row, rows
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
+
+if TYPE_CHECKING:
+    from txbroker.cli.directory_checks import DirectoryProblems
 
 DESCRIPTION = """\
 Print the configuration that `txbroker run` with the same flags would start with, and the origin of every value: a default, the line of a
@@ -30,7 +32,8 @@ def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("config", help="print or check a broker's configuration", description=DESCRIPTION + ORDER)
     parser.add_argument("--print", action="store_true", dest="prints", help="print every key that has an effect here, or was set")
-    parser.add_argument("--check", action="store_true", help="print warnings and errors only; exit status 1 if it would not start")
+    check_help = "print all warnings and errors only; the exit status is 1 if the broker would not start"
+    parser.add_argument("--check", action="store_true", help=check_help)
     add_configuration(parser)
     parser.add_argument("--all", action="store_true", help="with --print: also the keys of Kafka that have no effect on this broker")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
@@ -38,47 +41,53 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for; CommandFailed with the sentence of a start that is refused."""
+    """Print values, warnings and errors; 1 if a start would be refused."""
     from txbroker.startup import read_startup
 
     if arguments.prints == arguments.check:
-        raise BadUsage("wants one of --print and --check")
+        raise BadUsage("specify one of --print and --check")
     if arguments.check and arguments.all:
         raise BadUsage("--all goes with --print")
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
     except StartError as error:
-        if arguments.json:
-            print(json.dumps({"error": str(error)}, ensure_ascii=False))
-        raise CommandFailed(str(error)) from error
-    notes = _take_over_dynamic(startup.config)
-    warnings = [*startup.warnings, *notes]
-    printed = rows(startup.config, everything=arguments.all) if arguments.prints else []
+        return _report(arguments, str(error).split("\n"), [], None)
+    errors, warnings = _check_data(startup.config)
+    printed = rows(startup.config, everything=arguments.all) if arguments.prints else None
+    return _report(arguments, errors, [*startup.warnings, *warnings], printed)
+
+
+def _report(arguments: argparse.Namespace, errors: Sequence[str], warnings: Sequence[str], printed: Sequence[Row] | None) -> int:
     if arguments.json:
-        shown: dict[str, Any] = {"warnings": warnings}
-        if arguments.prints:
+        shown: dict[str, Any] = {"errors": list(errors), "warnings": list(warnings)}
+        if printed is not None:
             shown["values"] = [row._asdict() for row in printed]
         print(json.dumps(shown, ensure_ascii=False, indent=2))
-        return DONE
-    if arguments.prints:
+        return FAILED if errors else DONE
+    if printed is not None:
         _print_table(printed)
     for warning in warnings:
-        print(f"txbroker config: warning: {warning}", file=sys.stderr)
-    return DONE
+        warn(f"txbroker config: warning: {warning}")
+    for error in errors:
+        warn(f"txbroker config: {error}")
+    return FAILED if errors else DONE
 
 
-def _take_over_dynamic(config: BrokerConfig) -> list[str]:
-    """Apply the dynamic configurations in the metadata of log.dirs; a warning if they cannot be read."""
+def _check_data(config: BrokerConfig) -> DirectoryProblems:
+    """Apply the dynamic configurations in the metadata of log.dirs; what a start would find wrong there."""
+    from txbroker.cli.directory_checks import check_directories
     from txbroker.log.disk import OsDisk
     from txbroker.logtools.stored_configs import NotReadable, broker_configs
 
     directories = [os.path.abspath(path) for path in config.list("log.dirs")]
+    found = check_directories(directories, config.int("broker.id"))
     try:
         stored = broker_configs(OsDisk(), directories, config.int("broker.id"))
     except NotReadable as error:
-        return [f"dynamic configurations are not included: {error}"]
-    config.set_dynamic(stored.broker, stored.default)
-    return []
+        found.errors.extend([] if found.errors else [str(error)])
+    else:
+        config.set_dynamic(stored.broker, stored.default)
+    return found
 
 
 def _print_table(printed: Sequence[Row]) -> None:

@@ -68,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
     except StartError as error:
-        _refuse(str(error))
+        for problem in str(error).split("\n"):
+            _refuse(problem)
         return FAILED
     log_twisted()
     service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_welcome(arguments.log_format))

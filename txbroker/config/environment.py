@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.properties import Origin, Property
+from txbroker.config.static import similar_key
 from txbroker.errors import ConfigError
 
 PREFIX = "KAFKA_"
@@ -75,7 +76,7 @@ def parse_environment(variables: Mapping[str, str]) -> Environment:
     warnings = []
     if unknown:
         what = "is not a known key and is ignored" if len(unknown) == 1 else "are not known keys and are ignored"
-        warnings.append(f"environment: {', '.join(unknown)} {what}")
+        warnings.append(f"environment: {', '.join(map(_with_suggestion, unknown))} {what}")
     return Environment(properties, _cluster_id(variables), parse_topics(variables.get(CREATE_TOPICS_VARIABLE, "")), tuple(warnings))
 
 
@@ -96,6 +97,18 @@ def key_of(variable: str) -> str | None:
         return None
     key = rest.lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
     return _SPELLINGS.get(key, key)
+
+
+def variable_of(key: str, prefix: str = PREFIX) -> str:
+    """The variable that sets a key."""
+    return prefix + key.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+
+
+def _with_suggestion(variable: str) -> str:
+    """The variable, with the known one that it resembles."""
+    key = similar_key(key_of(variable) or "")
+    prefix = BITNAMI_PREFIX if variable.startswith(BITNAMI_PREFIX) else PREFIX
+    return variable if key is None else f"{variable} (did you mean {variable_of(key, prefix)}?)"
 
 
 # zookeeper.clientCnxnSocket is the only key with upper-case letters.

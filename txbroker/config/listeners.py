@@ -18,6 +18,12 @@ from txbroker.errors import ConfigError
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 
+# The keys that `parse_listeners` reads.
+LISTENER_KEYS = (
+    "listeners", "advertised.listeners", "listener.security.protocol.map", "inter.broker.listener.name", "security.inter.broker.protocol",
+    "controller.listener.names",
+)  # fmt: skip
+
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 

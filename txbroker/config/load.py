@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from txbroker.config.listeners import LISTENER_KEYS, parse_listeners
 from txbroker.config.properties import Properties
 from txbroker.config.resolve import BrokerConfig
+from txbroker.config.static import invalid_values
+from txbroker.errors import ConfigError
 
 CLEANER_BYTES_PER_THREAD_MIN = 1024 * 1024
 
@@ -19,24 +22,34 @@ class Problem(NamedTuple):
 
 
 def load_broker_config(properties: Properties) -> BrokerConfig:
-    """The configuration for a start; ConfigError, with file, line and key, if a value is invalid alone or together with others.
+    """The configuration for a start; ConfigError with all values that are invalid alone or together with others.
 
     Its `static.warnings` (unknown keys, keys without effect) are for the log.
     """
-    config = BrokerConfig(properties)
-    problem = broker_problem(config)
-    if problem is not None:
-        raise config.static.error(*problem)
+    invalid = invalid_values(properties)
+    config = BrokerConfig({name: written for name, written in properties.items() if name not in invalid})
+    conflicts = [problem for problem in _conflicts(config) if invalid.keys().isdisjoint(problem.names)]
+    problems = [*invalid.values(), *(str(config.static.error(*problem)) for problem in conflicts)]
+    if invalid.keys().isdisjoint(LISTENER_KEYS) and _roles(config) is None:
+        try:
+            parse_listeners(config)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
     return config
 
 
 def broker_problem(config: BrokerConfig) -> Problem | None:
     """The first conflict between values, if any."""
+    return next(_conflicts(config), None)
+
+
+def _conflicts(config: BrokerConfig) -> Iterator[Problem]:
     for names, check in _CHECKS:
         text = check(config)
         if text is not None:
-            return Problem(names, text)
-    return None
+            yield Problem(names, text)
 
 
 def _roles(config: BrokerConfig) -> str | None:

@@ -30,17 +30,32 @@ class StaticConfig:
         return ConfigError(place + problem)
 
 
-def read_static(properties: Properties) -> StaticConfig:
-    """Check properties; ConfigError, with file, line and key, for the first invalid value."""
-    values: dict[str, Value] = {}
-    both = _with_node_id(properties)
-    for name, written in both.items():
+def invalid_values(properties: Properties) -> dict[str, str]:
+    """A sentence with file and line for each key whose value is invalid."""
+    found: dict[str, str] = {}
+    for name, written in properties.items():
         key = BROKER_KEYS.get(name)
         if key is not None:
             try:
-                values[name] = key.parse(written.text)
+                key.parse(written.text)
             except InvalidValue as error:
-                raise ConfigError(f"{written.origin}: {error}") from None
+                found[name] = f"{written.origin}: {error}"
+    broker, node = properties.get("broker.id"), properties.get("node.id")
+    if broker is not None and node is not None and broker.text.strip() != node.text.strip():
+        found.setdefault(
+            "node.id",
+            f"{node.origin}: node.id is '{node.text}', but broker.id is '{broker.text}' ({broker.origin}); they must be the same",
+        )
+    return found
+
+
+def read_static(properties: Properties) -> StaticConfig:
+    """Check properties; ConfigError with all invalid values."""
+    invalid = invalid_values(properties)
+    if invalid:
+        raise ConfigError(*invalid.values())
+    both = _with_node_id(properties)
+    values = {name: BROKER_KEYS[name].parse(written.text) for name, written in both.items() if name in BROKER_KEYS}
     origins = {name: written.origin for name, written in both.items()}
     unknown = tuple(name for name in properties if name not in BROKER_KEYS)
     return StaticConfig(values, origins, unknown, tuple(_warnings(values, origins, unknown)))
@@ -82,19 +97,20 @@ def _places(names: Sequence[str], origins: Mapping[str, Origin], one: str, sever
     return f"{', '.join(f'{name} ({origins[name]})' for name in names)} {several}"
 
 
+def similar_key(name: str) -> str | None:
+    """The known key that an unknown name resembles, if any."""
+    return next(iter(difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.85)), None)
+
+
 def _unknown(name: str) -> str:
-    similar = difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.85)
-    return f"{name} is not a known key and is ignored" + (f" (did you mean {similar[0]}?)" if similar else "")
+    similar = similar_key(name)
+    return f"{name} is not a known key and is ignored" + (f" (did you mean {similar}?)" if similar else "")
 
 
 def _with_node_id(properties: Properties) -> dict[str, Property]:
-    """broker.id and node.id are synonyms (KafkaConfig.populateSynonyms); ConfigError if they differ."""
+    """broker.id and node.id are synonyms (KafkaConfig.populateSynonyms)."""
     both = dict(properties)
     broker, node = properties.get("broker.id"), properties.get("node.id")
-    if broker is not None and node is not None and broker.text.strip() != node.text.strip():
-        raise ConfigError(
-            f"{node.origin}: node.id is '{node.text}', but broker.id is '{broker.text}' ({broker.origin}); they must be the same"
-        )
     one = node or broker
     if one is not None:
         both["broker.id"] = broker or one

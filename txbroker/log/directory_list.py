@@ -16,6 +16,11 @@ from txbroker.names import TopicPartition
 logger = logging.getLogger("txbroker.log")
 
 
+def no_usable_directory(paths: Sequence[str], problem: str) -> StartError:
+    """All directories of log.dirs have failed; `problem` is the last failure."""
+    return StartError(f"none of the log directories can be used ({', '.join(paths)}): {problem}; correct it, or choose another log.dirs")
+
+
 class Observer(Protocol):
     """Is notified of what happens to logs, in the thread of the logs."""
 
@@ -87,8 +92,7 @@ class DirectoryList:
     def check_any_online(self, problem: str = "see the log") -> None:
         """StartError when no directory is left."""
         if not self.online():
-            paths = ", ".join(directory.path for directory in self.all)
-            raise StartError(f"none of the log directories can be used ({paths}): {problem}; correct it, or choose another log.dirs")
+            raise no_usable_directory([directory.path for directory in self.all], problem)
 
     def fail(self, directory: LogDirectory, error: Exception) -> None:
         """Take a directory offline with all its logs, unless the system only lacked resources or space. Offline already: nothing."""

@@ -1,0 +1,76 @@
+"""Whether a broker could start with the directories of log.dirs, for `txbroker config --check`.
+
+Nothing stays changed: an empty directory is created and removed where a start would write. What other processes hold, such as ports and
+the locks of directories, is not checked: the same check is made beside a running broker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from txbroker.broker.identity import metadata_file
+from txbroker.errors import StartError, StorageError
+from txbroker.log import meta_properties
+from txbroker.log.directory_list import no_usable_directory
+from txbroker.log.disk import OsDisk, storage_error
+from txbroker.log.meta_properties import NO_IDENTITY, Identity
+
+_PROBE = ".txbroker-check"
+
+
+class DirectoryProblems(NamedTuple):
+    """Sentences: `errors` prevent a start, `warnings` do not."""
+
+    errors: list[str]
+    warnings: list[str]
+
+
+def check_directories(paths: Sequence[str], broker_id: int) -> DirectoryProblems:
+    """Check absolute paths, each of which may be missing; `broker_id` is below 0 if it is not configured."""
+    failures = {path: problem for path in paths if (problem := _problem(path)) is not None}
+    if len(failures) == len(paths):
+        return DirectoryProblems([str(no_usable_directory(paths, failures[paths[-1]]))], [])
+    warnings = [f"{problem}: the broker starts without this log directory" for problem in failures.values()]
+    usable = [path for path in paths if path not in failures]
+    try:
+        _check_identity(usable, broker_id)
+        existing = [path for path in usable if os.path.isdir(path)]
+        if existing or failures:
+            metadata_file(OsDisk(), existing, list(failures))
+    except (StartError, StorageError) as error:
+        return DirectoryProblems([str(error)], [])
+    return DirectoryProblems([], warnings)
+
+
+def _problem(path: str) -> str | None:
+    """Why a start could not write there."""
+    existing = path
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    probe = f"{existing}/{_PROBE}-{os.getpid()}"
+    try:
+        os.mkdir(probe)
+        os.rmdir(probe)
+        os.listdir(existing)
+    except OSError as error:
+        with suppress(OSError):
+            os.rmdir(probe)
+        return str(storage_error("write to" if existing == path else "create", path, error))
+    return None
+
+
+def _check_identity(paths: Sequence[str], broker_id: int) -> None:
+    disk = OsDisk()
+    together, together_path = NO_IDENTITY, ""
+    for path in paths:
+        file = f"{path}/{meta_properties.FILE_NAME}"
+        content = disk.read(file)
+        if content is not None:
+            identity = meta_properties.parse(content, file)
+            together = meta_properties.join(together, together_path, identity, file)
+            together_path = together_path or file
+    if broker_id >= 0:
+        meta_properties.check(together, together_path, Identity(broker_id, together.cluster_id))
