@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 
 from tests.client.peer import HEARTBEAT, heartbeat_response, requests_in, versions_response
+from tests.support.raw_admin import create_topic
 from tests.support.server import Server
+from txbroker.client.auto_create import creates_topics
 from txbroker.client.blocking_connection import BlockingConnection, connect_to_any
 from txbroker.client.client_errors import (
     AuthenticationExpected,
@@ -20,6 +23,7 @@ from txbroker.client.client_errors import (
     Closed,
     ConnectionFailed,
     NotKafka,
+    RequestFailed,
     Silent,
     TlsExpected,
     TooOld,
@@ -27,11 +31,14 @@ from txbroker.client.client_errors import (
     Unreachable,
 )
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.config_requests import TOPIC_RESOURCE, describe_configs
+from txbroker.client.offset_requests import EARLIEST, LATEST, FoundOffset, list_offsets
 from txbroker.client.pipelined_connection import PipelinedConnection
 from txbroker.client.topic_leaders import leaders_in, metadata_request
 from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from txbroker.wire.messages.list_offsets import ListOffsetsResponse
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from txbroker.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 
@@ -217,3 +224,24 @@ def test_leaders_of_a_topic(broker: Server, name: str) -> None:
         assert leaders_in(response, "another") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         response.topics[0].partitions.clear()
         assert leaders_in(response, name) == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_configurations_and_offsets(broker: Server, name: str) -> None:
+    create_topic(broker, name, 2, {"retention.ms": "12345"})
+    with KafkaProducer(bootstrap_servers=broker.address) as producer:
+        for number in range(3):
+            producer.send(name, b"v", partition=1, timestamp_ms=1000 + number).get(10)
+    with BlockingConnection(*host_and_port(broker)) as connection:
+        configs = describe_configs(connection.call, TOPIC_RESOURCE, name, ["retention.ms", "no.such.key"])
+        assert configs == {"retention.ms": "12345"}
+        assert describe_configs(connection.call, TOPIC_RESOURCE, name)["retention.ms"] == "12345"
+        with pytest.raises(RequestFailed) as refused:
+            describe_configs(connection.call, TOPIC_RESOURCE, f"{name}-missing")
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert creates_topics(connection) is True
+        assert {index: found.offset for index, found in list_offsets(connection.call, name, [0, 1], LATEST).items()} == {0: 0, 1: 3}
+        assert list_offsets(connection.call, name, [1], 1001)[1] == FoundOffset(0, 1, 1001)
+        assert list_offsets(connection.call, name, [1], 9999)[1].offset == -1
+        assert list_offsets(connection.call, name, [7], EARLIEST)[7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(NotKafka, match="does not have the requested partitions"):
+            list_offsets(lambda request: ListOffsetsResponse(topics=[]), name, [0], LATEST)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli.failures import BadUsage, warn
+from txbroker.client.offset_requests import EARLIEST as EARLIEST
+from txbroker.client.offset_requests import LATEST as LATEST
+from txbroker.client.offset_requests import MAX_TIMESTAMP as MAX_TIMESTAMP
 
 _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>\d*))?)?")
 
-# Timestamps of ListOffsets that name an offset (KIP-79, KIP-734), and its answer where there is none.
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-UNKNOWN_OFFSET = -1
+UNKNOWN_OFFSET = -1  # in a response of ListOffsets
 
 
 class Partition(NamedTuple):

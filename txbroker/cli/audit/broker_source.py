@@ -8,24 +8,18 @@ from typing import TypeVar
 
 from txbroker.cli.audit.record_rows import Bounds, Chunk
 from txbroker.cli.failures import CommandFailed
-from txbroker.cli.partition_flags import EARLIEST, LATEST
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import LOST, ClientError, Closed, RequestFailed
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.config_requests import TOPIC_RESOURCE, describe_configs
+from txbroker.client.offset_requests import EARLIEST, LATEST, list_offsets
 from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
 from txbroker.log.aborted_transactions import UNKNOWN_END
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_results import AbortedTransaction
-from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from txbroker.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 
 CLIENT = ClientSettings("txbroker-audit")
 FETCH_BYTES = 8 * 1024 * 1024
@@ -33,7 +27,6 @@ READ_COMMITTED = 1
 RETRY_S, RETRY_FOR_S = 0.2, 30.0
 T = TypeVar("T")
 _NOTHING = PartitionData(partition_index=-1, error_code=0, high_watermark=-1, records=None)
-TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 
 
 class BrokerTopic:
@@ -60,13 +53,11 @@ class BrokerTopic:
     def order(self) -> CompactionOrder:
         """Which record of a key is the latest, by the topic's configuration; by offset where the broker has no such configuration."""
         keys = ["compaction.strategy", "compaction.strategy.header"]
-        resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self.name, configuration_keys=keys)
-        answer: DescribeConfigsResponse = self._topic.call(DescribeConfigsRequest(resources=[resource]))
-        (result,) = answer.results
-        if result.error_code:
-            what = f"the configuration of {self.name} is not known, which decides what the latest value of a key is"
-            raise RequestFailed(f"{what} (or specify --compaction-strategy)", result.error_code, result.error_message)
-        found = {config.name: config.value or "" for config in result.configs}
+        try:
+            configs = describe_configs(self._topic.call, TOPIC_RESOURCE, self.name, keys)
+        except RequestFailed as refused:
+            raise RequestFailed(f"{refused.what} (or specify --compaction-strategy)", refused.code, refused.message) from None
+        found = {key: value or "" for key, value in configs.items()}
         try:
             return CompactionOrder.of_topic(found.get(keys[0], ""), found.get(keys[1], ""))
         except ValueError:
@@ -110,14 +101,9 @@ class BrokerTopic:
         return 0 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else data.error_code, data
 
     def _offset(self, partition: int, timestamp: int) -> int:
-        wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        topics = [ListOffsetsTopic(name=self.name, partitions=[wanted])]
-        request = ListOffsetsRequest(replica_id=-1, isolation_level=self._isolation, topics=topics)
-
         def ask(connection: BlockingConnection) -> tuple[int, int]:
-            answer: ListOffsetsResponse = connection.call(request)
-            (found,) = answer.topics[0].partitions
-            return found.error_code, max(found.offset, *found.old_style_offsets, 0)
+            found = list_offsets(connection.call, self.name, [partition], timestamp, self._isolation)[partition]
+            return found.error_code, max(found.offset, 0)
 
         return self._patiently(partition, ask)
 

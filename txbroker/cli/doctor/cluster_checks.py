@@ -9,15 +9,14 @@ from typing import NamedTuple
 from txbroker.cli.doctor.findings import Findings
 from txbroker.cli.doctor.network_checks import is_loopback, reach
 from txbroker.client.blocking_connection import BlockingConnection
-from txbroker.client.client_errors import AuthenticationExpected, ConnectionFailed, address_text
+from txbroker.client.client_errors import AuthenticationExpected, ConnectionFailed, RequestFailed, address_text
+from txbroker.client.config_requests import BROKER_RESOURCE, describe_configs
 from txbroker.errors import ErrorCode
 from txbroker.names import amount
-from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 ROUND_TRIPS = 5
 SLOW_MS = 200.0
-BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER
 # key: (name, the version that a broker must support at least, who needs it). Record batches came with Kafka 0.11.
 _NEEDED = {
     0: ("Produce", 3, "producers (record batches)"),
@@ -143,10 +142,10 @@ def _wrong_broker(connection: BlockingConnection, node_id: int, cluster_id: str 
         if answer.cluster_id != cluster_id:
             return f"it leads to another cluster: {answer.cluster_id} instead of {cluster_id}"
         # A broker describes only its own configuration, and refuses that of others with INVALID_REQUEST.
-        resource = DescribeConfigsResource(resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["broker.id"])
-        (result,) = connection.call(DescribeConfigsRequest(resources=[resource])).results
-        if result.error_code == ErrorCode.INVALID_REQUEST:
-            return f"it leads to another broker of the cluster ({result.error_message})"
+        describe_configs(connection.call, BROKER_RESOURCE, str(node_id), ["broker.id"])
+    except RequestFailed as refused:
+        if refused.code == ErrorCode.INVALID_REQUEST:
+            return f"it leads to another broker of the cluster ({refused.message})"
     except ConnectionFailed:
         pass
     return None

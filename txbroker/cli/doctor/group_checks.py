@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.findings import Findings, named
-from txbroker.cli.doctor.topic_checks import list_offsets
-from txbroker.cli.partition_flags import EARLIEST, LATEST
+from txbroker.cli.doctor.topic_checks import offsets
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ConnectionFailed
+from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.errors import ErrorCode, error_name
 from txbroker.names import amount
 from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
@@ -64,8 +64,8 @@ def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, 
     state = described.group_state
     hosts = sorted({member.client_host.lstrip("/") for member in described.members})
     who = f" from {named(hosts)}" if hosts else ""
-    offsets = amount(len(committed), "committed offset")
-    found = f"coordinator {node_id}, state {state}, {amount(len(described.members), 'member')}{who}, {offsets}"
+    offset_count = amount(len(committed), "committed offset")
+    found = f"coordinator {node_id}, state {state}, {amount(len(described.members), 'member')}{who}, {offset_count}"
     if state in ("PreparingRebalance", "CompletingRebalance"):
         advice = (
             "if this state lasts, a member exceeds max.poll.interval.ms, or members join and leave all the time: see the clients' logs for "
@@ -171,8 +171,8 @@ def _bounds(connection: BlockingConnection, cluster: Cluster, topics: list[str])
             if connected is None or topic.name is None:
                 continue
             try:
-                starts = list_offsets(connected, topic.name, indexes, EARLIEST)
-                ends = list_offsets(connected, topic.name, indexes, LATEST)
+                starts = offsets(connected, topic.name, indexes, EARLIEST)
+                ends = offsets(connected, topic.name, indexes, LATEST)
             except ConnectionFailed:
                 continue
             for index in starts.keys() & ends.keys():

@@ -5,29 +5,23 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from txbroker.cli.doctor.cluster_checks import BROKER_RESOURCE, Cluster
+from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts
 from txbroker.cli.doctor.findings import Findings, named
-from txbroker.cli.partition_flags import EARLIEST, LATEST, MAX_TIMESTAMP
 from txbroker.client.auto_create import creates_topics
 from txbroker.client.blocking_connection import BlockingConnection
-from txbroker.client.client_errors import ConnectionFailed
+from txbroker.client.client_errors import ClientError, ConnectionFailed, RequestFailed
+from txbroker.client.config_requests import BROKER_RESOURCE, TOPIC_RESOURCE, describe_configs
+from txbroker.client.offset_requests import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, list_offsets
 from txbroker.errors import ErrorCode, error_name
 from txbroker.names import amount
-from txbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
-from txbroker.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from txbroker.wire.messages.list_offsets import ListOffsetsRequest
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
 
-TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 CLEANER_KEY = "txbroker.cleaner"  # and a dot and a partition's number: the state of its compaction
 CLEANER_KEYS_AT_ONCE = 500
 MAX_TIMESTAMP_VERSION = 7  # the first version of ListOffsets with MAX_TIMESTAMP (KIP-734)
@@ -84,23 +78,14 @@ def check_min_isr(findings: Findings, topic: str, partitions: Iterable[MetadataR
 
 def configs(connection: BlockingConnection, cluster: Cluster, topic: str) -> Configs | None:
     """The configurations of the topic and of the first broker that shows its own; None if the topic's is not shown."""
-    topic_configs = _describe(connection, TOPIC_RESOURCE, topic, None)
-    if topic_configs is None:
+    try:
+        topic_configs = describe_configs(connection.call, TOPIC_RESOURCE, topic)
+    except ClientError:
         return None
     for node_id, connected in cluster.connections.items():
-        broker_configs = _describe(connected, BROKER_RESOURCE, str(node_id), list(BROKER_KEYS))
-        if broker_configs is not None:
-            return Configs(topic_configs, broker_configs)
+        with suppress(ClientError):
+            return Configs(topic_configs, describe_configs(connected.call, BROKER_RESOURCE, str(node_id), BROKER_KEYS))
     return Configs(topic_configs, {})
-
-
-def _describe(connection: BlockingConnection, kind: int, name: str, keys: list[str] | None) -> Mapping[str, str | None] | None:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
-    try:
-        (result,) = connection.call(DescribeConfigsRequest(resources=[resource])).results
-    except ConnectionFailed:
-        return None
-    return None if result.error_code else {entry.name: entry.value for entry in result.configs}
 
 
 def facts(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition]) -> list[PartitionFacts]:
@@ -125,26 +110,22 @@ def facts(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePar
 
 
 def _offsets(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
-    for index, answer in list_offsets(connection, topic, mine, EARLIEST).items():
+    for index, answer in offsets(connection, topic, mine, EARLIEST).items():
         mine[index].start_offset = answer.offset
-    for index, answer in list_offsets(connection, topic, mine, LATEST).items():
+    for index, answer in offsets(connection, topic, mine, LATEST).items():
         mine[index].end_offset = answer.offset
     # The first record with a timestamp of at least 0 is the first one with any timestamp.
-    for index, answer in list_offsets(connection, topic, mine, 0).items():
+    for index, answer in offsets(connection, topic, mine, 0).items():
         mine[index].oldest_ms = answer.timestamp if answer.timestamp >= 0 else None
     if (connection.version_of(ListOffsetsRequest) or 0) >= MAX_TIMESTAMP_VERSION:
-        for index, answer in list_offsets(connection, topic, mine, MAX_TIMESTAMP).items():
+        for index, answer in offsets(connection, topic, mine, MAX_TIMESTAMP).items():
             mine[index].newest_ms = answer.timestamp if answer.timestamp >= 0 else None
 
 
-def list_offsets(
-    connection: BlockingConnection, topic: str, indexes: Iterable[int], timestamp: int
-) -> dict[int, ListOffsetsPartitionResponse]:
+def offsets(connection: BlockingConnection, topic: str, partitions: Iterable[int], timestamp: int) -> dict[int, FoundOffset]:
     """A leader's offsets for a timestamp, of the partitions without an error."""
-    partitions = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
-    topics = [ListOffsetsTopic(name=topic, partitions=partitions)]
-    answer: ListOffsetsResponse = connection.call(ListOffsetsRequest(replica_id=-1, topics=topics))
-    return {part.partition_index: part for part in answer.topics[0].partitions if not part.error_code} if answer.topics else {}
+    found = list_offsets(connection.call, topic, partitions, timestamp)
+    return {index: offset for index, offset in found.items() if not offset.error_code}
 
 
 def _cleaning(connection: BlockingConnection, topic: str, mine: Mapping[int, PartitionFacts]) -> None:
@@ -152,7 +133,11 @@ def _cleaning(connection: BlockingConnection, topic: str, mine: Mapping[int, Par
     indexes = list(mine)
     for at in range(0, len(indexes), CLEANER_KEYS_AT_ONCE):
         keys = [f"{CLEANER_KEY}.{index}" for index in indexes[at : at + CLEANER_KEYS_AT_ONCE]]
-        for key, text in (_describe(connection, TOPIC_RESOURCE, topic, keys) or {}).items():
+        try:
+            states = describe_configs(connection.call, TOPIC_RESOURCE, topic, keys)
+        except RequestFailed:
+            return
+        for key, text in states.items():
             index = int(key.removeprefix(f"{CLEANER_KEY}."))
             if text is not None and index in mine:
                 mine[index].cleaning = _cleaning_facts(json.loads(text))

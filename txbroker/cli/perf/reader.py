@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from txbroker.cli.failures import CommandFailed
-from txbroker.cli.partition_flags import EARLIEST, LATEST
 from txbroker.cli.perf.settings import ConsumerSettings
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
 from txbroker.client.client_machine import ClientSettings, Completed
+from txbroker.client.offset_requests import EARLIEST, LATEST, list_offsets
 from txbroker.client.pipelined_connection import PipelinedConnection
 from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.client.topic_metadata import TopicMetadata
@@ -21,12 +21,6 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan, read_records
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from txbroker.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from txbroker.wire.sizes import content_size
 
 # Of one batch, decompressed; the limit of the broker itself.
@@ -222,24 +216,19 @@ class Reader:
         unknown = [partition for partition in self._assigned if partition.offset < 0 and partition.leader is not None]
         for leader in {partition.leader for partition in unknown}:
             assert leader is not None
-            partitions = [
-                ListOffsetsPartition(partition_index=p.index, timestamp=LATEST if self._settings.from_latest else EARLIEST)
-                for p in unknown
-                if p.leader == leader
-            ]
-            topics = [ListOffsetsTopic(name=self._topic.topic, partitions=partitions)]
+            partitions = [partition.index for partition in unknown if partition.leader == leader]
+            timestamp = LATEST if self._settings.from_latest else EARLIEST
             try:
                 with BlockingConnection(leader.host, leader.port, self._client_settings) as connection:
-                    response: ListOffsetsResponse = connection.call(ListOffsetsRequest(replica_id=-1, topics=topics))
+                    offsets = list_offsets(connection.call, self._topic.topic, partitions, timestamp)
             except LOST as problem:
                 self._retry_later(str(problem), time.monotonic())
                 return
-            for result in response.topics[0].partitions:
-                partition = self._partitions[result.partition_index]
-                if result.error_code:
-                    self._failed(result.error_code, partition, time.monotonic())
+            for index, found in offsets.items():
+                if found.error_code:
+                    self._failed(found.error_code, self._partitions[index], time.monotonic())
                 else:
-                    partition.offset = max(result.offset, *result.old_style_offsets, 0)
+                    self._partitions[index].offset = max(found.offset, 0)
 
     def _failed(self, code: int, partition: _Partition | None, now_s: float) -> None:
         """Wait, and ask for the leaders again; RequestFailed for an error that is not retriable."""

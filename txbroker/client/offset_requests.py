@@ -1,0 +1,42 @@
+"""The offsets of a topic's partitions for a timestamp, by ListOffsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from txbroker.client.client_errors import NotKafka
+from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+
+# Timestamps with a special meaning: the first offset, the end, and the offset of the largest timestamp (KIP-734).
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+NO_REPLICA = -1  # the sender is a consumer
+
+
+class FoundOffset(NamedTuple):
+    """A partition's answer: an error code, or the offset (-1 if no record is that young) and its record's timestamp (-1 if unknown)."""
+
+    error_code: int
+    offset: int
+    timestamp: int
+
+
+def list_offsets(
+    call: Callable[[ListOffsetsRequest], Any], topic: str, partitions: Iterable[int], timestamp: int, isolation_level: int = 0
+) -> dict[int, FoundOffset]:
+    """The offsets of partitions of one leader, by partition. `call` sends a request. ClientError."""
+    requested = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
+    topics = [ListOffsetsTopic(name=topic, partitions=requested)]
+    response: ListOffsetsResponse = call(ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=isolation_level, topics=topics))
+    found = {
+        partition.partition_index: FoundOffset(
+            partition.error_code, max(partition.offset, *partition.old_style_offsets, -1), partition.timestamp
+        )
+        for each in response.topics
+        for partition in each.partitions
+    }
+    if found.keys() != {partition.partition_index for partition in requested}:
+        raise NotKafka("the broker's ListOffsets response does not have the requested partitions")
+    return found
