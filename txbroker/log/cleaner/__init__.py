@@ -1,1 +1,1 @@
-"""The log cleaner: what compaction of a log's closed segments is (Kafka's LogCleaner; KIP-280, KIP-534)."""
+"""The log cleaner: compaction of the closed segments of a log (Kafka's LogCleaner; KIP-280, KIP-534)."""

@@ -13,7 +13,7 @@ from txbroker.log.aborted_transactions import AbortedBatches
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import TXN_INDEX, file_path, parse_name
 from txbroker.log.log_results import AbortedTransaction
-from txbroker.log.txn_index import ENTRY
+from txbroker.log.txn_index import ENTRY, parse_entries
 
 Gap = tuple[int, int]
 
@@ -30,12 +30,10 @@ def read_aborted(disk: Disk, directory: str, first_offset: int) -> list[AbortedT
             continue
         content = disk.read(file_path(directory, parsed[0], TXN_INDEX)) or b""
         whole = len(content) - len(content) % ENTRY.size  # the active segment's index may be growing
-        for version, *fields in ENTRY.iter_unpack(content[:whole]):
-            entry = AbortedTransaction(*fields)
-            if version != 0 or entry.last_offset < entry.first_offset:
-                raise CorruptRecords(f"{directory}/{name} holds {entry} of version {version}")
-            if entry.last_offset >= first_offset:
-                found.append(entry)
+        try:
+            found += [entry for entry in parse_entries(content[:whole]) if entry.last_offset >= first_offset]
+        except CorruptRecords as error:
+            raise CorruptRecords(f"{directory}/{name}: {error.message}") from None
     return found
 
 
