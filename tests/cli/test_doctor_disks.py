@@ -51,6 +51,8 @@ def test_a_disk_without_free_inodes_is_named(broker: Server, tmp_path: Path, nam
 def test_a_log_directory_that_is_offline_is_named(start_broker: Callable[..., Server], tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     server = start_broker({"log.dirs": f"{tmp_path / 'data'},{blocked}"})
+    if server.kind != "txbroker":
+        pytest.skip("the tests format the directories of Apache Kafka before each start")
     server.stop()
     shutil.rmtree(blocked)
     blocked.write_text("a file")
