@@ -91,7 +91,7 @@ UNCLEAR_STILL = (
     "txbroker/api/",
     "txbroker/cli/",
     "txbroker/connection",
-    "txbroker/log/",
+    "txbroker/log/cleaner/",
     "txbroker/peer",
     "txbroker/transport/",
 )

@@ -187,7 +187,7 @@ class CrashTest:
         if "Traceback (most recent call last)" in log:
             raise Lost(f"the broker logged a traceback:\n{log[-6000:]}")
         for done in damages:
-            if done.cut and not re.search(rf"{re.escape(done.partition)}: \d+ bytes of \S+ are cut, from offset \d+ on", log):
+            if done.cut and not re.search(rf"{re.escape(done.partition)}: removing \d+ bytes of \S+, from offset \d+ on", log):
                 raise Lost(f"the broker does not say that it cut {done.partition} after {done.what}:\n{log[-6000:]}")
             if done.lost_from is not None:
                 topic, _, partition = done.partition.rpartition("-")

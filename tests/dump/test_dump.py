@@ -170,7 +170,7 @@ def test_a_time_index_that_does_not_match_the_log(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("00000000000000000110.snapshot", b"\x00\x01garbage", "is corrupt: a producer snapshot has a CRC that is not its own"),
+        ("00000000000000000110.snapshot", b"\x00\x01garbage", "is corrupt: a producer snapshot has a wrong CRC"),
         ("00000000000000000008.txnindex", bytes(33), "is corrupt: a transaction index of 33 bytes does not end with a whole entry"),
         ("00000000000000000000.index", bytes(9), "is corrupt: its size of 9 bytes is not a multiple of 8"),
         ("00000000000000000000.timeindex", bytes(13), "is corrupt: its size of 13 bytes is not a multiple of 12"),

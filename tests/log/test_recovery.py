@@ -49,7 +49,7 @@ def test_a_tail_torn_at_any_byte_is_cut(directory: DiskPath, caplog: pytest.LogC
         end = offsets[whole]
         assert log.log_end_offset == end
         torn = cut - sum(size for _, size in batches[:whole])
-        told = [record.getMessage() for record in caplog.records if "are cut" in record.getMessage()]
+        told = [record.getMessage() for record in caplog.records if ": removing " in record.getMessage()]
         assert len(told) == (torn > 0)
         assert all(f"{torn} bytes" in line and f"from offset {end} on" in line for line in told)
         assert append(log, b"more").first_offset == end

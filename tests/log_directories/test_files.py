@@ -146,7 +146,7 @@ def test_meta_properties_without_ids() -> None:
     ("content", "sentence"),
     [
         (b"version=1\nnode.id=3\ncluster.id=x\ndirectory.id=y\n", "m belongs to KRaft node 3 .*choose another directory"),
-        (b"version=2\n", "m has version '2', and only version 0 is known"),
+        (b"version=2\n", "m has version '2', only version 0 is supported"),
         (b"", "m has version None"),
         (b"version=0\nbroker.id=one\n", "m has broker.id=one, which is not a broker id"),
         (b"version=0\nbroker.id=-3\n", "broker.id=-3"),

@@ -420,7 +420,7 @@ def test_a_log_that_cannot_be_copied_stays_where_it_is(directory: DiskPath, capl
     path.write_bytes(data)
     directories.moves.begin(T0, broker.paths[1], NOW)
     assert finish(broker) is log
-    assert f"t-0 stays in {broker.paths[0]}, it cannot be moved to {broker.paths[1]}" in caplog.text
+    assert f"t-0 stays in {broker.paths[0]}, because it cannot be moved to {broker.paths[1]}" in caplog.text
     assert directories.offline() == []
     broker.worker.wait(60_000)
     assert broker.partitions("b") == []

@@ -170,7 +170,7 @@ def test_transaction_indexes_are_compared_with_the_log(data: Path) -> None:
     for damaged, words in [
         (b"", "lacks"),
         (content[:-1], "does not end with a whole entry"),
-        (content[:10] + struct.pack(">q", 10**6) + content[18:], "holds"),
+        (content[:10] + struct.pack(">q", 10**6) + content[18:], "has an entry"),
         (content[:2] + struct.pack(">q", 77) + content[10:], "lacks"),
     ]:
         path.write_bytes(damaged)

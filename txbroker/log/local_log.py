@@ -1,6 +1,6 @@
 """The files of one partition's log: segments that are read, rolled, synced and replaced (Kafka's LocalLog).
 
-Nothing here knows producers, transactions or leader epochs; `log.py` adds them.
+Producers, transactions and leader epochs are added by `log.py`.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ class LocalLog:
     # Read
 
     def read(self, offset: int, bytes_max: int, *, offset_end: int, whole_first_batch: bool = False) -> Read:
-        """A region from the batch that holds `offset` on, within one segment, never past `offset_end` (exclusive).
+        """A region that begins with the batch that holds `offset`, within one segment and below `offset_end`.
 
-        Empty at `offset_end` and above it up to the log's end; OFFSET_OUT_OF_RANGE outside of the log.
+        Empty from `offset_end` up to the log's end; OFFSET_OUT_OF_RANGE outside the log.
         """
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
             raise BrokerError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition}, which has [{self.log_start_offset}, {log_end_offset})",
+                f"offset {offset} is outside {self.topic_partition}, which has the offsets [{self.log_start_offset}, {log_end_offset})",
             )
         if offset >= offset_end:
             return Read(EMPTY, offset_end, 0)
@@ -128,14 +128,14 @@ class LocalLog:
         return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, self.config.unpacked_bytes_max)
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp of those from the log's start on, the first of equals."""
+        """The record with the largest timestamp, the first of equals."""
         return time_lookup.offset_of_max_timestamp(self.segments, self.log_start_offset, self.config.unpacked_bytes_max)
 
     def check_file(self, path: str) -> None:
-        """StorageError unless the file of this path, if it is one of the log's, can be read to where it was written."""
+        """StorageError if `path` is a file of the log and is shorter than what was written to it."""
         for segment in self.segments:
             if segment.path(LOG) == path and len(segment.file.pread(segment.size - 1, 1)) != min(segment.size, 1):
-                raise StorageError(f"{path} ends before position {segment.size}, up to which it was written")
+                raise StorageError(f"{path} is shorter than the {segment.size} bytes that were written to it")
 
     # Segments
 
@@ -156,7 +156,7 @@ class LocalLog:
         return segment
 
     def _drop(self, dropped: Sequence[Segment]) -> None:
-        """Take segments out of the log; their files go after file.delete.delay.ms, and readers keep those that they hold."""
+        """Take segments out of the log. Their files are removed after file.delete.delay.ms; readers can finish."""
         self._list.drop(dropped, self.config.file_delete_delay_ms)
 
     def closed_below(self, offset: int) -> list[SegmentSpan]:
@@ -164,9 +164,9 @@ class LocalLog:
         return self._list.closed_below(offset)
 
     def replace_segments(self, old_base_offsets: Sequence[int], *, size: int, generation: int, now_ms: int) -> bool:
-        """Put the segment that a cleaning made of these closed ones in their place; its `.cleaned` files bear the first of their offsets.
+        """Replace closed segments by the one that a cleaning made of them, whose `.cleaned` files are named by the first of their offsets.
 
-        False, and nothing has changed, unless the log was not truncated since `generation` and all of them are still there.
+        False, and nothing has changed, if the log was truncated since `generation` or one of them is gone.
         """
         return generation == self.generation and self._list.replace(old_base_offsets, size, self.config, now_ms)
 
@@ -214,11 +214,11 @@ class LocalLog:
             self.flushed(plan)
 
     def delete(self) -> None:
-        """Remove the directory with all files. May run in a worker once nobody uses the log."""
+        """Remove the directory with all files. May run in a worker once the log is not used any more."""
         self._disk.remove_tree(self.directory)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Take new settings; the active segment keeps its jitter."""
+        """Apply new settings; the active segment keeps its jitter."""
         self.config = config
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes

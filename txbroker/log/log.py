@@ -23,7 +23,7 @@ from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Lat
 from txbroker.log.markers import read_marker
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
-from txbroker.log.producer_recovery import recall
+from txbroker.log.producer_recovery import find_batches
 from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import SLICE, Snapshots
 from txbroker.log.producers import ProducerStates
@@ -139,7 +139,7 @@ class Log(LocalLog):
 
         BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP,
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED; StorageError.
-        After any of them the log is as it was. Nothing is synced: the caller sees to that when it is due (`flush_due`).
+        After any of them the log is as it was. Nothing is synced: the caller flushes when `flush_due`.
         """
         config = self.config
         validated = validate(records, config, now_ms, origin)
@@ -151,7 +151,7 @@ class Log(LocalLog):
             try:
                 original = self.producers.check(header, origin)
             except BrokerError:
-                if not self._recall(header.producer_id):
+                if not self._find_batches(header.producer_id):
                     raise
                 original = self.producers.check(header, origin)
             if original is not None:
@@ -164,10 +164,10 @@ class Log(LocalLog):
             self.producers.update(header, first_offset)
         return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset)
 
-    def _recall(self, producer_id: int) -> bool:
-        """Whether the log has told more of a producer than was known."""
+    def _find_batches(self, producer_id: int) -> bool:
+        """Whether more batches of a producer were found in the log."""
         state = self.producers.get(producer_id)
-        return state is not None and recall(state, self.segments)
+        return state is not None and find_batches(state, self.segments)
 
     def _write(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> None:
         """Stamp a leader's batch with the next offset and its epoch, and write it into the active segment, or a new one."""
@@ -197,10 +197,10 @@ class Log(LocalLog):
         return Appended(offset, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def append_replicated(self, records: memoryview, *, now_ms: int) -> Appended:
-        """Append what a leader sent, offsets and epochs as they are. A torn last batch is left out.
+        """Append batches from a leader, with its offsets and epochs. A torn last batch is left out.
 
-        CORRUPT_MESSAGE for a wrong CRC, and unless offsets go up from the log's end (gaps are allowed: the leader's log may be
-        compacted). Nothing is synced, as with `append`.
+        CORRUPT_MESSAGE for a wrong CRC, and unless offsets ascend from the log's end (gaps are allowed: the leader's log may be
+        compacted). Nothing is synced, as in `append`.
         """
         batches: list[tuple[int, EntryHeader]] = []
         scan = Scan(records, check_crc=True)
@@ -226,7 +226,7 @@ class Log(LocalLog):
         return Appended(before, self.log_end_offset - 1, -1, self.log_start_offset)
 
     def _write_run(self, records: memoryview, run: Sequence[tuple[int, EntryHeader]]) -> None:
-        """Write neighbouring batches of a leader into the active segment, all or none."""
+        """Write consecutive batches of a leader into the active segment, all or none."""
         if not run:
             return
         start, end = run[0][0], run[-1][0] + run[-1][1].size
@@ -242,18 +242,18 @@ class Log(LocalLog):
                 active.txn_index.append(aborted)
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin a new one; nothing when the active one is empty."""
+        """Close the active segment and begin a new one; does nothing when the active one is empty."""
         if self.segments[-1].size:
             self._roll(self.log_end_offset, now_ms)
 
     def skip_to(self, offset: int, now_ms: int) -> None:
-        """Leave a gap before the next record, which gets `offset`; nothing when that is where the log ends."""
+        """Leave a gap before the next record, which gets `offset`; does nothing when the log ends there."""
         if offset > self.log_end_offset:
             self._roll(offset, now_ms)
             self.log_end_offset = offset
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a segment at `base_offset`; what is closed is synced in a worker."""
+        """Begin a segment at `base_offset`; the closed one is synced in a worker."""
         closed = self.segments[-1]
         closed.seal()
         if len(self.producers) <= SLICE:
@@ -263,7 +263,7 @@ class Log(LocalLog):
             self._snapshots.take_in_slices(self.producers, base_offset, self._later, partial(self._snapshot_written, base_offset))
         segment = self._new_segment(base_offset, now_ms)
         if closed.size == 0:
-            # Its base is too far below the next offset: nothing of it is of use.
+            # An empty segment whose base offset is too far below the next offset.
             self._drop([closed])
         self._unsynced.add(self.directory)
         if closed.size:
@@ -277,7 +277,7 @@ class Log(LocalLog):
         self._unsynced.update((self._snapshots.path(offset), self.directory))
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """Where the largest epoch that is not above `epoch` ends (OffsetForLeaderEpoch)."""
+        """The end of the largest epoch that is not above `epoch` (OffsetForLeaderEpoch)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
@@ -289,12 +289,12 @@ class Log(LocalLog):
         """Aborted transactions with records in [start, end)."""
         return self._list.aborted_transactions(start, end)
 
-    # Cutting at the start
+    # Start offset and retention
 
     def advance_start(self, offset: int) -> bool:
-        """Move the log's start up (DeleteRecords, a leader's start); False when it is there already.
+        """Move the log's start up to `offset` (DeleteRecords, a leader's start); False when it is there or above already.
 
-        The caller checks the high watermark. Whole segments below it go with the next `delete_expired`.
+        The caller checks the high watermark. Segments below the start are deleted by the next `delete_expired`.
         """
         if offset > self.log_end_offset:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} ends at {self.log_end_offset}, below {offset}")
@@ -306,9 +306,9 @@ class Log(LocalLog):
         return True
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> int:
-        """Delete old segments by retention (cleanup.policy delete) and below the start (always); how many."""
+        """Delete segments by retention (cleanup.policy delete), and segments below the start (always); returns how many."""
         if self.being_cleaned:
-            return 0  # as in Kafka, where the cleaner does this for logs that it cleans; its next pass is another chance
+            return 0  # as in Kafka; the next pass of retention deletes them
         expired = expired_segments(
             self.segments,
             self.config,
@@ -320,8 +320,8 @@ class Log(LocalLog):
         if not expired:
             return 0
         for segment, reason in expired:
-            logger.info("%s: the segment at offset %d is deleted: %s", self.topic_partition, segment.base_offset, reason)
-        # First what needs no room on the disk, which may be full, and then what needs a new segment.
+            logger.info("%s: deleting the segment at offset %d: %s", self.topic_partition, segment.base_offset, reason)
+        # First closed segments, which needs no space on a disk that may be full; then the active one, which needs a new segment.
         closed = [segment for segment, _ in expired if segment is not self.segments[-1]]
         if closed:
             self._drop(closed)
@@ -335,14 +335,14 @@ class Log(LocalLog):
     # Cleaning
 
     def last_records(self) -> Iterator[LastRecord]:
-        """The last record of each producer that is still active: cleaning keeps its batch, for the sequence numbers."""
+        """The last record of each known producer: cleaning keeps its batch, for the sequence numbers."""
         for state in self.producers:
             yield LastRecord(state.producer_id, state.epoch, state.last_offset)
 
-    # Cutting at the end
+    # Truncation
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at `offset` or at the border of the batch that holds it; False when nothing was cut."""
+        """Truncate the log so that it ends at `offset`, or before the batch that holds it; False when it ends below already."""
         if offset >= self.log_end_offset:
             return False
         if offset < self._bases[0]:
@@ -370,7 +370,7 @@ class Log(LocalLog):
         self.leader_epochs.truncate_from_end(end)
 
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything; the log is empty and starts and ends at `offset`."""
+        """Remove everything; the empty log starts and ends at `offset`."""
         self.generation += 1
         self._drop(list(self.segments))
         self._new_segment(offset, now_ms)
@@ -391,7 +391,7 @@ class Log(LocalLog):
         return super().flush_plan()
 
     def close(self) -> None:
-        """Write indexes and the producers' snapshot, sync all. The log must not be used afterwards."""
+        """Write indexes and the snapshot of producers, and sync all. The log must not be used afterwards."""
         for segment in self.segments:
             segment.open_segments = None  # this may run in a worker
             if segment.seal():
@@ -407,7 +407,7 @@ class Log(LocalLog):
     # Settings and names
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were silent for producer.id.expiration.ms; how many."""
+        """Forget producers that were silent for producer.id.expiration.ms; returns how many."""
         return self.producers.expire(now_ms)
 
     @property
@@ -421,14 +421,14 @@ class Log(LocalLog):
         if self.topic_id != NULL_TOPIC_ID:
             raise BrokerError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{self.topic_partition} has topic id {id_to_text(self.topic_id)} and not {id_to_text(topic_id)}",
+                f"{self.topic_partition} has the topic id {id_to_text(self.topic_id)}, not {id_to_text(topic_id)}",
             )
         self._disk.replace(self._metadata_path, format_metadata(topic_id), sync=False)
         self._unsynced.update((self._metadata_path, self.directory))
         self.topic_id = topic_id
 
     def rename_directory(self, directory: str) -> None:
-        """Move the log's directory (to `….<uuid>-delete`, for instance)."""
+        """Rename the log's directory, for example to `….<uuid>-delete`."""
         self._disk.rename(self.directory, directory)
         self.directory = directory
         self._snapshots.directory = directory

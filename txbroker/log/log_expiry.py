@@ -1,10 +1,10 @@
-"""Expiry of one log after the other: Kafka's rule for all, then `retention.precise`; and how late it is.
+"""Expiry of one log: segments by Kafka's rule, then records with `retention.precise`; and the retention lag.
 
-Whole segments go by `retention.expired_segments`. On a topic with retention.precise=true and cleanup.policy delete the log's start then
-moves on to the first record that has not expired (`expiry`), within a live segment, the active one too, but never above the high
-watermark; bytes are freed when their segment goes. DeleteRecords moves the start by the same way (`Log.advance_start`). A start is
-durable by log-start-offset-checkpoint, written every log.flush.start.offset.checkpoint.interval.ms: after a kill it may be back where
-it was then, as in Kafka, until the next pass.
+`retention.expired_segments` selects whole segments. On a topic with retention.precise=true and cleanup.policy delete the log's start then
+moves to the first record that has not expired (`expiry.py`), also within a segment and within the active one, but never above the high
+watermark; bytes are freed with their segment. DeleteRecords moves the start in the same way (`Log.advance_start`). The start is
+durable in log-start-offset-checkpoint, written every log.flush.start.offset.checkpoint.interval.ms: after a kill it may be the one
+written last, as in Kafka, until the next pass.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("txbroker.log")
 
 
 class Expired(NamedTuple):
-    """What one expiry did: segments that went, the offsets by which the start moved, bytes that were freed, and where the log starts."""
+    """The result of one expiry: deleted segments, by how many offsets the start moved, freed bytes, and the log's start."""
 
     segments: int
     records: int
@@ -43,7 +43,7 @@ class Expirer:
         self._failed = failed
 
     def expire(self, topic_partition: TopicPartition, now_ms: int, high_watermark: int, done: Done) -> None:
-        """Expire what is due in one log; `done` is called in any case, at once or later, with None where the log cannot be used."""
+        """Expire one log. `done` is always called, now or later; with None when the log cannot be used."""
         home = self._find(topic_partition)
         if home is None:
             done(None)
@@ -56,15 +56,15 @@ class Expirer:
         self._failed(home, error)
 
 
-class _Looking:
-    """A worker looks; the rest follows when it is done."""
+class _Searching:
+    """A worker searches; the expiry continues when it has finished."""
 
 
-_LOOKING = _Looking()
+_SEARCHING = _Searching()
 
 
 class _Expiry:
-    """One log's turn. Its steps give what is to be told."""
+    """One expiry of one log. Its steps return its result, or that a worker is searching."""
 
     def __init__(self, owner: Expirer, home: LogDirectory, log: Log, now_ms: int, high_watermark: int, done: Done) -> None:
         self._owner = owner
@@ -80,22 +80,22 @@ class _Expiry:
     def run(self) -> None:
         self._guarded(self._begin)
 
-    def _guarded(self, step: Callable[[], Expired | _Looking | None]) -> None:
-        outcome: Expired | _Looking | None = None
+    def _guarded(self, step: Callable[[], Expired | _Searching | None]) -> None:
+        outcome: Expired | _Searching | None = None
         try:
             outcome = step()
         except StorageError as error:
             self._owner.failed(self._home, error)
         except Exception:
-            logger.exception("%s is not expired this time", self._log.topic_partition)
-        if not isinstance(outcome, _Looking):
+            logger.exception("%s: expiry failed; the next pass tries again", self._log.topic_partition)
+        if not isinstance(outcome, _Searching):
             self._done(outcome)
 
-    def _begin(self) -> Expired | _Looking | None:
+    def _begin(self) -> Expired | _Searching | None:
         log = self._log
         self._delete()
-        wanted = _wanted(log, self._now_ms)
-        return self._expired() if wanted is None or log.log_start_offset >= self._end else self._look(wanted, 0)
+        timestamp = _keep_from(log, self._now_ms)
+        return self._expired() if timestamp is None or log.log_start_offset >= self._end else self._search(timestamp, 0)
 
     def _delete(self) -> None:
         log = self._log
@@ -103,26 +103,26 @@ class _Expiry:
         self._segments += log.delete_expired(self._now_ms, self._end)
         self._bytes += before - log.size
 
-    def _look(self, timestamp: int, begin: int) -> Expired | _Looking | None:
+    def _search(self, timestamp: int, begin: int) -> Expired | _Searching | None:
         log = self._log
         where = plan(log.segments, timestamp, log.log_start_offset, log.config.unpacked_bytes_max, begin=begin)
         if not isinstance(where, Search):
             return self._found(timestamp, where)
-        looked = partial(self._looked, timestamp, where.then, log.generation, log.log_start_offset)
-        self._home.ask(where.run, lambda first: self._guarded(partial(looked, first)))
-        return _LOOKING
+        finished = partial(self._searched, timestamp, where.then, log.generation, log.log_start_offset)
+        self._home.ask(where.run, lambda first: self._guarded(partial(finished, first)))
+        return _SEARCHING
 
-    def _looked(
+    def _searched(
         self, timestamp: int, then: int, generation: int, start: int, first: First | StorageError | None
-    ) -> Expired | _Looking | None:
+    ) -> Expired | _Searching | None:
         log = self._log
         if isinstance(first, StorageError):
             raise first
         if self._home.logs.get(log.topic_partition) is not log:
             return None  # deleted, moved, or offline
         if generation != log.generation or start != log.log_start_offset:
-            return self._expired()  # truncated, or its start was moved, meanwhile: the next pass looks again
-        return self._look(timestamp, then) if first is None else self._found(timestamp, first)
+            return self._expired()  # truncated, or its start was moved: the next pass searches again
+        return self._search(timestamp, then) if first is None else self._found(timestamp, first)
 
     def _found(self, timestamp: int, first: First | None) -> Expired:
         log = self._log
@@ -138,8 +138,8 @@ class _Expiry:
         return Expired(self._segments, start - self._start, self._bytes, start)
 
 
-def _wanted(log: Log, now_ms: int) -> int | None:
-    """The smallest timestamp of a record that may stay; ANY_TIME where only the age of the first one is wanted; None: nothing is."""
+def _keep_from(log: Log, now_ms: int) -> int | None:
+    """The smallest timestamp of a record that stays; ANY_TIME to find the age of the first record only; None: no search is needed."""
     config = log.config
     if not config.delete or config.retention_ms < 0:
         return None
@@ -157,7 +157,7 @@ def first_ms(log: Log) -> int | None:
 
 
 def lag_ms(log: Log, now_ms: int) -> int | None:
-    """For how long a log's first record has expired; 0 for one that has not, None where that is not known or nothing expires."""
+    """How long ago a log's first record expired; 0 if it has not, None if that is not known or nothing expires."""
     config = log.config
     if not config.delete or config.retention_ms < 0:
         return None

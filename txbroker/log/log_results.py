@@ -1,4 +1,4 @@
-"""What the log takes and gives: small values that other rooms see."""
+"""Arguments and results of the log that other packages use."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from txbroker.log.region import Region
 
 
 class Origin(Enum):
-    """Who appends; the extent of validation follows (Kafka's AppendOrigin)."""
+    """Who appends, which determines what is validated (Kafka's AppendOrigin)."""
 
     CLIENT = 1  # everything is checked
-    COORDINATOR = 2  # our own group or transaction coordinator: control batches are allowed, sequences are not checked
+    COORDINATOR = 2  # a coordinator of this broker: control batches are allowed, sequences are not checked
 
 
 @dataclass(slots=True)
 class Appended:
-    """One append. Offsets of the first and last record; for a duplicate those of the original append.
+    """The result of an append. Offsets of the first and last record; for a duplicate those of the original append.
 
     `append_time_ms` is -1 unless the topic stamps LogAppendTime.
     """
@@ -34,10 +34,10 @@ class Appended:
 
 @dataclass(slots=True)
 class Read:
-    """One read: whole batches first; the last one may be cut (clients skip a torn tail).
+    """The result of a read: whole batches; the last one may be incomplete, which clients ignore.
 
-    `end_offset` is above every offset of the region (exclusive, not tight). `first_batch_bytes` is the size of the batch
-    that holds the wanted offset: 0 when there is none below the reader's end, and more than asked for when the region is
+    `end_offset` is larger than every offset of the region (exclusive, an upper bound). `first_batch_bytes` is the size of the batch
+    that holds the requested offset: 0 when there is none below the reader's end, and more than requested when the region is
     empty because that batch did not fit.
     """
 
@@ -55,7 +55,7 @@ class TimestampOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The end (exclusive) of the largest leader epoch that is not above the wanted one; (-1, -1) when none is known."""
+    """The end (exclusive) of the largest leader epoch that is not above the requested one; (-1, -1) when none is known."""
 
     epoch: int
     end_offset: int
@@ -71,14 +71,14 @@ class AbortedTransaction(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """Why one record was refused; `batch_index` counts within its batch (KIP-467)."""
+    """Why one record was refused; `batch_index` is its index in the batch (KIP-467)."""
 
     batch_index: int
     message: str
 
 
 class RejectedRecords(BrokerError):
-    """A batch was refused for what some of its records are (INVALID_RECORD, INVALID_TIMESTAMP)."""
+    """A batch was refused because of some of its records (INVALID_RECORD, INVALID_TIMESTAMP)."""
 
     def __init__(self, code: ErrorCode, record_errors: list[RecordError]) -> None:
         first = record_errors[0]
@@ -87,9 +87,9 @@ class RejectedRecords(BrokerError):
 
 
 class Later(Protocol):
-    """Runs `work` in a worker once `delay_ms` have passed, then `done` where the log lives (the reactor's thread).
+    """Runs `work` in a worker once `delay_ms` have passed, then `done` in the logs' thread (the reactor's).
 
-    `done` is not called when `work` raised; that is for the owner of the log directory to see.
+    `done` is not called when `work` raised an error; the log directory handles the error.
     """
 
     def __call__(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None: ...

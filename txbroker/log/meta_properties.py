@@ -1,4 +1,4 @@
-"""meta.properties: whose log directory this is (Kafka's MetaProperties and MetaPropertiesEnsemble, version 0 as with ZooKeeper).
+"""meta.properties: the broker and cluster of a log directory (Kafka's MetaProperties, version 0 as with ZooKeeper).
 
 version=0
 broker.id=1
@@ -16,7 +16,7 @@ FILE_NAME = "meta.properties"
 
 
 class Identity(NamedTuple):
-    """The broker and the cluster that log directories belong to; None where nothing is known yet."""
+    """The broker and the cluster of log directories; None for what is not known yet."""
 
     broker_id: int | None
     cluster_id: str | None
@@ -26,7 +26,7 @@ NO_IDENTITY = Identity(None, None)
 
 
 def parse(content: bytes, path: str) -> Identity:
-    """The identity in a file's content; StartError when it is not that of a broker of a cluster with ZooKeeper's metadata."""
+    """The identity in a file's content; StartError when it is not that of a broker with metadata in ZooKeeper."""
     values = {key: property.text.strip() for key, property in parse_properties(content, path, {}).items()}
     version = values.get("version")
     if version == "1":
@@ -35,7 +35,7 @@ def parse(content: bytes, path: str) -> Identity:
             "choose another directory for log.dirs"
         )
     if version != "0":
-        raise StartError(f"{path} has version {version!r}, and only version 0 is known; choose another directory for log.dirs")
+        raise StartError(f"{path} has version {version!r}, only version 0 is supported; choose another directory for log.dirs")
     broker_id = values.get("broker.id")
     if broker_id is not None and (not broker_id.isascii() or not broker_id.isdecimal() or int(broker_id) >= 2**31):
         raise StartError(f"{path} has broker.id={broker_id[:40]}, which is not a broker id; correct it or remove the file")
@@ -48,7 +48,7 @@ def format_identity(identity: Identity) -> bytes:
 
 
 def join(first: Identity, first_path: str, other: Identity, other_path: str) -> Identity:
-    """What two files say together; StartError when they contradict each other."""
+    """The identity in two files together; StartError when they differ."""
     for name, a, b in (("broker.id", first.broker_id, other.broker_id), ("cluster.id", first.cluster_id, other.cluster_id)):
         if a is not None and b is not None and a != b:
             raise StartError(f"{first_path} has {name}={a} and {other_path} has {name}={b}; log.dirs must all belong to one broker")
@@ -56,7 +56,7 @@ def join(first: Identity, first_path: str, other: Identity, other_path: str) -> 
 
 
 def check(stored: Identity, path: str, wanted: Identity) -> None:
-    """StartError unless a directory that holds `stored` is one of the broker `wanted`."""
+    """StartError unless a directory with the identity `stored` belongs to the broker `wanted`."""
     if stored.cluster_id is not None and stored.cluster_id != wanted.cluster_id:
         raise StartError(
             f"{path} belongs to cluster {stored.cluster_id}, but this broker is in cluster {wanted.cluster_id}; "

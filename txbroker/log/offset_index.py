@@ -1,7 +1,7 @@
 """The offset index of a segment: sparse pairs (offset, position in the log file), Kafka's OffsetIndex.
 
 An entry is 8 bytes, big-endian: offset relative to the segment's base uint32 | position uint32. Its meaning: the batch that
-starts at the position ends with that offset, or comes before the batch that does.
+starts at the position ends with that offset, or precedes the batch that does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OffsetIndex(IndexFile):
         self.base_offset = base_offset
 
     def add(self, offset: int, position: int) -> None:
-        """Note that a batch with `offset` as its last starts at `position`; ignored unless above all others."""
+        """Add an entry: a batch that ends with `offset` starts at `position`. Ignored unless it is above all others."""
         if self.count and offset <= self.last[0]:
             return
         relative = offset - self.base_offset
@@ -54,7 +54,7 @@ class OffsetIndex(IndexFile):
         return self.base_offset + relative, position
 
     def truncate_to(self, offset: int) -> None:
-        """Drop entries of `offset` and above."""
+        """Remove entries of `offset` and above."""
         self.truncate(self.floor(min(offset - self.base_offset - 1, RELATIVE_OFFSET_MAX)) + 1)
 
     def plausible(self, log_bytes: int) -> bool:

@@ -1,4 +1,4 @@
-"""The file partition.metadata: which topic id a directory belongs to (Kafka's PartitionMetadataFile, KIP-516).
+"""The file partition.metadata: the topic id of a partition's directory (Kafka's PartitionMetadataFile, KIP-516).
 
 Two lines, `version: 0` and `topic_id: ` with 22 characters of base64url.
 """
@@ -21,7 +21,7 @@ def format_metadata(topic_id: bytes) -> bytes:
 
 
 def read_topic_id(content: bytes) -> bytes:
-    """The topic id in a file's content; ValueError when it is not such a file."""
+    """The topic id in a file's content; ValueError when it is malformed."""
     lines = content.decode("utf-8", "replace").splitlines()
     if len(lines) != 2 or lines[0] != _VERSION or not lines[1].startswith(_TOPIC_ID):
         raise ValueError("it does not have its two lines")
@@ -29,9 +29,9 @@ def read_topic_id(content: bytes) -> bytes:
 
 
 def parse_metadata(content: bytes, path: str) -> bytes:
-    """The topic id; NULL_TOPIC_ID, and a line in the log, when the file cannot be read: the controller will tell the id again."""
+    """The topic id; NULL_TOPIC_ID, with a warning, when the file is malformed: the controller sends the id again."""
     try:
         return read_topic_id(content)
     except ValueError as error:
-        logger.warning("%s is not understood and will be written anew: %s", path, error)
+        logger.warning("%s is malformed and will be rewritten: %s", path, error)
         return NULL_TOPIC_ID

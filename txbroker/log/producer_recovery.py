@@ -1,9 +1,9 @@
-"""Finding a producer's last batches in the log again.
+"""Finding a producer's last batches in the log.
 
-A snapshot has room for one batch of each producer (its format is Kafka's), while a client may have five on the way. When the broker
-ends before it has answered them, the client sends all five again, and all that are in the log must be known as duplicates: refused
-as out of order, they make clients begin anew with another epoch and write them twice. So whoever comes with a sequence from before the
-known ones is looked for in the log, once, before it is refused.
+A snapshot, whose format is Kafka's, has one batch per producer, while a client may have five in flight. When the broker ends before it has
+answered them, the client sends all five again, and those that are in the log must be recognised as duplicates: refused as out of
+order, clients take a new epoch and write them twice. So before a batch with an earlier sequence is refused, the log is searched
+once for the producer's batches.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
 from txbroker.log.segment import Segment
 from txbroker.wire.batch import BatchHeader
 
-# How far the log is read backwards: five of the largest batches by Kafka's default, and as much of others between them.
+# How much of the log is read backwards: five of the largest batches by Kafka's default, and as much between them.
 BYTES_MAX = 10 << 20
 
 
-def recall(state: ProducerState, segments: Sequence[Segment]) -> bool:
-    """Put the batches before the known ones into `state`; False when there are none. StorageError."""
+def find_batches(state: ProducerState, segments: Sequence[Segment]) -> bool:
+    """Add the batches before the known ones to `state`; False when there are none. StorageError."""
     if not state.from_snapshot:
         return False
     state.from_snapshot = False
@@ -39,7 +39,7 @@ def recall(state: ProducerState, segments: Sequence[Segment]) -> bool:
 
 
 def _batches_before(state: ProducerState, offset: int, segments: Sequence[Segment]) -> list[ProducerBatch]:
-    """The last batches of the producer, in its epoch, below `offset`, as far as they lie near."""
+    """The last batches of the producer, in its epoch, below `offset`, within BYTES_MAX."""
     found: list[ProducerBatch] = []
     at = bisect_right([segment.base_offset for segment in segments], offset) - 1
     left = BYTES_MAX

@@ -1,4 +1,4 @@
-"""Bringing the producers' state up to date from batches that are in the log."""
+"""Updating the state of producers from batches in the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txbroker.wire.entries import EntryHeader
 
 
 def replay_batch(producers: ProducerStates, buffer: Buffer, position: int, header: EntryHeader) -> AbortedTransaction | None:
-    """Take one batch into the state, unchecked: it was checked when it was appended. The transaction that it aborted, if any."""
+    """Update the state with one batch, which was checked when it was appended; returns the transaction that it aborted, if any."""
     if header.producer_id == NO_PRODUCER_ID or not isinstance(header, BatchHeader):
         return None
     if not header.control:
@@ -23,12 +23,12 @@ def replay_batch(producers: ProducerStates, buffer: Buffer, position: int, heade
     try:
         marker = read_marker(buffer, position, header)
     except BrokerError:
-        return None  # its CRC holds, so somebody wrote it like this: not ours to stop at
+        return None  # its CRC is right, so a producer wrote it like this: recovery goes on
     return producers.end_transaction(marker, header.base_offset) if marker is not None else None
 
 
 def replay_range(producers: ProducerStates, segments: Sequence[Segment], start: int, end: int) -> None:
-    """Take all batches that end in [start, end) into the state."""
+    """Update the state with all batches that end in [start, end)."""
     for at, segment in enumerate(segments):
         segment_end = segments[at + 1].base_offset if at + 1 < len(segments) else end
         if segment_end <= start or segment.base_offset >= end:

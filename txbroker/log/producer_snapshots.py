@@ -1,8 +1,8 @@
-"""Producer snapshots: what a partition knew of its producers at an offset, so that not all of the log must be read at start.
+"""Producer snapshots: the state of a partition's producers at an offset, so that a start need not read all of the log.
 
 The file `<offset>.snapshot` has, big-endian: version int16 (1) | CRC-32C uint32 of what follows | ProducerSnapshot's entries
-(`wire/messages/producer_snapshot.py`). Of each producer it keeps the last batch only. One is written at every roll and at a clean
-close; those with a segment of the same base offset live as long as it, others go at the next start (Kafka's ProducerStateManager).
+(`wire/messages/producer_snapshot.py`). It has only the last batch of each producer. A snapshot is written at every roll and at a clean
+close. It is deleted with the segment of the same base offset; others are removed at the next start (Kafka's ProducerStateManager).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COUNT = struct.Struct(">i")
 
 
 def _crc32c(data: bytes) -> int:
-    import crc32c  # late, as in wire/batch.py
+    import crc32c  # on first use, as in wire/batch.py
 
     value: int = crc32c.crc32c(data)
     return value
@@ -89,14 +89,14 @@ class SlicedSnapshot:
 
 
 def parse_snapshot(content: bytes) -> list[ProducerState]:
-    """The producers of a snapshot file; CorruptRecords when it is none."""
+    """The producers of a snapshot file; CorruptRecords when it is malformed."""
     if len(content) < _START.size:
         raise CorruptRecords(f"a producer snapshot has {len(content)} bytes")
     version, crc = _START.unpack_from(content)
     if version != VERSION:
         raise CorruptRecords(f"a producer snapshot has version {version}")
     if _crc32c(content[_START.size :]) != crc:
-        raise CorruptRecords("a producer snapshot has a CRC that is not its own")
+        raise CorruptRecords("a producer snapshot has a wrong CRC")
     try:
         return [_state(entry) for entry in decode(ProducerSnapshot, VERSION, content[2:]).producer_entries]
     except ProtocolError as error:
@@ -123,7 +123,7 @@ class Snapshots:
     __slots__ = ("_disk", "directory", "offsets")
 
     def __init__(self, disk: Disk, directory: str, offsets: Iterable[int]) -> None:
-        """`offsets`: of the files that are there."""
+        """`offsets`: of the files that exist."""
         self._disk = disk
         self.directory = directory
         self.offsets = sorted(offsets)
@@ -132,7 +132,7 @@ class Snapshots:
         return file_path(self.directory, offset, SNAPSHOT)
 
     def take(self, states: ProducerStates, offset: int) -> bool:
-        """Write what is known of all producers at `offset`, not synced; False when that was done before."""
+        """Write the state of all producers at `offset`, not synced; False when the file exists."""
         if offset in self.offsets:
             return False
         self._disk.write(self.path(offset), format_snapshot(states))
@@ -140,9 +140,9 @@ class Snapshots:
         return True
 
     def take_in_slices(self, states: ProducerStates, offset: int, later: Later, done: Callable[[], None]) -> None:
-        """As `take`, without encoding many producers at once; `done` follows when the file is written, which may never happen.
+        """As `take`, without encoding many producers at once; `done` is called when the file is written, unless that is cancelled.
 
-        While one snapshot is on its way, others are not begun: without them a recovery replays more of the log.
+        While one snapshot is being encoded, no other is begun; without it a recovery replays more of the log.
         """
         if offset in self.offsets or states.capture is not None:
             return
@@ -168,7 +168,7 @@ class Snapshots:
         later(0, _nothing, step)
 
     def _write_unless_gone(self, path: str, content: bytes) -> None:
-        """In a worker. The directory of a log that was deleted or moved has another name."""
+        """In a worker. The directory may have been renamed, because the log was deleted or moved."""
         try:
             self._disk.write(path, content)
         except StorageError:
@@ -176,18 +176,21 @@ class Snapshots:
                 raise
 
     def written(self, offset: int) -> None:
-        """The file of `offset` is there."""
+        """The file of `offset` exists now."""
         self.offsets = sorted({*self.offsets, offset})
 
     def load(self, states: ProducerStates, low: int, high: int, now_ms: int | None) -> int:
-        """Fill `states` from the latest sound snapshot in [low, high]; its offset, or `low` without one. None: nobody expires."""
+        """Fill `states` from the latest valid snapshot in [low, high]; returns its offset, or `low` without one.
+
+        With `now_ms` None no producer expires.
+        """
         states.clear()
         for offset in reversed([offset for offset in self.offsets if low <= offset <= high]):
             content = self._disk.read(self.path(offset))
             try:
                 found = parse_snapshot(content or b"")
             except CorruptRecords as error:
-                logger.warning("%s: %s; an older one will do, and the record batches after it", self.path(offset), error.message)
+                logger.warning("%s: %s; using an older snapshot and the record batches after it", self.path(offset), error.message)
                 self.remove(offset)
                 continue
             for state in found:
@@ -201,7 +204,7 @@ class Snapshots:
             self.remove(offset)
 
     def remove_stray(self, base_offsets: Iterable[int]) -> None:
-        """Remove those without a segment, but for the latest if it is above all segments: a clean close wrote that."""
+        """Remove snapshots without a segment, except the latest if it is above all segments, which a clean close wrote."""
         bases = set(base_offsets)
         keep = self.offsets[-1] if self.offsets and self.offsets[-1] > max(bases) else None
         self.keep_only(lambda offset: offset in bases or offset == keep)
@@ -211,7 +214,7 @@ class Snapshots:
         self._disk.remove(self.path(offset))
 
     def mark_deleted(self, offset: int) -> list[str]:
-        """Rename one out of the way, with its segment; the paths to remove later."""
+        """Mark a snapshot as deleted, with its segment; returns the paths to remove later."""
         if offset not in self.offsets:
             return []
         self.offsets.remove(offset)

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer: epochs, sequences and open transactions (Kafka's ProducerStateManager, KIP-98).
+"""The state of a partition's producers: epochs, sequences and open transactions (Kafka's ProducerStateManager, KIP-98).
 
 For each batch: `check` before it is written (a duplicate, or a reason to refuse it), `update` after. Markers that end a transaction go
 through `check_marker` and `end_transaction` instead. `producer_snapshots.py` writes the state to files. A producer takes 0.5 to 1 KB,
@@ -20,7 +20,7 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 SEQUENCE_MAX = 2**31 - 1
-# Kafka's ProducerStateEntry: as many batches as a client may have in flight and still be idempotent.
+# As in Kafka's ProducerStateEntry: an idempotent client has at most this many batches in flight.
 BATCHES_REMEMBERED = 5
 
 
@@ -42,7 +42,7 @@ class ProducerBatch(NamedTuple):
 class ProducerState:
     """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction.
 
-    `from_snapshot`: a snapshot keeps the last batch only, so that the log may hold some that belong before those in `batches`.
+    `from_snapshot`: a snapshot keeps the last batch only, so that the log may have earlier ones than those in `batches`.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "from_snapshot", "last_timestamp", "producer_id", "txn_first_offset")
@@ -78,7 +78,7 @@ class ProducerState:
 
 
 class EndMarker(NamedTuple):
-    """What a control batch says: the transaction of this producer was committed, or aborted."""
+    """A control batch that ends the transaction of a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -130,7 +130,7 @@ class ProducerStates:
         """
         state = self._states.get(header.producer_id)
         if state is None:
-            return None  # any first sequence is taken: what came before may have expired
+            return None  # any first sequence is accepted: earlier ones may have expired
         if origin is Origin.CLIENT and header.producer_epoch == state.epoch:
             duplicate = _find(state, header)
             if duplicate is not None:
@@ -181,7 +181,7 @@ class ProducerStates:
     # Transaction markers
 
     def check_marker(self, marker: EndMarker) -> None:
-        """INVALID_PRODUCER_EPOCH for an old epoch, TRANSACTION_COORDINATOR_FENCED for a coordinator of the past."""
+        """INVALID_PRODUCER_EPOCH for an old epoch, TRANSACTION_COORDINATOR_FENCED for an old coordinator epoch."""
         state = self._states.get(marker.producer_id)
         if state is None:
             return
@@ -197,7 +197,7 @@ class ProducerStates:
             )
 
     def end_transaction(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
-        """The marker at `offset` ends its producer's transaction; what belongs into the transaction index, if it was aborted."""
+        """The marker at `offset` ends its producer's transaction; returns the entry for the transaction index if it was aborted."""
         state = self._states.get(marker.producer_id)
         if state is None:
             state = self._states[marker.producer_id] = ProducerState(marker.producer_id)
@@ -235,7 +235,7 @@ class ProducerStates:
     # Loading and forgetting
 
     def restore(self, state: ProducerState, now_ms: int | None) -> None:
-        """Take a producer from a snapshot, unless it has expired by `now_ms`."""
+        """Add a producer from a snapshot, unless it has expired at `now_ms`."""
         if now_ms is not None and self._expired(state, now_ms):
             return
         self._states[state.producer_id] = state
@@ -247,11 +247,11 @@ class ProducerStates:
         return state.txn_first_offset == NO_OFFSET and now_ms - state.last_timestamp >= self.expiration_ms
 
     def expire(self, now_ms: int) -> int:
-        """Forget producers that were silent for too long and have no open transaction; how many."""
+        """Forget producers that were silent for too long and have no open transaction; returns how many."""
         return sum(expired for _, expired in self.expire_in_slices(now_ms, max(len(self._states), 1)))
 
     def expire_in_slices(self, now_ms: int, size: int) -> Iterator[tuple[int, int]]:
-        """As `expire`, `size` producers at each step, between which others may be added and changed; how many were seen and expired."""
+        """As `expire`, `size` producers at each step, between which producers may change; yields how many were seen and expired."""
         known = list(self._states)
         for first in range(0, len(known), size):
             seen, expired = known[first : first + size], 0
@@ -263,7 +263,7 @@ class ProducerStates:
             yield len(seen), expired
 
     def forget_ended_below(self, log_start_offset: int) -> None:
-        """The log begins at `log_start_offset` now: ended transactions before it hold nobody up."""
+        """The log begins at `log_start_offset` now: ended transactions below it do not limit the last stable offset any more."""
         for first_offset, last_offset in list(self._unreplicated.items()):
             if last_offset < log_start_offset:
                 del self._unreplicated[first_offset]

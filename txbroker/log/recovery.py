@@ -1,10 +1,10 @@
-"""Loading a log from its directory: what a clean or an unclean end left there becomes segments again (Kafka's LogLoader).
+"""Loading a log from its directory after a clean or unclean shutdown (Kafka's LogLoader).
 
-1. Files that were to be deleted or half written go; complete `.swap` files take the place of the segments that they replace.
-2. Segments are found by their names; index files without a log file go.
-3. After an unclean end the segments from the recovery point on are read in full: indexes and leader epochs are made anew, and the
+1. Files that are marked as deleted or incomplete are removed; complete `.swap` files replace the segments with their offsets.
+2. Segments are found by their names; index files without a log file are removed.
+3. After an unclean shutdown the segments from the recovery point on are read in full: indexes and leader epochs are rebuilt, and the
    log ends before the first batch that is torn, damaged or out of order.
-4. Producers are taken from the latest snapshot and the batches after it.
+4. The state of producers is read from the latest snapshot and the batches after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("txbroker.log")
 
 @dataclass(slots=True)
 class Loaded:
-    """A log's parts as they were found, and its offsets. `changed`: files were made that a flush must make durable."""
+    """The parts of a log and its offsets. `changed`: files were created that a flush must make durable."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
@@ -46,7 +46,7 @@ class Loaded:
 
 
 class Loader:
-    """One loading of one directory. `load` is the only way through."""
+    """Loads one directory, once: call `load`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Loader:
         self._producers = ProducerStates(topic_partition, producer_id_expiration_ms)
 
     def load(self) -> Loaded:
-        """StorageError when the disk fails; StartInterrupted between two segments that are recovered, from the same point next time."""
+        """StorageError when the disk fails; StartInterrupted between two segments, from which the next start continues."""
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
         self._find_segments(self._tidy_up())
@@ -87,7 +87,7 @@ class Loader:
         log_end_offset = self._log_end()
         if log_end_offset < self._log_start_offset:
             logger.warning(
-                "%s: the log ends at %d, below its start offset %d: all of it is deleted",
+                "%s: the log ends at %d, below its start offset %d: deleting all of it",
                 self._topic_partition,
                 log_end_offset,
                 self._log_start_offset,
@@ -100,7 +100,7 @@ class Loader:
         if self._producers_end < log_end_offset:
             replay_range(self._producers, self._segments, self._producers_end, log_end_offset)
         for segment in self._segments:
-            segment.check_indexes()  # here in a worker, since it may take a while
+            segment.check_indexes()  # here, in a worker, because it may take long
             segment.release()
         recovery_point = log_end_offset if self._clean else min(self._recovery_point, log_end_offset)
         return Loaded(
@@ -117,7 +117,7 @@ class Loader:
     # Files
 
     def _tidy_up(self) -> list[tuple[int, str]]:
-        """Finish or undo what a crash interrupted: deletions, cleanings, swaps. The files that are left, as (offset, suffix)."""
+        """Finish or undo deletions, cleanings and swaps that a crash interrupted. Returns the remaining files as (offset, suffix)."""
         names = self._parsed_names()
         if not any(mark for _, (_, _, mark) in names):
             return [(offset, suffix) for _, (offset, suffix, _) in names]
@@ -128,7 +128,7 @@ class Loader:
             if mark in (DELETED, CLEANED):
                 self._disk.remove(path)
             elif mark == SWAP:
-                # Not all files of a new segment have this mark yet, or a segment was being split: then the old ones are still whole.
+                # Not all files of a new segment have this mark yet, or a segment was being split: the old segments are still complete.
                 if cleaned and offset >= min(cleaned):
                     self._disk.remove(path)
                 else:
@@ -141,7 +141,7 @@ class Loader:
         return [(name, parsed) for name in self._disk.names(self._directory) if (parsed := parse_name(name)) is not None]
 
     def _finish_swaps(self, names: list[str]) -> None:
-        """Put complete new segments in the place of those whose offsets they cover."""
+        """Replace the segments whose offsets a complete new segment covers."""
         logs = [name for name in names if name.endswith(LOG + SWAP)]
         covered = [self._covered(name) for name in logs]
         for name in self._disk.names(self._directory):
@@ -149,9 +149,9 @@ class Loader:
             if parsed is None or parsed[2] or parsed[1] == SNAPSHOT:
                 continue
             if any(low <= parsed[0] < high for low, high in covered):
-                logger.info("%s: %s is replaced by a cleaned segment", self._topic_partition, name)
+                logger.info("%s: replacing %s by a cleaned segment", self._topic_partition, name)
                 self._disk.remove(f"{self._directory}/{name}")
-        # Log files first: where one has its name already, the other files of its segment only lack theirs.
+        # Log files first: if one has its final name already, only the other files of its segment must be renamed.
         for name in sorted(names, key=lambda name: name not in logs):
             self._disk.rename(f"{self._directory}/{name}", f"{self._directory}/{name.removesuffix(SWAP)}")
         self._changed = True
@@ -173,11 +173,11 @@ class Loader:
         with_aborted = {offset for offset, suffix in others if suffix == TXN_INDEX}
         for segment in self._segments:
             if segment.base_offset in with_aborted and not segment.txn_index.sound:
-                self._distrust(segment, "its transaction index is damaged")
+                self._recover_from(segment, "its transaction index is damaged")
         for offset, suffix in others:
             if suffix in INDEX_SUFFIXES and offset not in logs:
                 path = file_path(self._directory, offset, suffix)
-                logger.warning("%s: an index file without its log file is removed", path)
+                logger.warning("removing %s, an index file without its log file", path)
                 self._disk.remove(path)
         self._snapshots = Snapshots(self._disk, self._directory, [offset for offset, suffix in others if suffix == SNAPSHOT])
 
@@ -193,7 +193,7 @@ class Loader:
         )
 
     def _begin_at(self, offset: int) -> None:
-        """An empty log. What was known of producers belonged to what is gone."""
+        """Begin an empty log, without producers."""
         segment = self._segment(offset)
         segment.create()
         self._changed = True
@@ -211,21 +211,21 @@ class Loader:
     # Offsets and content
 
     def _log_end(self) -> int:
-        """The end of the log, after recovery if that is needed; fills producers up to there if it was."""
+        """The end of the log, after recovery if it is needed, which also updates the producers."""
         self._snapshots.remove_stray(segment.base_offset for segment in self._segments)
         if self._clean:
             try:
                 end = self._segments[-1].next_offset()
             except CorruptRecords as error:
-                self._distrust(self._segments[-1], str(error))
+                self._recover_from(self._segments[-1], str(error))
             else:
                 self._producers_end = self._load_producers(end)
                 return end
         return self._recover()
 
-    def _distrust(self, segment: Segment, problem: str) -> None:
-        """Recover from this segment on, whatever was said of the shutdown."""
-        logger.warning("%s: %s is read in full: %s", self._topic_partition, segment.path(LOG), problem)
+    def _recover_from(self, segment: Segment, problem: str) -> None:
+        """Recover from this segment on, also after a clean shutdown."""
+        logger.warning("%s: reading %s in full: %s", self._topic_partition, segment.path(LOG), problem)
         self._recovery_point = min(self._recovery_point, segment.base_offset)
         self._clean = False
 
@@ -233,7 +233,7 @@ class Loader:
         return self._snapshots.load(self._producers, self._log_start_offset, end, self._now_ms)
 
     def _recover(self) -> int:
-        """Read what may not have reached the disk, and cut what is not sound. The log's end."""
+        """Read the segments that may not have reached the disk, and truncate at the first problem. Returns the log's end."""
         first = 0
         for at, segment in enumerate(self._segments):
             if segment.base_offset <= self._recovery_point:
@@ -259,7 +259,7 @@ class Loader:
         return end
 
     def _recover_segment(self, segment: Segment, expected: int) -> tuple[int, bool]:
-        """Read one segment in full: (its end, whether all of it was sound). It is cut where it is not."""
+        """Read one segment in full and truncate it at the first problem. Returns its end, and whether there was no problem."""
         end = expected
         walk = segment.walk(0, check_crc=True)
         segment.begin_indexes()
@@ -280,7 +280,7 @@ class Loader:
             position, problem = walk.position, walk.problem
         if problem:
             logger.warning(
-                "%s: %d bytes of %s are cut, from offset %d on: %s",
+                "%s: removing %d bytes of %s, from offset %d on: %s",
                 self._topic_partition,
                 segment.size - position,
                 segment.path(LOG),
@@ -301,15 +301,16 @@ class Loader:
         return ""
 
     def _drop_after(self, at: int) -> None:
-        """Nothing behind a cut can be read."""
+        """Delete the segments after a truncation point."""
         dropped = self._segments[at + 1 :]
         del self._segments[at + 1 :]
         for segment in dropped:
-            logger.warning("%s: %s (%d bytes) lies behind the cut and is deleted", self._topic_partition, segment.path(LOG), segment.size)
+            path = segment.path(LOG)
+            logger.warning("%s: deleting %s (%d bytes), which is after the truncation point", self._topic_partition, path, segment.size)
         self._remove(dropped)
 
     def _settle_epochs(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Bring the checkpoint in line with what the log holds."""
+        """Make the leader epochs agree with the log."""
         epochs = self._leader_epochs
         if not epochs.intact:
             for segment in self._segments:
@@ -323,10 +324,10 @@ class Loader:
 
 
 def never() -> bool:
-    """Loading goes on to its end."""
+    """Loading is not interrupted."""
     return False
 
 
 def first_offset_of(header: EntryHeader) -> int:
-    """The first offset of a batch; of an old message or wrapper the only one that its header has."""
+    """The first offset of a batch; of an old message or wrapper the only one in its header."""
     return header.base_offset if isinstance(header, BatchHeader) else header.last_offset

@@ -1,4 +1,4 @@
-"""A stretch of a log file: what a read returns, and what the transport sends with `sendfile`."""
+"""A region of a log file, which a read returns and the transport sends with `sendfile`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txbroker.errors import StorageError
 
 
 class Source(Protocol):
-    """What a region needs of a file (`disk.File` has more)."""
+    """The methods of a file that a region uses."""
 
     def pread(self, position: int, length: int) -> bytes: ...
 
@@ -18,9 +18,8 @@ class Source(Protocol):
 class Region:
     """`length` bytes of `file` from `position` on, as a part of a response.
 
-    The region holds the file open: bytes stay readable when the segment is deleted meanwhile. Segments only grow, and
-    what lies below a reader's end is not truncated while anybody may read it, so the bytes are the same whenever they
-    are sent.
+    The region keeps the file open: its bytes stay readable when the segment is deleted. Segments only grow, and records below a
+    reader's end are not truncated, so the bytes are the same whenever they are sent.
     """
 
     __slots__ = ("file", "length", "position")
@@ -34,10 +33,10 @@ class Region:
         return self.length
 
     def read(self) -> bytes:
-        """The bytes; StorageError when the file is shorter than it was."""
+        """The bytes; StorageError when the file has become shorter."""
         data = self.file.pread(self.position, self.length)
         if len(data) != self.length:
-            raise StorageError(f"only {len(data)} of {self.length} bytes are left at position {self.position}")
+            raise StorageError(f"only {len(data)} of {self.length} bytes can be read at position {self.position}")
         return data
 
 

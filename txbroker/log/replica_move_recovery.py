@@ -1,7 +1,7 @@
-"""What a move between directories leaves behind when a crash interrupts it.
+"""Moves between directories that a crash interrupted.
 
-Only the old log is in use: the unfinished copy goes on. Both are, and the new one has the file `CURRENT_COPY`: it is whole, and the
-old one goes. Only the new one is: nothing is left to do.
+If only the old log has its final name, the unfinished copy is continued. If both have it and the new one has the file `CURRENT_COPY`,
+the new one is complete and the old one is deleted. If only the new one has it, the move is finished.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from txbroker.log.disk import Disk
 from txbroker.log.loading import Loading
 from txbroker.names import TopicPartition
 
-CURRENT_COPY = "txbroker-current-copy"  # Kafka ignores files of names that are not its own
+CURRENT_COPY = "txbroker-current-copy"  # Kafka ignores files with names that it does not use
 
 logger = logging.getLogger("txbroker.log")
 
 
 def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str], *, complete: bool) -> None:
-    """Decide what interrupted moves have left: one log in use for each partition, and copies only of such.
+    """Settle interrupted moves, so that each partition has one log in use, and copies belong to one.
 
-    `complete`: no directory is offline, where a log might be. StartError when two directories hold a partition and nothing says
-    which is right: that is for a person to decide.
+    `complete`: no directory is offline, in which a log could be. StartError when two directories have a partition and it is not known
+    which log is complete; the operator must decide.
     """
     in_use: dict[TopicPartition, tuple[Loading, str]] = {}
     for loading in loadings:
@@ -33,7 +33,7 @@ def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str]
             kept = (loading, path)
             if other is not None:
                 kept, dropped = (kept, other) if _is_newer(disk, topic_partition, path, other[1]) else (other, kept)
-                logger.warning("%s is in %s; the older copy %s is deleted", topic_partition, kept[1], dropped[1])
+                logger.warning("%s is in %s; deleting the older copy %s", topic_partition, kept[1], dropped[1])
                 dropped[0].drop(dropped[1], unique_id())
             in_use[topic_partition] = kept
     _settle_copies(loadings, in_use, unique_id, complete=complete)
@@ -62,7 +62,7 @@ def _settle_copies(
             if current is not None and current[0] is not loading and topic_partition not in copied:
                 copied.add(topic_partition)
             elif current is None and not complete:
-                logger.warning("%s is left as it is: the log that it copies may be in a directory that is offline", path)
+                logger.warning("leaving %s as it is: the log that it copies may be in a directory that is offline", path)
                 loading.ignore(path)
             else:
                 loading.drop(path, unique_id())

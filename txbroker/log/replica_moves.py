@@ -1,10 +1,8 @@
-"""Moving a log to another directory of the broker (AlterReplicaLogDirs, KIP-113): make a copy, then change places.
+"""Moving a log to another directory of the broker (AlterReplicaLogDirs, KIP-113): copy it, then replace it by the copy.
 
-The copy is a log in a directory whose name ends in `-future`. Batches go over in chunks, read and written in a worker, one chunk
-a turn. When little is left, the copy is synced; the last bit is then copied in the logs' own thread, where nobody appends
-meanwhile, and the two logs change places at once.
-
-What a crash in the middle leaves is the matter of `copies.py`.
+The copy is a log in a directory whose name ends in `-future`. A worker copies batches in chunks, one chunk per turn. When little is
+left, the copy is synced. The rest is copied in the logs' thread, in which no append can come between, and the copy replaces the log
+at once. `replica_move_recovery.py` handles moves that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -25,23 +23,23 @@ from txbroker.names import TopicPartition
 from txbroker.wire.entries import read_header
 
 CHUNK_BYTES = 4 << 20
-LAST_BYTES_MAX = 1 << 20  # copied in the logs' own thread: a few milliseconds
+LAST_BYTES_MAX = 1 << 20  # copied in the logs' thread: a few milliseconds
 
 logger = logging.getLogger("txbroker.log")
 
 
 class MoveOwner(Protocol):
-    """Who is told how a move ended, in the logs' thread."""
+    """Is notified of the end of a move, in the logs' thread."""
 
     def arrived(self, move: Move) -> None:
-        """The copy has all that the log has: now they must change places."""
+        """The copy is complete: it must replace the log now."""
 
     def aborted(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
-        """It cannot go on: the disk of `directory` failed, or (None) the log has batches that cannot be copied."""
+        """The move failed: the disk of `directory` failed, or (None) the log has batches that cannot be copied."""
 
 
 class Move:
-    """One log on its way from `source` to `target`."""
+    """The move of one log from `source` to `target`."""
 
     def __init__(self, disk: Disk, owner: MoveOwner, source: LogDirectory, target: LogDirectory, log: Log, copy: Copy, now_ms: int) -> None:
         self.source = source
@@ -52,7 +50,7 @@ class Move:
         self.started = False
         self._disk = disk
         self._owner = owner
-        self._now_ms = now_ms  # of the start: appends of a copy only compare it with records' own timestamps
+        self._now_ms = now_ms  # of the start; appends to a copy only compare it with timestamps
         self._generation = log.generation
         self._synced = False
         self._busy = False
@@ -60,13 +58,13 @@ class Move:
         self._stopped: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begin, or go on with what a crash interrupted."""
+        """Begin, or continue a move that a crash interrupted."""
         self.started = True
-        self._cut_what_differs()
+        self._truncate_to_common()
         self._step()
 
     def stop(self, stopped: Callable[[], None]) -> None:
-        """Go no further; `stopped` is called once no worker touches the copy any more."""
+        """Stop; `stopped` is called once no worker uses the copy any more."""
         self._stopped = stopped
         if not self._busy:
             stopped()
@@ -74,7 +72,7 @@ class Move:
     def _step(self) -> None:
         region = EMPTY
         try:
-            self._begin_anew_if_cut()
+            self._restart_if_truncated()
             region = self._next_region()
         except StorageError as error:
             self._problem = (error, self.target)
@@ -91,7 +89,7 @@ class Move:
                 self._owner.arrived(self)
 
     def _next_region(self) -> Region:
-        """What the copy lacks, up to a chunk of it; nothing once it has all."""
+        """The next chunk that the copy lacks; empty when it is complete."""
         log, copy = self.log, self.copy
         end = log.log_end_offset
         try:
@@ -100,7 +98,7 @@ class Move:
             self._problem = (error, self.source)
             return EMPTY
         if not len(region):
-            # Compaction may have left the last offsets without a batch; the next record must not get one of them.
+            # Compaction may have left the last offsets without a batch; the next record must not get one of these offsets.
             copy.skip_to(end, self._now_ms)
         return region
 
@@ -123,8 +121,8 @@ class Move:
         self._owner.aborted(self, *self._problem)
         return True
 
-    def _cut_what_differs(self) -> None:
-        """Keep of a copy that was begun earlier what the log still has: it may have been truncated before the crash."""
+    def _truncate_to_common(self) -> None:
+        """Truncate an earlier copy to what the log still has, because the log may have been truncated before the crash."""
         log, copy = self.log, self.copy
         end = log.log_end_offset
         if copy.leader_epochs.latest != NO_EPOCH:
@@ -135,8 +133,8 @@ class Move:
         except StorageError as error:
             self._problem = (error, self.target)
 
-    def _begin_anew_if_cut(self) -> None:
-        """Follow the log where it lost what was copied or comes next: its end by truncation, its beginning by retention."""
+    def _restart_if_truncated(self) -> None:
+        """Begin again if the log lost records that were copied or come next, by truncation or retention."""
         log, copy = self.log, self.copy
         if log.generation != self._generation or copy.log_end_offset < log.log_start_offset:
             self._generation = log.generation
@@ -144,7 +142,7 @@ class Move:
             copy.truncate_fully_at(log.log_start_offset, now_ms=self._now_ms)
 
     def _transfer(self, region: Region) -> None:
-        """Append a region's whole batches to the copy. In a worker, or for the last bit in the logs' thread."""
+        """Append a region's whole batches to the copy, in a worker, or for the rest in the logs' thread."""
         try:
             data = region.read()
         except StorageError as error:
@@ -163,7 +161,7 @@ class Move:
         copy = self.copy
         end = copy.log_end_offset
         if first_offset_of(read_header(data)) < end:
-            # The log begins in the middle of this batch (DeleteRecords); the copy begins with the whole of it.
+            # The log begins within this batch (DeleteRecords); the copy begins with the whole batch.
             end = first_offset_of(read_header(data))
             copy.truncate_fully_at(end, now_ms=self._now_ms)
         copy.append_replicated(memoryview(data), now_ms=self._now_ms)
@@ -179,7 +177,7 @@ class Move:
             if plan is not None:
                 plan.sync()
             try:
-                # A mark that an earlier move left on the log itself must not speak for it any more.
+                # A mark that an earlier move left in the log itself is not valid any more.
                 self._disk.remove(f"{self.log.directory}/{CURRENT_COPY}")
                 self._disk.sync(self.log.directory)
             except StorageError as error:
@@ -197,10 +195,10 @@ class Move:
 
 
 class Moves:
-    """All moves of the broker; at most `active_max` at once, the others wait in their order.
+    """All moves of the broker; at most `active_max` at the same time, the others wait in their order.
 
-    `arrived(move)`: make the copy the log in use. `failed(directory, error)`: a disk failed. `discard(move)`: it was cancelled,
-    the copy is to be removed.
+    `arrived(move)`: replace the log by the copy. `failed(directory, error)`: a disk failed. `discard(move)`: it was cancelled, remove
+    the copy.
     """
 
     def __init__(
@@ -219,12 +217,12 @@ class Moves:
         self._running = False
 
     def run(self) -> None:
-        """Begin with those that wait."""
+        """Begin waiting moves."""
         self._running = True
         self._next()
 
     def stop(self) -> None:
-        """Go no further with any, for good; the next start goes on."""
+        """Stop all moves; the next start continues them."""
         self._running = False
         for move in self._moves.values():
             move.stop(lambda: None)
@@ -234,19 +232,19 @@ class Moves:
         return self._moves.get(topic_partition)
 
     def add(self, move: Move) -> None:
-        """Have a log moved."""
+        """Add a move."""
         self._moves[move.log.topic_partition] = move
         self._next()
 
     def cancel(self, topic_partition: TopicPartition) -> None:
-        """Call a move off, if there is one."""
+        """Cancel a move, if there is one."""
         move = self._moves.pop(topic_partition, None)
         if move is not None:
             move.stop(lambda: self._discard(move))
             self._next()
 
     def directory_failed(self, directory: LogDirectory) -> None:
-        """Give up what goes from or to it. The copy that was begun is left as it is, for when the directory is back."""
+        """End moves from or to it. Copies are left as they are, for when the directory is online again."""
         for topic_partition, move in list(self._moves.items()):
             if directory in (move.source, move.target):
                 del self._moves[topic_partition]
@@ -255,17 +253,18 @@ class Moves:
         self._next()
 
     def arrived(self, move: Move) -> None:
-        """A `Move` says: it is done."""
+        """A `Move` has finished."""
         del self._moves[move.log.topic_partition]
         self._arrived(move)
         self._next()
 
     def aborted(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
-        """A `Move` says: it cannot go on."""
+        """A `Move` has failed."""
         if directory is not None and not isinstance(error, OutOfResources):
             self._failed(directory, error)
             return
-        logger.error("%s stays in %s, it cannot be moved to %s: %s", move.log.topic_partition, move.source.path, move.target.path, error)
+        source, target = move.source.path, move.target.path
+        logger.error("%s stays in %s, because it cannot be moved to %s: %s", move.log.topic_partition, source, target, error)
         self.cancel(move.log.topic_partition)
 
     def _next(self) -> None:

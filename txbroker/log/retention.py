@@ -1,4 +1,4 @@
-"""Which segments may go (Kafka's UnifiedLog.deleteOldSegments)."""
+"""Which segments may be deleted (Kafka's UnifiedLog.deleteOldSegments)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txbroker.log.segment import Segment
 
 
 class Expired(NamedTuple):
-    """An old segment that may be deleted, and why, in words for the log."""
+    """A segment that may be deleted, and the reason as text for the log."""
 
     segment: Segment
     reason: str
@@ -19,11 +19,11 @@ class Expired(NamedTuple):
 def expired_segments(
     segments: Sequence[Segment], config: LogConfig, *, log_start_offset: int, log_end_offset: int, high_watermark: int, now_ms: int
 ) -> list[Expired]:
-    """The oldest segments that nobody needs, in their order.
+    """The oldest segments that may be deleted, in their order.
 
-    A segment goes, whatever the cleanup policy, when it lies wholly below the log's start; with cleanup.policy=delete also when
+    A segment is deleted, whatever the cleanup policy, when it is wholly below the log's start; with cleanup.policy=delete also when
     the log without it still has retention.bytes, or when its largest timestamp is older than retention.ms. Never one that reaches
-    above the high watermark, never one behind a segment that stays, and never an empty active segment.
+    above the high watermark, never one after a segment that stays, and never an empty active segment.
     """
     expired: list[Expired] = []
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1

@@ -1,7 +1,7 @@
 """Walking a log file by its headers: find an offset from an index position on, or read batch after batch.
 
-Entries of all magics have offset int64, length int32 and magic int8 at the same places, so that segments which an older Kafka
-wrote are walked too. Sizes are checked against the file before anything is read.
+Entries of all magics have offset int64, length int32 and magic int8 at the same positions, so segments of older Kafka versions can be
+walked too. Sizes are checked against the file before anything is read.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from txbroker.wire.entries import SIZE_MIN, EntryHeader, Scan, Stop
 
 FIND_CHUNK_BYTES = 8 * 1024  # two index intervals: most look-ups take one read
 WALK_CHUNK_BYTES = 1024 * 1024
-LOOK_CHUNK_BYTES = 64 * 1024  # where the walk will probably be a short one
+LOOK_CHUNK_BYTES = 64 * 1024  # for walks that are probably short
 
 _START = struct.Struct(">qi4xb6xi")  # offset, length, magic, and of magic 2 the last offset delta
 _MAGIC_MAX = 2
 
 
 class Source(Protocol):
-    """What a walk needs of a file."""
+    """The methods of a file that a walk uses."""
 
     def pread(self, position: int, length: int) -> bytes: ...
 
 
 class Place(NamedTuple):
-    """Where an entry is: position and size in bytes; base offset (of old formats: last offset) and last offset."""
+    """Position and size of an entry in bytes; its base offset (of old formats: last offset) and last offset."""
 
     position: int
     size: int
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 def find(file: Source, position: int, end: int, offset: int) -> Place | None:
     """The first entry from `position` on that ends with `offset` or later; None when there is none before `end`.
 
-    CorruptRecords when what is found at a border is no entry.
+    CorruptRecords when there is no valid entry where one should begin.
     """
     unpack, start_bytes = _START.unpack_from, _START.size
     while end - position >= SIZE_MIN:
@@ -50,7 +50,7 @@ def find(file: Source, position: int, end: int, offset: int) -> Place | None:
         at, usable = 0, len(chunk) - start_bytes
         while at <= usable:
             base_offset, length, magic, delta = unpack(chunk, at)
-            if magic == _MAGIC_MAX and length > 0 and base_offset + delta < offset:  # the good case, a dozen times per look-up
+            if magic == _MAGIC_MAX and length > 0 and base_offset + delta < offset:  # the usual case, a dozen times per look-up
                 at += length + LOG_OVERHEAD
                 continue
             size = length + LOG_OVERHEAD
@@ -67,7 +67,7 @@ def find(file: Source, position: int, end: int, offset: int) -> Place | None:
 
 
 class Entry(NamedTuple):
-    """One batch, or old message, of a walk: wholly in `buffer`, where it begins `at`; `position` is its place in the file."""
+    """One batch, or old message, of a walk: complete in `buffer`, where it begins `at`; `position` is its position in the file."""
 
     position: int
     buffer: bytes
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 class Walk:
     """One pass over a file's entries from `position` to `end`, read a megabyte at a time.
 
-    Iterate it for entries. Afterwards `position` is the end of the last good one, and `problem` says why the walk ended before
+    Iterate it for entries. Afterwards `position` is the end of the last good one, and `problem` the reason why the walk ended before
     `end` ("" when it did not).
     """
 

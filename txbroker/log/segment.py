@@ -72,7 +72,7 @@ class Segment:
         self._places = BatchPositions()
 
     def create(self) -> None:
-        """Make the files of a new, empty segment; whatever else bears their names goes."""
+        """Create the files of a new, empty segment; existing files of these names are removed."""
         for suffix in SEGMENT_SUFFIXES:
             self._disk.remove(self.path(suffix))
         self.begin_indexes()
@@ -94,7 +94,7 @@ class Segment:
             self.open_segments.opened(self)
 
     def release(self) -> None:
-        """Close the files until they are needed again. Readers of a region still hold the log file."""
+        """Close the files until they are needed again. Readers of a region keep the log file open."""
         self._file = None
         offset_index, time_index = self._offset_index, self._time_index
         # Pending entries are in memory only; an empty time index holds no descriptor, and opened again it would be rebuilt.
@@ -137,7 +137,7 @@ class Segment:
             self.rebuild_indexes("the time index is empty")
 
     def check_indexes(self) -> None:
-        """Make the indexes anew now, and not at their first use, if their files are missing or of impossible sizes."""
+        """Rebuild the indexes now, and not at their first use, if their files are missing or have impossible sizes."""
         if self._offset_index is not None or not self.size:
             return
         offset_bytes, time_bytes = self._disk.size(self.path(OFFSET_INDEX)), self._disk.size(self.path(TIME_INDEX))
@@ -145,7 +145,7 @@ class Segment:
             self._open_indexes()
 
     def begin_indexes(self) -> None:
-        """Empty indexes, to be filled by `note` and completed by `seal`."""
+        """Empty the indexes; `note` fills them and `seal` completes them."""
         self._offset_index = OffsetIndex(self._disk, self.path(OFFSET_INDEX), self.base_offset)
         self._time_index = TimeIndex(self._disk, self.path(TIME_INDEX), self.base_offset)
         self._offset_index.rewrite()
@@ -155,15 +155,15 @@ class Segment:
         self._bytes_since_index = 0
 
     def rebuild_indexes(self, reason: str) -> None:
-        """Make offset and time index anew from the log file, as far as that is sound."""
-        logger.warning("%s: making its indexes anew: %s", self.path(LOG), reason)
+        """Rebuild offset and time index from the log file, up to the first damaged batch."""
+        logger.warning("%s: rebuilding indexes: %s", self.path(LOG), reason)
         self.begin_indexes()
         for position, _, _, header in self.walk(0):
             self.note(position, header.size, header.last_offset, header.max_timestamp)
         self.seal()
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch that is in the file, or is about to be, into the indexes (entries are as sparse as the interval says)."""
+        """Update the indexes for a batch that is in the file, or is about to be, with an entry every `index_interval_bytes`."""
         if max_timestamp > self.max_timestamp[0]:
             self._max_timestamp = (max_timestamp, last_offset)
         if self._bytes_since_index > self.index_interval_bytes:
@@ -173,13 +173,13 @@ class Segment:
         self._bytes_since_index += size
 
     def index_full(self, index_bytes_max: int) -> bool:
-        """Whether an index has as many entries as Kafka would have preallocated."""
+        """Whether an index has as many entries as segment.index.bytes allows."""
         if self._offset_index is None or self._time_index is None:
             return False
         return self._offset_index.count >= index_bytes_max // 8 or self._time_index.count >= index_bytes_max // 12 - 1
 
     def seal(self) -> bool:
-        """Complete the time index and put both indexes on disk, at a roll and at a close; whether that changed the files."""
+        """Complete the time index and write both indexes, at a roll and at a close; whether the files changed."""
         if self._time_index is None or self._offset_index is None:
             return False
         self._time_index.add(*self.max_timestamp)
@@ -193,14 +193,14 @@ class Segment:
         """The largest timestamp and the last offset of its batch; (-1, base offset) when no record has one."""
         if self._max_timestamp is None:
             found = None
-            if self._time_index is None:  # the last entry is enough: a look-up by time asks every segment of a log
+            if self._time_index is None:  # the last entry is enough: a look-up by time needs it of every segment
                 found = TimeIndex.last_in_file(self._disk, self.path(TIME_INDEX), self.base_offset)
             self._max_timestamp = found or self.time_index.last
         return self._max_timestamp
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """What retention by time goes by: the largest timestamp, or when the file was written if there is none."""
+        """The time for retention: the largest timestamp, or when the file was last written if there is none."""
         timestamp = self.max_timestamp[0]
         return timestamp if timestamp >= 0 else self._disk.modified_ms(self.path(LOG))
 
@@ -249,7 +249,7 @@ class Segment:
             position += size
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig, pending: int = 0) -> bool:
-        """Whether a batch of `size` bytes must go into a new segment, behind `pending` bytes that are about to be written."""
+        """Whether a batch of `size` bytes must go into a new segment; `pending` bytes are about to be written before it."""
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
         filled = self.size + pending
@@ -266,7 +266,7 @@ class Segment:
     # Reading
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the batch that holds `offset`, or of the first one behind it; None behind the last one."""
+        """Position and size of the batch that holds `offset`, or of the first one after it; None after the last one."""
         place = self._places.get(offset)
         if place is None:
             found = self.find(offset)
@@ -277,31 +277,31 @@ class Segment:
         return place
 
     def find(self, offset: int) -> Place | None:
-        """As `locate`, with offsets. An index that points to nonsense is made anew."""
+        """As `locate`, with offsets. A damaged index is rebuilt."""
         start = self.offset_index.lookup(offset)
         if start:
             try:
                 found = find(self.file, start, self.size, offset)
-                # The batch at an index position may be the wanted one, but only if it does not begin behind it.
+                # The batch at an index position may be the right one, but only if it does not begin after the offset.
                 if start < self.size and (found is None or found.position > start or found.base_offset <= offset):
                     return found
-                problem = f"they put offset {offset} at position {start}"
+                problem = f"offset {offset} is not at position {start}"
             except CorruptRecords as error:
                 problem = str(error)
             self.rebuild_indexes(problem)
         return find(self.file, 0, self.size, offset)
 
     def end_position(self, offset_end: int) -> int:
-        """Where the batches end that lie wholly below `offset_end`."""
+        """The position at which the batches end that are wholly below `offset_end`."""
         place = self.locate(offset_end)
         return self.size if place is None else place[0]
 
     def walk(self, position: int, *, check_crc: bool = False) -> Walk:
-        """All batches from a batch border on."""
+        """All batches from a position on at which a batch begins."""
         return Walk(self.file, position, self.size, check_crc=check_crc)
 
     def batches_from(self, offset: int) -> Iterator[Entry]:
-        """The batches from the one on that holds `offset`; none behind one that cannot be read."""
+        """The batches from the one on that holds `offset`, up to one that cannot be read."""
         place = self.locate(offset)
         if place is None:
             return
@@ -325,10 +325,10 @@ class Segment:
             raise CorruptRecords(walk.problem)
         return last_offset + 1
 
-    # Cutting and removing
+    # Truncating and removing
 
     def cut(self, position: int, offset: int) -> None:
-        """Cut the file at the batch border before `offset`; indexes lose what is of `offset` and above."""
+        """Truncate the file at `position`, before the batch of `offset`, and the indexes at `offset`."""
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
@@ -339,13 +339,13 @@ class Segment:
         self._max_timestamp = self._scan_max_timestamp()
 
     def cut_file(self, position: int) -> None:
-        """Cut the file alone, while indexes are being made anew."""
+        """Truncate the file only, while indexes are being rebuilt."""
         self.file.truncate(position)
         self.size = position
         self._places.clear()
 
     def _scan_max_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp after a cut: that of the last time index entry, or of a batch behind it."""
+        """The largest timestamp after a truncation: that of the last time index entry, or of a batch after it."""
         largest = self.time_index.last
         indexed = find(self.file, self.offset_index.lookup(largest[1]), self.size, largest[1]) if self.size else None
         for _, _, _, header in self.walk(indexed.position if indexed else 0) if self.size else ():
@@ -354,14 +354,14 @@ class Segment:
         return largest
 
     def move(self, directory: str) -> None:
-        """The log's directory has another name now."""
+        """The log's directory was renamed."""
         self.directory = directory
         for index, suffix in ((self._offset_index, OFFSET_INDEX), (self._time_index, TIME_INDEX), (self._txn_index, TXN_INDEX)):
             if index is not None:
                 index.path = self.path(suffix)
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files out of the way; the paths to remove later. Readers that hold the file read on."""
+        """Mark the files as deleted; returns the paths to remove later. Readers can finish."""
         marked = []
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
@@ -371,18 +371,18 @@ class Segment:
         return marked
 
     def rename_files(self, mark: str, new_mark: str) -> None:
-        """Give the files that bear one mark another one, the log file first: it decides at a start whether the others count."""
+        """Replace the mark of the files that have one by another, the log file first: a start uses the others only with it."""
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if self._disk.size(path + mark) is not None:
                 self._disk.rename(path + mark, path + new_mark)
 
     def remove_files(self, mark: str) -> None:
-        """Remove the files that bear a mark, the log file first: without it the others are nothing."""
+        """Remove the files with a mark, the log file first, because the others mean nothing without it."""
         for suffix in SEGMENT_SUFFIXES:
             self._disk.remove(self.path(suffix) + mark)
 
     def index_paths(self) -> list[str]:
-        """The index files, the transaction index only if there is one."""
+        """The paths of the index files, with the transaction index if there is one."""
         paths = [self.path(OFFSET_INDEX), self.path(TIME_INDEX)]
         return [*paths, self.path(TXN_INDEX)] if self.txn_index.entries else paths

@@ -1,4 +1,4 @@
-"""The list of a log's segments: what joins it, what leaves it, and the files of what left (the segments of Kafka's LocalLog)."""
+"""The list of a log's segments, and the files of segments that leave it (Kafka's LogSegments)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txbroker.log.segment import Segment
 class Segments:
     """`all`: the segments, ascending, the last one is active; `bases`: their base offsets. Both stay the same list objects.
 
-    Files of segments that leave are renamed at once and removed `delay_ms` later; readers that hold them read on.
+    Files of segments that leave are renamed at once and removed `delay_ms` later; readers can finish.
     """
 
     __slots__ = ("_disk", "_later", "_open_segments", "_snapshots", "all", "bases")
@@ -39,7 +39,7 @@ class Segments:
         return sum(segment.size for segment in self.all)
 
     def from_offset(self, offset: int) -> Sequence[Segment]:
-        """The segment that `offset` belongs to, and those behind it; all when it is below them."""
+        """The segment that `offset` belongs to, and those after it; all when it is below them."""
         return self.all[max(0, bisect_right(self.bases, offset) - 1) :]
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
@@ -62,7 +62,7 @@ class Segments:
         return spans
 
     def add(self, segment: Segment) -> None:
-        """A new active segment; the one before it is closed now."""
+        """Add a new active segment; the one before it is closed now."""
         closed = self.all[-1] if self.all else None
         self.all.append(segment)
         self.bases.append(segment.base_offset)
@@ -78,10 +78,10 @@ class Segments:
         self._remove_later([path for segment in dropped for path in segment.mark_deleted()] + self._lost_snapshots(dropped), delay_ms)
 
     def replace(self, base_offsets: Sequence[int], size: int, config: LogConfig, now_ms: int) -> bool:
-        """Put one segment of `size` bytes, whose files are marked `.cleaned`, in the place of these closed neighbours; False if it cannot.
+        """Replace consecutive closed segments by one of `size` bytes whose files are marked `.cleaned`; False if they are not in the list.
 
-        It begins where they begin. A crash before the last `.cleaned` file has become a `.swap` leaves the old segments, one after it
-        the new one: the next start sees to either (`recovery.py`). StorageError; after OutOfResources nothing has changed. Kafka's
+        The new segment has the first of their offsets. After a crash before the last `.cleaned` file has become `.swap`, the next start
+        uses the old segments, after it the new one (`recovery.py`). StorageError; after OutOfResources nothing has changed. Kafka's
         UnifiedLog.replaceSegments.
         """
         at = bisect_left(self.bases, base_offsets[0])
@@ -102,16 +102,16 @@ class Segments:
         try:
             new.rename_files(CLEANED, SWAP)
         except StorageError:
-            new.remove_files(SWAP)  # a full disk is no end: the old segments serve on
+            new.remove_files(SWAP)  # on a full disk the old segments stay in use
             raise
         self._put([*self.all[:at], new, *self.all[end:]])
         try:
-            doomed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
+            removed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
             new.rename_files(SWAP, "")
         except StorageError as error:
-            # Whatever was lacking, there is no going on between two names; the next start completes it.
-            raise StorageError(f"a cleaned segment could not be put in its place: {error}") from error
-        self._remove_later(doomed, config.file_delete_delay_ms)
+            # Files have been renamed in part: the directory must go offline, and the next start completes it.
+            raise StorageError(f"a cleaned segment could not replace others: {error}") from error
+        self._remove_later(removed, config.file_delete_delay_ms)
         return True
 
     def _put(self, segments: list[Segment]) -> None:
@@ -120,14 +120,14 @@ class Segments:
         self._bound_open()
 
     def _bound_open(self) -> None:
-        """All but the active segment may have their files closed."""
+        """The files of all segments except the active one may be closed."""
         for segment in self.all[:-1]:
             segment.open_segments = self._open_segments
         if self.all:
             self.all[-1].open_segments = None
 
     def _lost_snapshots(self, dropped: Iterable[Segment]) -> list[str]:
-        """Mark the snapshots whose offset no segment begins with any more."""
+        """Mark the snapshots without a segment of the same base offset as deleted."""
         return [
             path
             for segment in dropped
@@ -139,7 +139,7 @@ class Segments:
         disk = self._disk
 
         def remove() -> None:
-            # What has taken their place must have its name for good first.
+            # The names of the new segments must be durable first.
             if paths:
                 disk.sync(paths[0].rpartition("/")[0])
             for path in paths:

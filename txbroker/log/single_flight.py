@@ -1,4 +1,4 @@
-"""Work in the background of which one run serves all who asked for it meanwhile."""
+"""Background work of which one run serves all requests that came before it began."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from txbroker.log.log_results import Later
 
 
 class SingleFlight:
-    """A job that runs in a worker, once at a time. Requests that come while it runs become one more run.
+    """A job that runs in a worker, one run at a time. Requests during a run cause one more run.
 
-    `prepare` is called where requests come from, and returns the work, or None when there is nothing to do.
+    `prepare` is called in the thread of the requests, and returns the work, or None when there is nothing to do.
     """
 
     def __init__(self, later: Later, prepare: Callable[[], Callable[[], None] | None]) -> None:
@@ -20,7 +20,7 @@ class SingleFlight:
         self._again = False
 
     def request(self) -> None:
-        """Have it run, with all that is so at this moment."""
+        """Request a run with the current state."""
         if self._busy:
             self._again = True
             return

@@ -25,7 +25,7 @@ class TimeIndex(IndexFile):
         self.base_offset = base_offset
 
     def add(self, timestamp: int, offset: int) -> None:
-        """Note the largest timestamp up to `offset`; ignored unless above all others."""
+        """Add an entry: the largest timestamp up to `offset`. Ignored unless it is above all others."""
         if timestamp > self.last[0]:
             self.append(timestamp, ENTRY.pack(timestamp, offset - self.base_offset))
 
@@ -53,7 +53,7 @@ class TimeIndex(IndexFile):
         return timestamp, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
-        """Drop entries of `offset` and above."""
+        """Remove entries of `offset` and above."""
         relative, keep = offset - self.base_offset, self.count
         while keep and ENTRY.unpack(self.entry(keep - 1))[1] >= relative:
             keep -= 1
@@ -61,7 +61,7 @@ class TimeIndex(IndexFile):
 
     @staticmethod
     def last_in_file(disk: Disk, path: str, base_offset: int) -> tuple[int, int] | None:
-        """The last entry of a file that is not opened for longer; None when there is none, or none that can be right."""
+        """The last entry of a file, which is not kept open; None when there is none, or it is impossible."""
         file = disk.open_existing(path)
         if file is None or file.size == 0 or file.size % ENTRY.size:
             return None

@@ -1,7 +1,7 @@
 """Offsets by timestamp (ListOffsets; KIP-79, KIP-734).
 
-A look-up opens one batch, or two where the log starts within a batch: this is work for the thread of the logs, and a log may be
-full of batches that unpack to a thousand times their size.
+A look-up reads one batch, or two if the log starts within a batch, because it runs in the logs' thread and batches may decompress to a
+thousand times their size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txbroker.wire.records import Record, first_of_time
 
 
 def offset_for_timestamp(segments: Sequence[Segment], timestamp: int, log_start_offset: int, bytes_max: int) -> TimestampOffset | None:
-    """The first record from `log_start_offset` on whose timestamp is `timestamp` or later. `bytes_max`: for one batch decompressed."""
+    """The first record from `log_start_offset` on whose timestamp is `timestamp` or later. `bytes_max`: of one batch decompressed."""
     for segment in segments:
         if segment.max_timestamp[0] < timestamp:
             continue
@@ -68,8 +68,8 @@ def _max_timestamp(segment: Segment, log_start_offset: int, bytes_max: int) -> t
 def first_record(entry: Entry, timestamp: int, offset_min: int, bytes_max: int) -> TimestampOffset | None:
     """The first record of a batch at `offset_min` or above that is of `timestamp` or later.
 
-    The header said that there is one. Where that is a lie, and all of the batch is wanted, it is taken at its word, with the
-    batch's first offset: nothing before that is late enough, and the next batches may lie too.
+    The header's largest timestamp shows that there is one. If that is wrong and the batch begins at `offset_min` or above, the result is
+    the header's timestamp with the batch's first offset: earlier records do not qualify, and later headers may be wrong too.
     """
     header = entry.header
     if isinstance(header, BatchHeader):
@@ -91,6 +91,6 @@ def _records(entry: Entry, offset_min: int, bytes_max: int) -> Iterator[Record]:
 
 
 def _begins_at(entry: Entry) -> int:
-    """A batch's base offset; of an old message or wrapper the lowest that it could be."""
+    """A batch's base offset; of an old message or wrapper the lowest possible one."""
     header = entry.header
     return header.base_offset if isinstance(header, BatchHeader) else 0

@@ -1,7 +1,7 @@
 """The transaction index of a segment: the aborted transactions that ended in it (Kafka's TransactionIndex, KIP-98).
 
 An entry is 34 bytes, big-endian: version int16 (0) | producer id int64 | first offset int64 | last offset int64 | last stable
-offset int64, the last one as it was once this transaction had ended. Segments without aborted transactions have no such file.
+offset int64, the last stable offset after this transaction had ended. Segments without aborted transactions have no such file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TxnIndex:
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """In the order in which the transactions ended; CorruptRecords when the file is no such index."""
+        """In the order in which the transactions ended; CorruptRecords when the file is malformed."""
         if self._entries is None:
             self._entries = parse_entries(self._disk.read(self.path) or b"")
         return self._entries
@@ -42,17 +42,17 @@ class TxnIndex:
             return False
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry, in the file too: unlike the other indexes this one is not worth to be put off."""
+        """Add an entry, in the file too."""
         entries = self.entries
         try:
             self._disk.append(self.path, ENTRY.pack(_VERSION, *aborted))
         except OutOfResources as error:
-            # The marker is in the log already: without this entry aborted records would be taken for committed ones. Recovery makes it.
+            # The marker is in the log already, and without this entry aborted records would be read as committed. Recovery rebuilds it.
             raise StorageError(str(error)) from error
         entries.append(aborted)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop transactions that ended at `offset` or above."""
+        """Remove transactions that ended at `offset` or above."""
         entries = self.entries
         kept = [entry for entry in entries if entry.last_offset < offset]
         if len(kept) < len(entries):
@@ -60,7 +60,7 @@ class TxnIndex:
             self._entries = kept
 
     def replace(self, entries: list[AbortedTransaction]) -> None:
-        """Hold these entries and nothing else; without any there is no file."""
+        """Replace all entries; without any the file is removed."""
         if entries:
             self._disk.write(self.path, b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries))
         else:
@@ -69,13 +69,13 @@ class TxnIndex:
 
 
 def parse_entries(content: bytes) -> list[AbortedTransaction]:
-    """What a file of `content` holds; CorruptRecords when it is no such index."""
+    """The entries in a file's content; CorruptRecords when it is malformed."""
     if len(content) % ENTRY.size:
         raise CorruptRecords(f"a transaction index of {len(content)} bytes does not end with a whole entry")
     entries: list[AbortedTransaction] = []
     for version, *fields in ENTRY.iter_unpack(content):
         entry = AbortedTransaction(*fields)
         if version != _VERSION or entry.last_offset < entry.first_offset or (entries and entry.last_offset <= entries[-1].last_offset):
-            raise CorruptRecords(f"a transaction index holds {entry} of version {version}")
+            raise CorruptRecords(f"a transaction index has an entry of version {version}: {entry}")
         entries.append(entry)
     return entries

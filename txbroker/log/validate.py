@@ -1,4 +1,4 @@
-"""What a leader checks before it appends (Kafka's LogValidator), and the changes that a topic's settings require.
+"""Checks before a leader appends (Kafka's LogValidator), and the changes to a batch that a topic's settings require.
 
 Every batch of a client: length, magic, codec, CRC-32C; base offset 0; as many records as offsets; no control batch; a sequence if it
 has a producer id. Then its records:
@@ -7,9 +7,9 @@ has a producer id. Then its records:
   length, and the records the batch; offset deltas must be 0, 1, 2 and so on; each timestamp must be within
   message.timestamp.before.max.ms and message.timestamp.after.max.ms; on a compacted topic each record has a key.
 - `bounded` walks, in the same way, batches of one record, uncompressed batches of at most 4 KiB or 64 records, and all batches of
-  compacted topics and of topics with message.timestamp.before.max.ms. It also walks a batch whose header claims a largest
-  timestamp more than five minutes away from the broker's clock, or below the base timestamp: what it does not walk can
-  mislead retention and look-ups by time by no more than these five minutes.
+  compacted topics and of topics with message.timestamp.before.max.ms. It also walks a batch whose header has a largest
+  timestamp more than five minutes from the broker's clock, or below the base timestamp: batches that it does not walk can
+  mislead retention and look-ups by time by five minutes at most.
 - `auto`, the default, is `full` where the walk is compiled (`wire/record_walk.py`) and `bounded` otherwise.
 
 Records that cannot be read or decompressed are INVALID_RECORD. As in Kafka, a header whose largest timestamp is not that of its
