@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.reference_pages import REFERENCE_PAGES
-from tests.docs.pages import PAGES, anchors, links, read
+from tests.docs.pages import PAGES, anchors, inline, links, read
 from tests.support.cache import CHECKOUT
 
 METRICS = "reference/metrics.md"  # generated from a running broker: test_build.py has it
@@ -27,6 +27,13 @@ def exists(page: Path, link: str) -> bool:
     if name in REFERENCE_PAGES:
         return page.parent == CHECKOUT / "docs" and (not anchor or name == METRICS or anchor in anchors(REFERENCE_PAGES[name]()))
     return target.exists() and (not anchor or anchor in anchors(read(target)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_modules_that_are_named_exist(page: Path) -> None:
+    named = {text for text in inline(read(page)) if text.endswith(".py") and " " not in text}
+    places = (CHECKOUT, CHECKOUT / "txbroker", page.parent)
+    assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
 
 
 def test_the_check_can_fail() -> None:
