@@ -31,7 +31,8 @@ GARBAGE = struct.pack(">ihhi", 100, 999, 77, 1) + bytes(92)
 class Hangers:
     """`act` does one of these, and takes as long as that takes."""
 
-    def __init__(self, address: str, books: Books, chance: random.Random, stop: threading.Event) -> None:
+    def __init__(self, address: str, books: Books, chance: random.Random, stop: threading.Event, wait_s_max: float, first: int) -> None:
+        """`first`: the number of the action to begin with."""
         host, _, port = address.rpartition(":")
         self._at = host, int(port)
         self._address = address
@@ -49,7 +50,8 @@ class Hangers:
             ("requests that are nonsense", self._nonsense),
             ("batches that are sent twice", self._twice),
         )
-        self._turn = 0
+        self._turn = first
+        self._wait_s_max = wait_s_max
 
     @property
     def names(self) -> list[str]:
@@ -70,13 +72,13 @@ class Hangers:
         with self._connect() as connection:
             self.suspects.add(connection.getsockname()[1])
             connection.sendall(HALF_FRAME)
-            self._stop.wait(self._chance.uniform(1, 15))
+            self._stop.wait(self._chance.uniform(1, self._wait_s_max))
 
     def _dribble(self) -> None:
         with self._connect() as connection:
             for byte in API_VERSIONS_FRAME:
                 connection.sendall(bytes([byte]))
-                if self._stop.wait(0.5):
+                if self._stop.wait(self._wait_s_max / 30):
                     return
             (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
             answer = connection.recv(size, socket.MSG_WAITALL)
@@ -87,7 +89,7 @@ class Hangers:
             for _ in range(50):
                 topic = self._chance.choice(TOPICS)
                 connection.send(fetch_request(topic.name, self._books.partitions[topic.name, 0].log_start, bytes_max=1 << 20), 11)
-            self._stop.wait(self._chance.uniform(1, 10))
+            self._stop.wait(self._chance.uniform(1, 2 * self._wait_s_max / 3))
 
     def _leave_poll(self) -> None:
         with RawConnection(self._address, client_id="leaves") as connection:

@@ -47,7 +47,7 @@ OVERRIDES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One soak. Times in seconds unless they say otherwise."""
+    """One soak. Times in seconds unless they say otherwise. It lasts longer than `duration_s` when something has not been done by then."""
 
     duration_s: float
     seed: str
@@ -56,14 +56,29 @@ class Plan:
     say: Callable[[str], None] = print
 
     @property
+    def is_short(self) -> bool:
+        """Whether everything happens more often, so that all of it happens in the short time."""
+        return self.duration_s < 900
+
+    @property
     def client_life_s(self) -> tuple[float, float]:
-        """How long a client stays, from and to: a short soak has to see them go, too."""
-        return (15.0, 100.0) if self.duration_s > 900 else (6.0, 20.0)
+        """How long a client runs: at least and at most."""
+        return (4.0, 12.0) if self.is_short else (15.0, 100.0)
 
     @property
     def hang_s(self) -> tuple[float, float]:
-        """How long a stopped client stays stopped: sessions of six seconds end meanwhile, or do not."""
-        return (3.0, 20.0) if self.duration_s > 900 else (3.0, 10.0)
+        """How long a stopped client stays stopped, at least and at most: some for longer than a session of six seconds."""
+        return (3.0, 8.0) if self.is_short else (3.0, 20.0)
+
+    @property
+    def administrator_pause_s(self) -> float:
+        """Between two actions of the administrator."""
+        return 0.3 if self.is_short else 2.0
+
+    @property
+    def wait_s_max(self) -> float:
+        """How long a connection stays as it is, at most."""
+        return 4.0 if self.is_short else 15.0
 
     @property
     def sample_s(self) -> float:

@@ -6,7 +6,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from tests.support.broker import BrokerProcess
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, find_coordinator
 from tests.support.raw_log import LATEST
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 THREADS_MAX = 40
-READ_OUT_S = 90.0
+# What clients and the administrator must have done by the end, beside the actions of `Hangers`.
+HAPPENS = (*ENDS, "topics created", "topics deleted", "configurations changed", "visits of kcat to a group",
+           "times that records were deleted", "samples of acknowledgements", "records given to members of groups")
 
 
 @dataclass
@@ -69,15 +71,17 @@ class Soak:
     def _with_clients(self, quiet: int, log_start: int) -> Verdict:
         plan, server, books = self._plan, self._server, self._books
         slots = self._slots()
-        hangers = [Hangers(server.address, books, random.Random(f"{plan.seed} hanger {n}"), self._stop) for n in range(2)]
+        hangers = [Hangers(server.address, books, random.Random(f"{plan.seed} hanger {n}"), self._stop, plan.wait_s_max, 4 * n)
+                   for n in range(2)]
         administrator = Administrator(server, books, random.Random(f"{plan.seed} administrator"))
         sampler = Sampler(server.pid, server.data, self._directory / "samples.csv", plan.sample_s, lambda: books.read)
         reader = Reader(server.address, books)
         for slot in slots:
             slot.start(self._stop)
         others = [self._again(f"hanger {n}", hanger.act, pause_s=0.5) for n, hanger in enumerate(hangers)]
-        others.append(self._again("administrator", administrator.act, pause_s=2.0))
-        self._wait(sampler)
+        others.append(self._again("administrator", administrator.act, pause_s=plan.administrator_pause_s))
+        what_happens = [*hangers[0].names, *HAPPENS]
+        self._wait(sampler, what_happens)
         self._stop.set()
         plan.say("all clients go now, and those that stay read to the end")
         for slot in slots:
@@ -103,10 +107,8 @@ class Soak:
                 break
         for problem in log_problems(server.log(log_start).splitlines(), suspects)[:20]:
             faults.add(f"the broker logged: {problem}")
-        for what in [*hangers[0].names, *ENDS, "topics created", "topics deleted", "configurations changed", "visits of kcat to a group",
-                     "times that records were deleted", "samples of acknowledgements", "records given to members of groups"]:
-            if not books.counts[what]:
-                faults.add(f"nothing of this was done: {what}")
+        for what in self._missing(what_happens):
+            faults.add(f"this did not happen: {what}")
         shutil.copyfile(server.log_path, self._directory / "broker.log")
         return Verdict(faults.sentences, found, {**books.counts.all(), "records read, each once": books.read}, sampler.samples)
 
@@ -138,12 +140,18 @@ class Soak:
         thread.start()
         return thread
 
-    def _wait(self, sampler: Sampler) -> None:
-        """Until the time is over; after a fault of which there are many, no longer."""
+    def _missing(self, what_happens: Sequence[str]) -> list[str]:
+        return [what for what in what_happens if not self._books.counts[what]]
+
+    def _wait(self, sampler: Sampler, what_happens: Sequence[str]) -> None:
+        """Until the time is over and everything has happened, which takes longer on a loaded machine."""
         plan, start = self._plan, time.monotonic()
         shown = 0
-        while (elapsed := time.monotonic() - start) < plan.duration_s and self._server.running:
-            self._stop.wait(min(plan.progress_s, plan.duration_s - elapsed))
+        while self._server.running:
+            left = plan.duration_s - (time.monotonic() - start)
+            if left <= 0 and (left < -PATIENCE_S or not self._missing(what_happens)):
+                break
+            self._stop.wait(min(plan.progress_s, left) if left > 0 else 1.0)
             if sampler.samples:
                 plan.say(f"{(time.monotonic() - start) / 60:6.1f} min  {describe(sampler.samples[-1])}")
             for fault in self._books.faults.sentences[shown:]:
@@ -171,8 +179,7 @@ class Soak:
     def _read_out(self, slots: list[Slot]) -> None:
         """A last member of each group reads what is left, and so does the reader of all."""
         ends = self._ends()
-        until(lambda: all(self._books.partitions[at].position >= end for at, end in ends.items()), "the reader of all is at the end",
-              timeout_s=READ_OUT_S)
+        until(lambda: all(self._books.partitions[at].position >= end for at, end in ends.items()), "the reader of all is at the end")
         groups = {slot.group: slot for slot in slots if isinstance(slot, MemberSlot)}
         members = [slot.last() for slot in groups.values()]
         expected = [(slot.group, (topic.name, number)) for slot in groups.values() for topic in TOPICS if topic.name in slot.topics
@@ -188,7 +195,7 @@ class Soak:
             return late
 
         try:
-            until(lambda: not missing(), "every group is at the end", timeout_s=READ_OUT_S, every_s=0.2)
+            until(lambda: not missing(), "every group is at the end", every_s=0.2)
         except AssertionError:
             for sentence in missing():
                 self._books.faults.add(f"groups do not come to the end: {sentence}")
