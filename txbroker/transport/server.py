@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet import main, tcp
@@ -155,28 +154,27 @@ class ServerTransport(tcp.Server):
             hub.served()
 
     def flush_now(self) -> None:
-        """Send what is due, and go on with frames that had to wait for that."""
+        """Send what is due, and continue with frames that had to wait for that."""
         self._dirty = False
-        if self.connected:
-            self._guarded(self._advance)
-
-    def _guarded(self, step: Callable[[], Exception | None]) -> None:
-        """What is done in another connection's turn must not hurt that one."""
+        if not self.connected:
+            return
         try:
-            self._drop(step())
-        except Exception:
-            log.exception("closing the connection of %s: a bug", self.session.connection_id)
-            self._drop(main.CONNECTION_LOST)
-
-    def _drop(self, why: Exception | None) -> None:
-        """Outside of doRead and doWrite: what they would return to the reactor."""
+            why = self._advance() if self._blocked else self._send()
+        except Exception:  # must not reach the connection that is being served
+            log.exception("internal error: closing the connection of %s", self.session.connection_id)
+            why = main.CONNECTION_LOST
         if why is not None:
-            self.connected = 0
-            self.stopReading()
-            self.stopWriting()
-            self._hub.reactor.callLater(0, self.connectionLost, Failure(why))
+            self._drop(why)
+
+    def _drop(self, why: Exception) -> None:
+        """Close the connection, outside of doRead and doWrite, which would return `why` to the poller."""
+        self.connected = 0
+        self.stopReading()
+        self.stopWriting()
+        self._hub.reactor.callLater(0, self.connectionLost, Failure(why))
 
     def _advance(self) -> Exception | None:
+        """Send, then handle the frames that were held back while too much output waited."""
         why = self._send()
         while self._blocked and why is None and not self.protocol.full and self._queue.size <= self._output_bytes_max // 2:
             self._blocked = False
