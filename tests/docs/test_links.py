@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def exists(page: Path, link: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(CHECKOUT)))
 def test_modules_that_are_named_exist(page: Path) -> None:
-    named = {text for text in inline(read(page)) if text.endswith(".py") and " " not in text}
+    named = {text for text in inline(read(page)) if re.fullmatch(r"[\w/.-]+\.py", text)}
     places = (CHECKOUT, CHECKOUT / "txbroker", page.parent)
     assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
 
