@@ -21,23 +21,23 @@ class CleaningCheckpoints:
 
     def offset(self, topic_partition: TopicPartition) -> int | None:
         """Up to which offset a log has been cleaned; None when that is not known."""
-        home = self._directories.homes.get(topic_partition)
+        home = self._directories.by_partition.get(topic_partition)
         return None if home is None else home.kept_cleaner_offsets.get(topic_partition)
 
     def set_offset(self, topic_partition: TopicPartition, offset: int) -> None:
         """A log has been cleaned up to `offset`."""
-        home = self._directories.homes[topic_partition]
+        home = self._directories.by_partition[topic_partition]
         home.kept_cleaner_offsets[topic_partition] = offset
         home.cleaner_offsets.request()
 
     def history(self, topic_partition: TopicPartition) -> History | None:
         """What is known of a log's cleaning."""
-        home = self._directories.homes.get(topic_partition)
+        home = self._directories.by_partition.get(topic_partition)
         return None if home is None else home.kept_cleaning_histories.get(topic_partition)
 
     def set_history(self, topic_partition: TopicPartition, history: History | None) -> None:
         """Remember it, or with None forget it."""
-        home = self._directories.homes[topic_partition]
+        home = self._directories.by_partition[topic_partition]
         if history is not None:
             home.kept_cleaning_histories[topic_partition] = history
         elif home.kept_cleaning_histories.pop(topic_partition, None) is None:

@@ -85,7 +85,7 @@ class LogDirectories:
         self._open_segments = OpenSegments()
         self._loadings: list[Loading] = []
         self._producer_expiry = ProducerExpiry(later)
-        self._expirer = Expirer(self._list.homes.get, self._list.fail)
+        self._expirer = Expirer(self._list.by_partition.get, self._list.fail)
         self._interrupted: dict[str, bool] = {}  # directories of an interrupted start, and whether all their logs are recovered
 
     def wire(self, observer: Observer) -> None:
@@ -154,7 +154,7 @@ class LogDirectories:
         directory = loading.directory
         for log in loading.logs:
             directory.logs[log.topic_partition] = log
-            self._list.homes[log.topic_partition] = directory
+            self._list.by_partition[log.topic_partition] = directory
         for copy in loading.copies:
             directory.copies[copy.log.topic_partition] = copy
         self._to_remove.extend((directory, path) for path in loading.to_remove)
@@ -237,7 +237,7 @@ class LogDirectories:
 
     def fail(self, log: Log, error: Exception) -> None:
         """A log's disk failed: take its directory offline with all its logs, and notify the observer, unless that was done before."""
-        home = self._list.home_of(log)
+        home = self._list.directory_of(log)
         if home is not None:
             self._list.fail(home, error)
 
@@ -258,12 +258,12 @@ class LogDirectories:
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """The log of a partition, if it is here and its directory is online."""
-        home = self._list.homes.get(topic_partition)
+        home = self._list.by_partition.get(topic_partition)
         return None if home is None else home.logs[topic_partition]
 
     def logs(self) -> dict[TopicPartition, Log]:
         """All logs in use."""
-        return {topic_partition: home.logs[topic_partition] for topic_partition, home in self._list.homes.items()}
+        return {topic_partition: home.logs[topic_partition] for topic_partition, home in self._list.by_partition.items()}
 
     def create(self, topic_partition: TopicPartition, topic_id: bytes, *, is_new: bool, now_ms: int) -> Log:
         """Create the log of a partition, in the directory with the fewest logs.
@@ -287,7 +287,7 @@ class LogDirectories:
             directory.kept_cleaner_offsets.pop(topic_partition, None)
             directory.kept_cleaning_histories.pop(topic_partition, None)
             directory.logs[topic_partition] = log
-            self._list.homes[topic_partition] = directory
+            self._list.by_partition[topic_partition] = directory
             return log
         raise StorageError(f"the log of {topic_partition} could not be created in any log directory")
 
@@ -311,13 +311,13 @@ class LogDirectories:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Rename a log's directory, and remove it after file.delete.delay.ms. StorageError when it may be offline."""
         self.moves.take_choice(topic_partition)
-        home = self._list.homes.get(topic_partition)
+        home = self._list.by_partition.get(topic_partition)
         if home is None:
             if self._list.offline():
                 raise StorageError(f"the log of {topic_partition} may be in {', '.join(self._list.offline())}, which is offline")
             return
         self.moves.cancel(topic_partition)
-        del self._list.homes[topic_partition]
+        del self._list.by_partition[topic_partition]
         self.discard(home, home.logs.pop(topic_partition))
         if not home.online:
             raise StorageError(f"the log of {topic_partition} could not be deleted: {home.path} failed")
@@ -349,7 +349,7 @@ class LogDirectories:
 
     def flush(self, log: Log, done: Callable[[], None] | None = None) -> None:
         """Sync a log up to its present end in a worker, then call `done`; not when the disk failed: the directory is offline then."""
-        home = self._list.home_of(log)
+        home = self._list.directory_of(log)
         assert home is not None
         try:
             plan = log.flush_plan()

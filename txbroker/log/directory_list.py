@@ -37,7 +37,7 @@ class Observer(Protocol):
 class DirectoryList:
     """Every `StorageError` of a directory comes to `fail`.
 
-    `all`: in the order of log.dirs. `homes`: the directory of each log in use. `serving`: loading is over; until then a lack of
+    `all`: in the order of log.dirs. `by_partition`: the directory of each log in use. `serving`: loading is over; until then a lack of
     descriptors, memory or space is a failure too. `resource_failures`, `space_failures`: how often the system had no descriptor or
     memory, or a file system no space, for a log's file.
     """
@@ -45,7 +45,7 @@ class DirectoryList:
     def __init__(self, disk: Disk, later: Later, paths: Sequence[str]) -> None:
         self.all = [LogDirectory(disk, later, path, self.fail) for path in paths]
         self.by_path = {directory.path: directory for directory in self.all}
-        self.homes: dict[TopicPartition, LogDirectory] = {}
+        self.by_partition: dict[TopicPartition, LogDirectory] = {}
         self.observer: Observer | None = None
         self.serving = False
         self.resource_failures = 0
@@ -74,7 +74,7 @@ class DirectoryList:
             if not directory.online or directory.is_full()
         ]
 
-    def home_of(self, log: Log) -> LogDirectory | None:
+    def directory_of(self, log: Log) -> LogDirectory | None:
         """The directory that a log is in, by its path."""
         return self.by_path.get(log.directory.rpartition("/")[0])
 
@@ -113,7 +113,7 @@ class DirectoryList:
         directory.failure = str(error)
         partitions = directory.go_offline()
         for topic_partition in partitions:
-            del self.homes[topic_partition]
+            del self.by_partition[topic_partition]
         if self.serving or self.online():  # otherwise the start fails with this error
             logger.error("the log directory %s is offline with its %d logs: %s", directory.path, len(partitions), error)
         for callback in self._when_offline:

@@ -63,7 +63,7 @@ class DirectoryMoves:
             raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is not in log.dirs")
         if not target.online:
             raise StorageError(f"{directory} is offline")
-        source = self._directories.homes.get(topic_partition)
+        source = self._directories.by_partition.get(topic_partition)
         if source is None:
             self._prefer(topic_partition, target)
             raise BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic_partition} has no log here; if it gets one, it will be there")
@@ -95,7 +95,7 @@ class DirectoryMoves:
 
     def resume(self, target: LogDirectory, topic_partition: TopicPartition, now_ms: int) -> None:
         """Go on with a copy that an earlier process began."""
-        source = self._directories.homes.get(topic_partition)
+        source = self._directories.by_partition.get(topic_partition)
         if source is None:
             del target.copies[topic_partition]  # the original went offline while loading
             return
@@ -145,7 +145,7 @@ class DirectoryMoves:
         del target.copies[topic_partition]
         del source.logs[topic_partition]
         target.logs[topic_partition] = log
-        self._directories.homes[topic_partition] = target
+        self._directories.by_partition[topic_partition] = target
         target.inherit(topic_partition, source)
         logger.info("%s was moved from %s to %s", topic_partition, source.path, target.path)
         if self._directories.observer is not None:
