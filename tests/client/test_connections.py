@@ -43,7 +43,8 @@ from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from txbroker.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 
 Serve = Callable[[socket.socket], None]
-SHORT = ClientSettings("c", connect_timeout_s=5, request_timeout_s=0.2)
+PATIENT = ClientSettings("c")
+HASTY = ClientSettings("c", request_timeout_s=0.2)  # for servers that never respond
 
 
 @contextmanager
@@ -116,7 +117,7 @@ def answers(data: bytes) -> Serve:
 ])
 def test_servers_that_do_not_negotiate(serve: Serve, kind: type[ConnectionFailed]) -> None:
     with server(serve) as (host, port), pytest.raises(ConnectionFailed) as problem:
-        BlockingConnection(host, port, SHORT)
+        BlockingConnection(host, port, HASTY if kind is Silent else PATIENT)
     assert type(problem.value) is kind
 
 
@@ -129,9 +130,10 @@ def test_servers_that_do_not_negotiate(serve: Serve, kind: type[ConnectionFailed
 def test_servers_that_do_not_answer_a_request(serve: Serve, kind: type[ConnectionFailed]) -> None:
     with (
         server(serve) as (host, port),
-        BlockingConnection(host, port, SHORT) as connection,
+        BlockingConnection(host, port, PATIENT) as connection,
         pytest.raises(ConnectionFailed) as problem,
     ):
+        connection.machine.settings = HASTY if kind is Silent else PATIENT
         connection.call(HEARTBEAT)
     assert type(problem.value) is kind
 
@@ -227,14 +229,14 @@ def test_leaders_of_a_topic(broker: Server, name: str) -> None:
 
 
 def test_configurations_and_offsets(broker: Server, name: str) -> None:
-    create_topic(broker, name, 2, {"retention.ms": "12345"})
+    create_topic(broker, name, 2, {"retention.ms": "-1"})
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
         for number in range(3):
             producer.send(name, b"v", partition=1, timestamp_ms=1000 + number).get(10)
     with BlockingConnection(*host_and_port(broker)) as connection:
         configs = describe_configs(connection.call, TOPIC_RESOURCE, name, ["retention.ms", "no.such.key"])
-        assert configs == {"retention.ms": "12345"}
-        assert describe_configs(connection.call, TOPIC_RESOURCE, name)["retention.ms"] == "12345"
+        assert configs == {"retention.ms": "-1"}
+        assert describe_configs(connection.call, TOPIC_RESOURCE, name)["retention.ms"] == "-1"
         with pytest.raises(RequestFailed) as refused:
             describe_configs(connection.call, TOPIC_RESOURCE, f"{name}-missing")
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
