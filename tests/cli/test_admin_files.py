@@ -53,7 +53,7 @@ def test_configurations_with_brackets(text: str, expected: dict[str, str]) -> No
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "a=1,", "a=1,,b=2", "[a,b]"])
 def test_configurations_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="wants KEY=VALUE"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be comma-separated KEY=VALUE"):
         pairs(text)
 
 
@@ -67,7 +67,7 @@ def test_durations(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "PT1H ", "P-1D", "P1Y", "P1W", "PT1.5H", f"P{10**30}D"])
 def test_durations_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="wants a duration like P7D"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a duration like P7D"):
         duration_ms(text)
 
 
@@ -86,7 +86,7 @@ def test_dates(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "now", "2026-01-31", "2026-02-31T00:00:00", "18:00", "T", "2026-01-31T25:00:00", "1700000000000"])
 def test_dates_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="wants a date and time"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a date and time"):
         datetime_ms(text)
 
 

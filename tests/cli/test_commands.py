@@ -140,6 +140,32 @@ def test_bytes_are_bytes(broker: Server, name: str) -> None:
     assert output.encode(errors="surrogateescape") == data + b"\n" + data + b"\n"
 
 
+def test_records_that_cannot_be_deserialized(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    run("produce", *server, "--line-reader", "org.apache.kafka.tools.LineMessageReader", stdin="12345678\nno number\n87654321\n")
+    read = ("consume", *server, "--from-beginning", "--timeout-ms", "1000", "--value-deserializer", "LongDeserializer")
+    output, complaint = run(*read, status=1)
+    assert output == f"{int.from_bytes(b'12345678', 'big')}\n"
+    problem = f"the record at offset 1 of {name}-0 cannot be deserialized: Size of data received by LongDeserializer is not 8"
+    assert complaint.splitlines()[-1] == f"txbroker consume: {problem}; correct the deserializer, or use --skip-message-on-error"
+    output, complaint = run(*read, "--skip-message-on-error")
+    assert output == "".join(f"{int.from_bytes(text, 'big')}\n" for text in (b"12345678", b"87654321"))
+    assert problem in complaint.splitlines()
+
+
+def test_files_of_properties(broker: Server, name: str, tmp_path: Path) -> None:
+    reader, shown = tmp_path / "reader.properties", tmp_path / "formatter.properties"
+    reader.write_text("parse.key=true\nkey.separator=:\n")
+    shown.write_text("print.key=true\nkey.separator=:\n")
+    server = ("--bootstrap-server", broker.address, "--topic", name)
+    tuned = ("--max-block-ms", "20000", "--request-timeout-ms", "30000", "--message-send-max-retries", "3", "--retry-backoff-ms", "50",
+             "--metadata-expiry-ms", "60000", "--socket-buffer-size", "65536", "--max-memory-bytes", "1000000", "--batch-size", "1000")
+    run("produce", *server, "--reader-config", str(reader), "--reader-property", "key.separator=/", *tuned, stdin="k:1/v\n")
+    read = ("consume", *server, "--from-beginning", "--max-messages", "1", "--formatter-config", str(shown))
+    assert run(*read)[0] == "k:1:v\n"
+    assert run(*read, "--formatter-property", "key.separator= = ")[0] == "k:1 = v\n"
+
+
 def test_a_group_goes_on_exactly_where_it_was(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     run("topics", *server[:2], "--create", "--topic", name, "--partitions", "4")

@@ -48,13 +48,13 @@ def test_lines(properties: dict[str, str], line: bytes, expected: Line) -> None:
 @pytest.mark.parametrize(
     ("properties", "line", "complaint"),
     [
-        (KEYED, b"value only", r"line 7 has no key.separator '\\t': 'value only'; correct it, or set --property key.separator"),
+        (KEYED, b"value only", r"line 7 has no key.separator '\\t': 'value only'; correct the line, or set --reader-prop"),
         (KEYED, b"x" * 200, r"x{60}'…; "),
         (ALL, b"k", r"line 7 has no headers.delimiter '\\t'"),
         (ALL, b"a:1\tv", r"line 7 has no key.separator '\\t': 'v'"),
         (ALL, b"a\tk\tv", "line 7 has a header without headers.key.separator ':': 'a'"),
-        ({**KEYED, "null.marker": "-"}, b"-\t-", "line 7 has neither key nor value"),
-        ({"null.marker": "-"}, b"-", "line 7 has neither key nor value"),
+        ({**KEYED, "null.marker": "-"}, b"-\t-", "line 7 has neither a key nor a value"),
+        ({"null.marker": "-"}, b"-", "line 7 has neither a key nor a value"),
     ],
 )
 def test_lines_that_are_none(properties: dict[str, str], line: bytes, complaint: str) -> None:

@@ -128,10 +128,10 @@ def test_what_is_refused(broker: Server, name: str) -> None:
     ("arguments", "complaint"),
     [
         (["--describe"], "--describe needs --bootstrap-server"),
-        (["--expire", "t", "--roll"], "--roll goes with --compact-now and --dry-run, not with --expire"),
-        (["--describe", "--wait"], "--wait goes with --compact-now and --expire, not with --describe"),
-        (["--compact-now", "t", "--partition", "0"], "--partition goes with --dry-run, not with --compact-now"),
-        (["--compact-now", "t", "--topic-config", "a=b"], "--topic-config goes with --dry-run, not with --compact-now"),
+        (["--expire", "t", "--roll"], "--roll is only valid with --compact-now and --dry-run, not with --expire"),
+        (["--describe", "--wait"], "--wait is only valid with --compact-now and --expire, not with --describe"),
+        (["--compact-now", "t", "--partition", "0"], "--partition is only valid with --dry-run, not with --compact-now"),
+        (["--compact-now", "t", "--topic-config", "a=b"], "--topic-config is only valid with --dry-run, not with --compact-now"),
         (["--dry-run", "--topic", "t"], "--dry-run needs --topic, and --log-dir"),
         (["--dry-run", "--log-dir", "."], "--dry-run needs --topic, and --log-dir"),
         (["--describe", "--dry-run"], "not allowed with"),
@@ -139,7 +139,7 @@ def test_what_is_refused(broker: Server, name: str) -> None:
         (["--bootstrap-server", "127.0.0.1:1", "--compact-now", ""], "--compact-now is empty; name a topic"),
         (["--bootstrap-server", "127.0.0.1:1", "--expire", "", "--wait"], "--expire is empty; name a topic"),
         (["--bootstrap-server", "127.0.0.1:1", "--describe", "--topic", ""], "--topic is empty; name a topic"),
-        (["--dry-run", "--topic", "t", "--log-dir", ".", "--partition", "-1"], "wants a whole number"),
+        (["--dry-run", "--topic", "t", "--log-dir", ".", "--partition", "-1"], "must be a whole number"),
     ],
 )
 def test_flags_that_do_not_go_together(arguments: list[str], complaint: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txbroker.cli.progress import Progress, size_text
-from txbroker.cli.record_formatter import json_line, record_format
+from txbroker.cli.record_formatter import formatter, formatter_properties
 from txbroker.cli.results import Column, Results
 from txbroker.cli.tables import table
 from txbroker.cli.topic_describe import description, plain_description, terminal_description
@@ -20,7 +20,7 @@ from txbroker.cli.topic_describe import description, plain_description, terminal
 
 def record(**fields: Any) -> Any:
     place = {"topic": "t", "partition": 2, "offset": 17}
-    usual = {**place, "timestamp_type": 0, "timestamp": 1700000000000, "headers": [], "key": b"k", "value": b"v"}
+    usual = {**place, "timestamp_type": 0, "timestamp": 1700000000000, "leader_epoch": 3, "headers": [], "key": b"k", "value": b"v"}
     return SimpleNamespace(**{**usual, **fields})
 
 
@@ -40,16 +40,19 @@ EVERYTHING = {f"print.{field}": "true" for field in ("timestamp", "partition", "
         (EVERYTHING, {}, b"CreateTime:1700000000000\tPartition:2\tOffset:17\tNO_HEADERS\tk\tv\n"),
         (EVERYTHING, {"timestamp_type": 1}, b"LogAppendTime:1700000000000\tPartition:2\tOffset:17\tNO_HEADERS\tk\tv\n"),
         (EVERYTHING, {"timestamp_type": None, "timestamp": -1}, b"NO_TIMESTAMP\tPartition:2\tOffset:17\tNO_HEADERS\tk\tv\n"),
+        ({"print.epoch": "true"}, {}, b"Epoch:3\tv\n"),
+        ({"print.epoch": "true"}, {"leader_epoch": -1}, b"Epoch:NOT_PRESENT\tv\n"),
         ({"print.headers": "true"}, {"headers": [("a", b"1"), ("ж", None), ("a", b"")]}, "a:1,ж:null,a:\tv\n".encode()),
         ({"print.headers": "true", "headers.separator": ";"}, {"headers": [("a", b"1"), ("b", b"2")]}, b"a:1;b:2\tv\n"),
     ],
 )
 def test_records(properties: dict[str, str], fields: dict[str, Any], expected: bytes) -> None:
-    assert record_format(properties).text(record(**fields)) == expected
+    assert formatter(None, formatter_properties(properties), as_json=False)(record(**fields)) == expected
 
 
 def test_records_as_json() -> None:
     version = (5).to_bytes(8, "big")  # of compaction.strategy=header: it is UTF-8, and not text
+    json_line = formatter(None, formatter_properties({}), as_json=True)
     line = json_line(record(key=b"\xff\x00", value="line\nж".encode(), headers=[("a", b"1"), ("a", None), ("b", b"\x80"), ("v", version)]))
     assert line.endswith(b"}\n")
     assert line.count(b"\n") == 1

@@ -22,7 +22,7 @@ def key_value(text: str) -> tuple[str, str]:
     """KEY=VALUE. The value may be empty and hold more equals signs."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"wants KEY=VALUE, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
     return key.strip(), value
 
 
@@ -38,7 +38,7 @@ class number:
         except ValueError:
             value = self._low - 1
         if value < self._low:
-            raise argparse.ArgumentTypeError(f"wants a whole number of {self._low} or more, not {text!r}")
+            raise argparse.ArgumentTypeError(f"must be a whole number of {self._low} or more, not {text!r}")
         return value
 
 
@@ -46,13 +46,14 @@ def numbers(text: str) -> list[int]:
     """The type of a flag that takes whole numbers divided by commas; each comes once, in order."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"wants numbers divided by commas, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be comma-separated numbers, not {text!r}")
     return sorted(set(map(int, parts)))
 
 
-def add_properties(parser: argparse.ArgumentParser, flag: str, what: str) -> None:
-    """A flag that takes KEY=VALUE any number of times, as `{key: value}` (the last one counts)."""
-    parser.add_argument(flag, action=_Collect, type=key_value, default={}, metavar="KEY=VALUE", help=f"{what}; may be given several times")
+def add_properties(parser: argparse.ArgumentParser, flag: str, what: str, *other_names: str) -> None:
+    """A flag that takes KEY=VALUE any number of times, as `{key: value}`; the last one of a key counts. `other_names` are older."""
+    what = f"{what}; may be given several times"
+    parser.add_argument(flag, *other_names, action=_Collect, type=key_value, default={}, metavar="KEY=VALUE", help=what)
 
 
 class _Collect(argparse.Action):

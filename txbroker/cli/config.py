@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prints == arguments.check:
         raise BadUsage("specify one of --print and --check")
     if arguments.check and arguments.all:
-        raise BadUsage("--all goes with --print")
+        raise BadUsage("--all is only valid with --print")
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
     except StartError as error:

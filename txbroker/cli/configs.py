@@ -110,7 +110,8 @@ def pairs(text: str) -> dict[str, str]:
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
-            raise argparse.ArgumentTypeError(f"wants KEY=VALUE divided by commas, a value with commas in brackets, not {text!r}")
+            allowed = "comma-separated KEY=VALUE, with brackets around a value that has commas"
+            raise argparse.ArgumentTypeError(f"must be {allowed}, not {text!r}")
         found[key.strip()] = value.strip().replace("[", "").replace("]", "")
     return found
 
@@ -119,7 +120,7 @@ def keys(text: str) -> list[str]:
     """The type of --delete-config."""
     parts = [part.strip() for part in text.split(",")]
     if "" in parts or any("=" in part for part in parts):
-        raise argparse.ArgumentTypeError(f"wants keys divided by commas, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be comma-separated keys, not {text!r}")
     return parts
 
 
@@ -152,7 +153,7 @@ def chosen(arguments: argparse.Namespace) -> tuple[str, str | None]:
         raise BadUsage(f"--entity-type {kind} is about quotas and credentials, which this command does not know; choose topics or brokers")
     if arguments.entity_default:
         if kind != "brokers" or name is not None:
-            raise BadUsage("--entity-default goes with --entity-type brokers, without --entity-name")
+            raise BadUsage("--entity-default is only valid with --entity-type brokers, without --entity-name")
         name = DEFAULT
     _check(arguments, kind, name)
     return kind, name
@@ -165,14 +166,14 @@ def _check(arguments: argparse.Namespace, kind: str, name: str | None) -> None:
     if kind in AT_BROKERS and name and not (name.isascii() and name.isdecimal()):
         raise BadUsage(f"a broker's name is its id, a number, not {name!r}")
     if arguments.action == "describe" and any(altering):
-        raise BadUsage("--add-config, --add-config-file and --delete-config go with --alter, not with --describe")
+        raise BadUsage("--add-config, --add-config-file and --delete-config are only valid with --alter, not with --describe")
     if arguments.action == "alter":
         if name is None:
             raise BadUsage("--alter needs --entity-name, or --entity-default for all brokers")
         if not any(altering) or (arguments.add_config and arguments.add_config_file):
             raise BadUsage("--alter needs --add-config or --add-config-file, or --delete-config")
         if arguments.all:
-            raise BadUsage("--all goes with --describe, not with --alter")
+            raise BadUsage("--all is only valid with --describe, not with --alter")
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, str | None]:

@@ -21,7 +21,7 @@ class CommandFailed(Exception):
 
 
 class BadUsage(CommandFailed):
-    """Flags that do not go together, or a bad value of one (exit status 2)."""
+    """Flags that cannot be used together, or an invalid value of one (exit status 2)."""
 
 
 # What to do about the errors that people meet first.
@@ -38,7 +38,7 @@ _ADVICE = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
     ErrorCode.KAFKA_STORAGE_ERROR: "see the broker's log for the log directory that failed",
     ErrorCode.NOT_CONTROLLER: "try again in a moment",
-    ErrorCode.INVALID_RECORD: "a compacted topic wants a key: --property parse.key=true",
+    ErrorCode.INVALID_RECORD: "a compacted topic requires keys: use --reader-property parse.key=true",
 }
 
 

@@ -59,14 +59,14 @@ def time(text: str) -> int:
     except ValueError:
         value = min(TIMES.values()) - 1
     if not min(TIMES.values()) <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"wants {', '.join(TIMES)} or milliseconds since 1970, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be {', '.join(TIMES)} or milliseconds since 1970, not {text!r}")
     return value
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the offsets; CommandFailed when nothing is meant by the flags."""
     if arguments.topic_partitions and (arguments.topic or arguments.partitions):
-        raise BadUsage("--topic-partitions does not go together with --topic and --partitions")
+        raise BadUsage("--topic-partitions cannot be used with --topic and --partitions")
     wanted = rules(arguments.topic_partitions) if arguments.topic_partitions else None
     pattern = topic_pattern(arguments.topic or ".*", "--topic")
     with clients.administering(arguments) as admin:

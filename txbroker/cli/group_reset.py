@@ -35,7 +35,7 @@ def duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text)
     parts = {unit: float(number) for unit, number in found.groupdict().items() if number} if found else {}
     if not parts or sum(number * _SECONDS[unit] for unit, number in parts.items()) > _LARGEST:
-        raise argparse.ArgumentTypeError(f"wants a duration like P7D, PT12H or P1DT2H30M5S, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a duration like P7D, PT12H or P1DT2H30M5S, not {text!r}")
     return int(1000 * sum(number * _SECONDS[unit] for unit, number in parts.items()))
 
 
@@ -46,11 +46,11 @@ def datetime_ms(text: str) -> int:
             raise ValueError(text)
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"wants a date and time like 2026-01-31T18:00:00.000, with Z or +01:00, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a date and time like 2026-01-31T18:00:00.000, with Z or +01:00, not {text!r}") from None
     try:
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (OverflowError, ValueError):
-        raise argparse.ArgumentTypeError(f"wants a date and time after 1970, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a date and time after 1970, not {text!r}") from None
 
 
 def topic_partitions(specs: Sequence[str], topics: Callable[[list[str]], Iterable[Mapping[str, Any]]]) -> list[Partition]:

@@ -102,7 +102,7 @@ def _flag(name: str) -> str:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """BadUsage when flags do not go together."""
+    """BadUsage if flags cannot be used together."""
     action = arguments.action
     targets = [_flag(name) for name in TARGETS if getattr(arguments, name) is not None and getattr(arguments, name) is not False]
     allowed = {
@@ -122,7 +122,7 @@ def check(arguments: argparse.Namespace) -> None:
     }
     for flag, (given, actions) in allowed.items():
         if given and action not in actions:
-            raise BadUsage(f"{flag} goes with {' and '.join(f'--{other}' for other in actions)}, not with --{action}")
+            raise BadUsage(f"{flag} is only valid with {' and '.join(f'--{other}' for other in actions)}, not with --{action}")
     if action != "list" and bool(arguments.group) == arguments.all_groups:
         raise BadUsage(f"--{action} needs {'--group' if action == 'delete-offsets' else 'either --group or --all-groups'}")
     _check_action(arguments, targets)
@@ -144,7 +144,7 @@ def _check_action(arguments: argparse.Namespace, targets: Sequence[str]) -> None
         if arguments.from_file and (arguments.topic or arguments.all_topics):
             raise BadUsage("--from-file says the topics itself; leave out --topic and --all-topics")
         if arguments.export and arguments.json:
-            raise BadUsage("--export and --json do not go together")
+            raise BadUsage("--export and --json cannot be used together")
 
 
 def run(arguments: argparse.Namespace) -> int:

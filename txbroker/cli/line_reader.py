@@ -1,4 +1,4 @@
-"""Lines of `txbroker produce` made into records, by the properties of Kafka's console producer (class LineMessageReader)."""
+"""Parses the lines of `txbroker produce`, by the properties of Kafka's class LineMessageReader."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from txbroker.cli.property_flags import from_properties
 
 Header = tuple[str, bytes]
 
+FLAG = "--reader-property"
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record to be produced."""
+    """The record of one line."""
 
     key: bytes | None
     value: bytes | None
@@ -21,7 +24,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
-    """How a line is divided: headers, key and value, in this order, each of the first two only where it is parsed."""
+    """The format of a line: headers, key and value, in this order, the first two only if they are to be parsed."""
 
     parse_key: bool = False
     parse_headers: bool = False
@@ -33,29 +36,29 @@ class LineFormat:
     ignore_error: bool = False
 
     def parse(self, line: bytes, number: int) -> Line:
-        """The record in a line (without its end). CommandFailed, with the line's number, when a separator is missing."""
+        """The record of a line, without its end. CommandFailed, with the line's number, if a separator is missing."""
         headers: list[Header] = []
         key: bytes | None = None
         if self.parse_headers:
-            text, line = self._divide(line, self.headers_delimiter, "headers.delimiter", number)
+            text, line = self._split(line, self.headers_delimiter, "headers.delimiter", number)
             if text and text != self.null_marker:
                 headers = [self._header(pair, number) for pair in text.split(self.headers_separator)]
         if self.parse_key:
-            key, line = self._divide(line, self.key_separator, "key.separator", number)
+            key, line = self._split(line, self.key_separator, "key.separator", number)
         value = None if line == self.null_marker else line
         if key == self.null_marker:
             key = None
         if key is None and value is None:
-            raise CommandFailed(f"line {number} has neither key nor value; give it one of them")
+            raise CommandFailed(f"line {number} has neither a key nor a value; add one of them")
         return Line(key, value, headers)
 
-    def _divide(self, line: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
+    def _split(self, line: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
         before, found, after = line.partition(separator)
         if found:
             return before, after
         if self.ignore_error:
             return None, line
-        raise CommandFailed(f"line {number} has no {what} {_show(separator)}: {_show(line)}; correct it, or set --property {what}=…")
+        raise CommandFailed(f"line {number} has no {what} {_show(separator)}: {_show(line)}; correct the line, or set {FLAG} {what}=…")
 
     def _header(self, pair: bytes, number: int) -> Header:
         key, found, value = pair.partition(self.headers_key_separator)
@@ -70,5 +73,5 @@ def _show(text: bytes) -> str:
 
 
 def line_format(properties: Mapping[str, str]) -> LineFormat:
-    """From --property flags; BadUsage."""
-    return from_properties(LineFormat, properties, may_be_empty="null_marker")
+    """The format by these properties; BadUsage."""
+    return from_properties(LineFormat, properties, FLAG, may_be_empty="null_marker")

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace, action: str) -> None:
-    """BadUsage when flags do not go together, or a topic has no name."""
+    """BadUsage if flags cannot be used together, or a topic has no name."""
     for flag in ("compact_now", "expire", "topic"):
         if getattr(arguments, flag) == "":  # as of a shell's variable that is not set
             raise BadUsage(f"{_flag(flag)} is empty; name a topic, as `txbroker topics --list` shows them")
@@ -95,7 +95,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
         given = getattr(arguments, flag)
         if given is not None and given is not False and given != {} and action not in actions:
             allowed = " and ".join(_flag(each) for each in actions)
-            raise BadUsage(f"{_flag(flag)} goes with {allowed}, not with {_flag(action)}")
+            raise BadUsage(f"{_flag(flag)} is only valid with {allowed}, not with {_flag(action)}")
     if action != "dry_run" and not arguments.bootstrap_server:
         raise BadUsage(f"{_flag(action)} needs --bootstrap-server")
     if action == "dry_run" and not (arguments.log_dir and arguments.topic):

@@ -42,7 +42,7 @@ def names(text: str) -> list[str]:
     """The type of --topic-list."""
     parts = [part.strip() for part in text.split(",")]
     if "" in parts:
-        raise argparse.ArgumentTypeError(f"wants names divided by commas, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be comma-separated names, not {text!r}")
     return parts
 
 

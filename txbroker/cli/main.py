@@ -54,6 +54,14 @@ COMMANDS = {
     "audit": "audit.keys_command",
     "completion": "completion",
 }
+# Flags that older releases of Kafka's tools had -> the flags to use now.
+REMOVED_FLAGS = {
+    "--broker-list": "--bootstrap-server",
+    "--zookeeper": "--bootstrap-server",
+    "--new-consumer": "--bootstrap-server",
+    "--whitelist": "--include",
+    "--blacklist": "--include",
+}
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -72,6 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     argv = sys.argv[1:] if argv is None else argv
     parser = build_parser(argv[0] if argv and argv[0] in COMMANDS else None)
+    removed = _removed_flag(parser, argv)
+    if removed is not None:
+        return _complain(f"txbroker {argv[0]}: {removed}; see txbroker {argv[0]} --help", USAGE)
     arguments, unknown = parser.parse_known_args(argv)
     name = f"txbroker {arguments.name}" if arguments.name else "txbroker"
     if unknown:
@@ -102,6 +113,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = f"a fault of this command ({type(error).__name__}: {error})"
         return _complain(f"{name}: {what}; {TRACEBACK_VARIABLE}=1 in the environment shows where, for a report", FAILED)
     return status
+
+
+def _removed_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | None:
+    """A sentence about a flag that Kafka's tools had once, if the command line has one; None if not."""
+    if not argv or argv[0] not in COMMANDS:
+        return None
+    (subparsers,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    known = subparsers.choices[argv[0]]._option_string_actions
+    flags = [word.partition("=")[0] for word in argv[1:]]
+    removed = next((flag for flag in flags if flag not in known and REMOVED_FLAGS.get(flag) in known), None)
+    return None if removed is None else f"{removed} was removed from Kafka's tools; use {REMOVED_FLAGS[removed]}"
 
 
 def _drop_output() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import stat
 import sys
 import time
@@ -15,33 +16,49 @@ from typing import Any, BinaryIO, NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
-from txbroker.cli.failures import DONE, CommandFailed, no_topic
+from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
 from txbroker.cli.line_reader import Line, LineFormat, line_format
 from txbroker.cli.progress import Progress
 from txbroker.cli.results import Results, results
 
 DESCRIPTION = """\
-Write a record for each line of standard input. The topic is made if the broker makes topics by itself (auto.create.topics.enable).
+Read lines from standard input and write each of them to a topic as a record. The topic is created if it does not exist and the broker
+creates topics automatically (auto.create.topics.enable).
 
   echo 'hello, world' | txbroker produce --bootstrap-server 127.0.0.1:9092 --topic hello
-  txbroker produce --bootstrap-server 127.0.0.1:9092 --topic hello --property parse.key=true --property key.separator=: < lines
+  txbroker produce --bootstrap-server 127.0.0.1:9092 --topic hello --reader-property parse.key=true \\
+      --reader-property key.separator=: < lines
 
-Properties of lines (--property), with their defaults:
-  parse.key=false       the key comes before key.separator (a tab)
-  parse.headers=false   headers come first, before headers.delimiter (a tab): a:1,b:2 with headers.separator , and headers.key.separator :
-  null.marker           a key or value that is this text is null
-  ignore.error=false    a line without a separator is a value
+Properties of the line reader (--reader-property), with their defaults:
+  parse.key=false       whether a line begins with a key, followed by key.separator (a tab)
+  parse.headers=false   whether a line begins with headers like a:1,b:2, followed by headers.delimiter (a tab); the separators within
+                        them are headers.separator (,) and headers.key.separator (:)
+  null.marker           the text that means null, as a key or a value
+  ignore.error=false    whether a line without a separator is taken as a value
 
-With --json a line is printed for each record that was written: line, topic, partition, offset, timestamp.
+With --json an object is printed for each acknowledged record: line, topic, partition, offset, timestamp.
 """
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# What may be sent and not yet acknowledged; the client library itself has no limit.
+# Records that are sent and not acknowledged yet; the client library itself has no limit. It is Kafka's default of buffer.memory.
 OUTSTANDING_BYTES_MAX = 32 * 1024 * 1024
 TOPIC_WAIT_MS = 5_000
-STALL_S = 5.0  # without an acknowledgement
 BATCH_BYTES = 131_072
 LINGER_MS = 20
+STALL_S = 5.0  # without an acknowledgement, before the disks of the broker are checked
+LINE_READER = "LineMessageReader"
+
+# Flags of Kafka's tool for settings of the producer, by the names of kafka-python.
+_SETTINGS = {
+    "--batch-size": ("batch_size", 1, "BYTES", f"size of a batch (default: {BATCH_BYTES})"),
+    "--timeout": ("linger_ms", 0, "MS", f"milliseconds to wait for more records of a batch (default: {LINGER_MS}), linger.ms"),
+    "--max-block-ms": ("max_block_ms", 0, "MS", f"milliseconds to wait for the metadata of the topic (default: {TOPIC_WAIT_MS})"),
+    "--request-timeout-ms": ("request_timeout_ms", 1, "MS", "milliseconds to wait for the response to a request"),
+    "--message-send-max-retries": ("retries", 0, "N", "how often to send a batch again; default: until delivery.timeout.ms"),
+    "--retry-backoff-ms": ("retry_backoff_ms", 0, "MS", "milliseconds to wait before a batch is sent again"),
+    "--metadata-expiry-ms": ("metadata_max_age_ms", 1, "MS", "milliseconds after which metadata is read again"),
+    "--socket-buffer-size": ("send_buffer_bytes", 1, "BYTES", "size of the socket's send buffer"),
+}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,25 +66,33 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("produce", help="write records from standard input", description=DESCRIPTION)
     add_client(parser, "--producer.config", client="producer")
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to write to")
-    add_properties(parser, "--property", "how lines are divided, see above")
-    codec_help = "compress batches: none, gzip (without a name), snappy, lz4 or zstd"
+    add_properties(parser, "--reader-property", "a property of the line reader, see above", "--property")
+    parser.add_argument("--reader-config", metavar="FILE", help="a properties file for the line reader")
+    parser.add_argument("--line-reader", metavar="CLASS", help=f"the class that parses lines; only {LINE_READER} is available")
+    codec_help = "compress batches: none, gzip (also without a value), snappy, lz4 or zstd"
     parser.add_argument("--compression-codec", nargs="?", const="gzip", choices=CODECS, metavar="CODEC", help=codec_help)
-    parser.add_argument("--sync", action="store_true", help="wait for each record's acknowledgement before the next is sent")
-    acks_help = "acknowledgements to wait for: -1 or all (default), 1 or 0"
+    parser.add_argument("--sync", action="store_true", help="wait for the acknowledgement of each record before the next one is sent")
+    acks_help = "the required acknowledgements: -1 or all (default), 1 or 0"
     parser.add_argument("--request-required-acks", choices=("-1", "all", "1", "0"), metavar="ACKS", help=acks_help)
-    parser.add_argument("--batch-size", type=number(1), metavar="BYTES", help=f"of a batch (default: {BATCH_BYTES})")
-    timeout_help = f"milliseconds that a batch waits for more records (default: {LINGER_MS})"
-    parser.add_argument("--timeout", type=number(0), metavar="MS", help=timeout_help)
-    add_properties(parser, "--producer-property", "a setting of the producer by its Java name, such as linger.ms=5")
+    for flag, (_, least, metavar, text) in _SETTINGS.items():
+        older = ["--max-partition-memory-bytes"] if flag == "--batch-size" else []
+        parser.add_argument(flag, *older, type=number(least), metavar=metavar, help=text)
+    memory_help = f"bytes of records that may be sent and not acknowledged yet (default: {OUTSTANDING_BYTES_MAX})"
+    parser.add_argument("--max-memory-bytes", type=number(1), default=OUTSTANDING_BYTES_MAX, metavar="BYTES", help=memory_help)
+    property_help = "a property of the producer by its Java name, such as linger.ms=5"
+    add_properties(parser, "--command-property", property_help, "--producer-property")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send all lines; CommandFailed at the first record that the broker does not take."""
+    """Send all lines; CommandFailed at the first record that is not acknowledged."""
     if sys.stdin is None:
-        raise CommandFailed("standard input is closed; give lines to write, by a pipe or a file")
-    lines = line_format(arguments.property)
-    properties = {**clients.read_properties(arguments.command_config), **arguments.producer_property}
+        raise CommandFailed("standard input is closed; connect it to a pipe or a file")
+    if arguments.line_reader is not None and re.split(r"[.$]", arguments.line_reader)[-1] != LINE_READER:
+        problem = f"--line-reader {arguments.line_reader} is not available: this command cannot load Java classes"
+        raise BadUsage(f"{problem}; use {LINE_READER}")
+    lines = line_format({**clients.read_properties(arguments.reader_config), **arguments.reader_property})
+    properties = {**clients.read_properties(arguments.command_config), **arguments.command_property}
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
     flags = chosen(arguments)
     with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, defaults=defaults, flags=flags) as producer:
@@ -75,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         written = partial(_show_written, results(arguments)) if arguments.json else None
         notice = clients.Notice()
         stalled = partial(_stalled, arguments.bootstrap_server, properties)
-        outstanding = 0 if arguments.sync else OUTSTANDING_BYTES_MAX
+        outstanding = 0 if arguments.sync else arguments.max_memory_bytes
         patience_s = producer.config["delivery_timeout_ms"] / 1000
         sending = Sending(
             producer, arguments.topic, outstanding, time.monotonic, patience_s, written=written, stalled=lambda: notice.show(stalled)
@@ -95,32 +120,32 @@ def _stalled(servers: str, properties: Mapping[str, str]) -> str | None:
 
 
 def _show_written(shown: Results, line: int, record: Any) -> None:
-    """Where a line is now; without acknowledgements nobody knows its offset, and the topic may decide about its timestamp."""
+    """Print the position of a line's record. Without acknowledgements its offset, and maybe its timestamp, are not known."""
     offset, timestamp = (value if value >= 0 else None for value in (record.offset, record.timestamp))
     shown.json({"line": line, "topic": record.topic, "partition": record.partition, "offset": offset, "timestamp": timestamp})
 
 
 def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The producer's settings that flags decide."""
+    """The producer's settings that are set by flags."""
     flags: dict[str, Any] = {}
     if arguments.compression_codec:
         flags["compression_type"] = None if arguments.compression_codec == "none" else arguments.compression_codec
     if arguments.request_required_acks:
         flags["acks"] = -1 if arguments.request_required_acks == "all" else int(arguments.request_required_acks)
-    if arguments.batch_size is not None:
-        flags["batch_size"] = arguments.batch_size
-    if arguments.timeout is not None:
-        flags["linger_ms"] = arguments.timeout
+    for flag, (name, *_) in _SETTINGS.items():
+        value = getattr(arguments, flag[2:].replace("-", "_"))
+        if value is not None:
+            flags[name] = value
     return flags
 
 
 def parse(lines: LineFormat, text: bytes, number_: int) -> Line:
-    """The record of a line with its end, which is LF or CR LF."""
+    """The record of a line that ends with LF or CR LF."""
     return lines.parse(text.removesuffix(b"\n").removesuffix(b"\r"), number_)
 
 
 def _wait_for_topic(producer: Any, arguments: argparse.Namespace, properties: Mapping[str, str]) -> None:
-    """Until the topic is there. The library waits TOPIC_WAIT_MS for one that never comes, so that is asked first, where it can be."""
+    """Wait until the topic exists. The library would wait for max.block.ms for one that is not created, so that is checked first."""
     from kafka.errors import KafkaTimeoutError
 
     from txbroker.cli.autocreate import will_never_be
@@ -138,7 +163,7 @@ def _wait_for_topic(producer: Any, arguments: argparse.Namespace, properties: Ma
 
 
 def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines as they come, with a prompt where a person types them."""
+    """Lines as they arrive, with a prompt if they are typed."""
     prompt = sys.stdin.isatty() and sys.stdout.isatty()
     while True:
         if prompt:
@@ -150,7 +175,7 @@ def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _progress() -> Progress:
-    """Shown while a file or a pipe is read, to a person who waits."""
+    """Shown on a terminal while a file or a pipe is read."""
     shown = sys.stderr.isatty() and not sys.stdin.isatty()
     status = os.fstat(sys.stdin.fileno())
     total = status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -194,7 +219,7 @@ class Sending:
         self._outstanding_bytes_max = outstanding_bytes_max
 
     def send(self, line: Line, number_: int) -> None:
-        """Send a record; CommandFailed when this one, or one before, is not taken."""
+        """Send a record; CommandFailed if this one, or an earlier one, is refused."""
         size = 1 + len(line.key or b"") + len(line.value or b"")
         try:
             future = self._producer.send(self._topic, line.value, key=line.key, headers=line.headers)

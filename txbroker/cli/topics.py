@@ -60,7 +60,7 @@ def assignment(text: str) -> list[list[int]]:
     """The type of --replica-assignment: the brokers of each partition."""
     partitions = [part.split(":") for part in text.split(",")]
     if not all(broker.isascii() and broker.isdecimal() for brokers in partitions for broker in brokers):
-        raise argparse.ArgumentTypeError(f"wants the brokers of each partition, like 1:2,2:3,3:1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be the brokers of each partition, like 1:2,2:3,3:1, not {text!r}")
     return [list(map(int, brokers)) for brokers in partitions]
 
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """BadUsage when flags do not go together."""
+    """BadUsage if flags cannot be used together."""
     action = arguments.action
     if action in ("create", "alter", "delete") and not arguments.topic:
         raise BadUsage(f"--{action} needs --topic")
@@ -86,9 +86,9 @@ def check(arguments: argparse.Namespace) -> None:
             raise BadUsage("--replica-assignment needs the brokers of all partitions, and --partitions as many as that")
     filters = _filters(arguments)
     if len(filters) + arguments.topics_with_overrides > 1:
-        raise BadUsage(f"{filters[0]} does not go together with {(filters[1:] or ['--topics-with-overrides'])[0]}")
+        raise BadUsage(f"{filters[0]} cannot be used with {(filters[1:] or ['--topics-with-overrides'])[0]}")
     if arguments.topic_id is not None and arguments.topic is not None:
-        raise BadUsage("--topic-id and --topic do not go together")
+        raise BadUsage("--topic-id and --topic cannot be used together")
     allowed = {
         "--replica-assignment": (arguments.replica_assignment is not None, ("create", "alter")),
         "--topic-id": (arguments.topic_id is not None, ("describe",)),
@@ -103,7 +103,7 @@ def check(arguments: argparse.Namespace) -> None:
     }
     for flag, (given, actions) in allowed.items():
         if given and action not in actions:
-            raise BadUsage(f"{flag} goes with {' and '.join(f'--{other}' for other in actions)}, not with --{action}")
+            raise BadUsage(f"{flag} is only valid with {' and '.join(f'--{other}' for other in actions)}, not with --{action}")
 
 
 def only(arguments: argparse.Namespace) -> str | None:

@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
 def _topic_config(text: str) -> tuple[str, str, str]:
     topic, colon, rest = text.partition(":")
     if not colon or not topic:
-        raise argparse.ArgumentTypeError(f"wants TOPIC:KEY=VALUE, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be TOPIC:KEY=VALUE, not {text!r}")
     return (topic, *key_value(rest))
 
 

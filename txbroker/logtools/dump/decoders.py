@@ -47,6 +47,7 @@ OFFSETS_RECORDS = _kinds([
     *_pairs(share_group_records),
     *_pairs(streams_group_records),
 ])  # fmt: skip
+TRANSACTION_RECORDS = _kinds([(TransactionLogKey, TransactionLogValue)])
 SHARE_STATE_RECORDS = _kinds(_pairs(share_state_records))
 _TRANSACTION_STATES = (
     "Empty",
@@ -126,6 +127,19 @@ def _show_keyed(record: Record, kinds: Kinds) -> Shown:
             _open(member, "subscription", ConsumerProtocolSubscription)
             _open(member, "assignment", ConsumerProtocolAssignment)
     return Shown(shown_key, to_json({"version": str(value_version), "data": data}))
+
+
+def keyed_record(key: bytes, value: bytes | None, kinds: Kinds) -> dict[str, Any]:
+    """A record of an internal topic, in the shape of Kafka's CoordinatorRecordMessageFormatter; ProtocolError."""
+    version, data = _versioned(key)
+    if version not in kinds:
+        raise ProtocolError(f"unknown record type {version}")
+    key_class, value_class = kinds[version]
+    shown: dict[str, Any] = {"key": {"type": version, "data": plain(decode(key_class, version, data), version)}, "value": None}
+    if value is not None:
+        value_version, data = _versioned(value)
+        shown["value"] = {"version": value_version, "data": plain(_decode_known(value_class, value_version, data), value_version)}
+    return shown
 
 
 def show_transactions(record: Record) -> Shown:
