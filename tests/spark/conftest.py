@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests: its start alone takes as long as ten of them."""
+"""One Spark session for all of these tests: its start takes as long as several of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.support import cache
-from tests.support.java import java
+from tests.support.java import SHORT_LIVED, ClassArchive, java
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A local Spark with the Kafka connector. PySpark lies in the cache, in no virtual environment, and is put on the path here."""
+    """A local Spark with the Kafka connector. PySpark is in the cache, not in the virtual environment, and is put on the path here."""
     java()
     jars = cache.jars(cache.SPARK)
     pyspark = cache.pyspark()
@@ -27,17 +28,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("txbroker-tests")
-    for key, value in _settings(jars, place).items():
+    archive = ClassArchive("driver", cache.SPARK)
+    for key, value in _settings(jars, place, (*SHORT_LIVED, *archive.options())).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
+    gateway: Any = session.sparkContext._gateway
     session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(PATIENCE_S)
+    archive.keep()
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _settings(jars: list[Path], place: Path) -> dict[str, str]:
+def _settings(jars: list[Path], place: Path, java_options: tuple[str, ...]) -> dict[str, str]:
     return {
+        "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.jars": ",".join(map(str, jars)),
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",

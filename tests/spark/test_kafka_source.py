@@ -12,6 +12,7 @@ from kafka import KafkaProducer
 from tests.support.raw_admin import create_topic, delete_records
 from tests.support.records import BASE_TIMESTAMP, Received, Sample, assert_same, numbered, samples
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 PARTITIONS = 3
 COUNT = 300
@@ -110,7 +111,7 @@ def run_stream(frame: Any, output: Path, checkpoint: Path) -> list[int]:
     """Write what is available to Parquet; the rows of each batch that had any."""
     query = (frame.selectExpr("partition", "offset", "CAST(value AS STRING) AS value").writeStream.format("parquet")
              .option("path", str(output)).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_S)
     return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
 
@@ -159,5 +160,5 @@ def test_the_sink(spark: Any, broker: Server, topic: str, name: str, tmp_path: P
     query = (source(spark.readStream, broker, topic, startingOffsets="earliest", maxOffsetsPerTrigger=150)
              .selectExpr("key", "value").writeStream.format("kafka").option("kafka.bootstrap.servers", broker.address)
              .option("topic", copied).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start())
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_S)
     assert numbers(source(spark.read, broker, copied)) == list(range(COUNT))
