@@ -109,7 +109,7 @@ def _read_batches(view: memoryview) -> int:
         assert len(found) == header.count
         count += len(found)
         _check(found)
-        walked = records.walk_records(view, position, header, BYTES_MAX, consecutive=False)
+        walked = records.walk_records(view, position, header, BYTES_MAX, False)
         assert walked.content_bytes == sum(len(record.key or b"") + len(record.value or b"") for record in found)
         if header.control:
             for record in found:

@@ -114,7 +114,7 @@ def test_what_is_built_is_read_again(codec: Codec, records: list[Record]) -> Non
     header = batch.read_header(data)
     assert (header.base_offset, header.last_offset, header.count) == (records[0].offset, records[-1].offset, len(records))
     assert header.max_timestamp == max(record.timestamp for record in records)
-    walked = walk_records(data, 0, header, PLENTY, consecutive=False)
+    walked = walk_records(data, 0, header, PLENTY, False)
     assert (walked.earliest, walked.latest) == (min(r.timestamp for r in records), max(r.timestamp for r in records))
     assert walked.content_bytes == sum(len(r.key or b"") + len(r.value or b"") for r in records)
     assert walked.first_without_key == next((index for index, record in enumerate(records) if record.key is None), -1)
@@ -182,7 +182,7 @@ def test_records_beyond_the_allowance_are_refused(codec: Codec) -> None:
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     if codec is not Codec.NONE:  # what is not compressed is walked where it is
         with allocations_below(4_000_000), pytest.raises(BrokerError) as caught:
-            walk_records(data, 0, header, 1_000_000, consecutive=True)
+            walk_records(data, 0, header, 1_000_000, True)
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -266,7 +266,7 @@ def test_records_whose_lengths_do_not_hold_are_refused(payload: bytes, count: in
         read_batches(data)
     if payload not in READABLE:
         with allocations_below(300_000), pytest.raises(CorruptRecords):
-            walk_records(data, 0, batch.read_header(data), PLENTY, consecutive=True)
+            walk_records(data, 0, batch.read_header(data), PLENTY, True)
 
 
 def all_records(data: bytes) -> list[Record]:
@@ -274,7 +274,7 @@ def all_records(data: bytes) -> list[Record]:
 
 
 def walk_all(data: bytes) -> object:
-    return walk_records(data, 0, batch.read_header(data), PLENTY, consecutive=False)
+    return walk_records(data, 0, batch.read_header(data), PLENTY, False)
 
 
 @pytest.mark.parametrize("function", [all_records, walk_all])

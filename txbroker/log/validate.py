@@ -110,20 +110,19 @@ def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, 
         stamp_max_timestamp(records, 0, header.max_timestamp, log_append_time=False)
         header = read_header(records)
     try:
-        walked = walk_records(records, 0, header, config.unpacked_bytes_max, consecutive=True)
+        earliest, latest, _, first_without_key = walk_records(records, 0, header, config.unpacked_bytes_max, True)
     except CorruptRecords as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {error.message}") from None
-    if config.compact and walked.first_without_key >= 0:
+    if first_without_key >= 0 and config.compact:
         _refuse_keyless(records, header, config)
     if config.message_timestamp_log_append:
         return header  # the topic does not use the records' own timestamps
-    if walked.latest > INT64_MAX or walked.earliest < INT64_MIN:
+    if latest > INT64_MAX or earliest < INT64_MIN:
         raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a record batch was refused: the timestamp of a record exceeds 64 bits")
-    after_ms, before_ms = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
-    if walked.latest - now_ms > after_ms or now_ms - walked.earliest > before_ms:
+    if latest - now_ms > config.message_timestamp_after_max_ms or now_ms - earliest > config.message_timestamp_before_max_ms:
         _refuse_timestamps(records, header, config, now_ms)
-    if walked.latest != header.max_timestamp:
-        stamp_max_timestamp(records, 0, walked.latest, log_append_time=False)
+    if latest != header.max_timestamp:
+        stamp_max_timestamp(records, 0, latest, log_append_time=False)
         return read_header(records)
     return header
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
@@ -138,21 +138,27 @@ class Walked(NamedTuple):
     """The index of the first record without a key; -1 when all have one."""
 
 
-def walk_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int, *, consecutive: bool) -> Walked:
+_new_walked: Callable[[type[Walked], tuple[int, int, int, int]], Walked] = tuple.__new__  # half the time of Walked(...)
+
+
+def walk_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int, consecutive: bool) -> Walked:
     """Look at every record of the batch at `position` without making any. Errors as `read_records`.
 
     With `consecutive` the offset deltas must be 0, 1, 2 and so on, as a producer writes them; without, they are not checked.
     """
-    _check_count(header)
+    count = header.count
+    if count > RECORDS_MAX:
+        _check_count(header)
     start, end = position + HEADER_SIZE, position + header.size
     if header.attributes & CODEC_MASK:
         buffer = _payload(buffer, position, header, bytes_max)
         start, end = 0, len(buffer)
     try:
-        earliest, latest, content_bytes, first_without_key = check_records(buffer, start, end, header.count, consecutive)
+        earliest, latest, content_bytes, first_without_key = check_records(buffer, start, end, count, consecutive)
     except IndexError:
-        raise CorruptRecords(f"the {header.count} records of the batch end early") from None
-    return Walked(header.base_timestamp + earliest, header.base_timestamp + latest, content_bytes, first_without_key)
+        raise CorruptRecords(f"the {count} records of the batch end early") from None
+    base = header.base_timestamp
+    return _new_walked(Walked, (base + earliest, base + latest, content_bytes, first_without_key))
 
 
 def _check_count(header: BatchHeader) -> None:

@@ -20,4 +20,4 @@ def content_size(buffer: Buffer, position: int, header: EntryHeader, bytes_max: 
         return len(found), sum(len(record.key or b"") + len(record.value or b"") for record in found)
     if header.control or not header.count:
         return 0, 0
-    return header.count, walk_records(buffer, position, header, bytes_max, consecutive=False).content_bytes
+    return header.count, walk_records(buffer, position, header, bytes_max, False).content_bytes
