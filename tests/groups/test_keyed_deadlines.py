@@ -107,3 +107,11 @@ def test_every_millisecond_is_reached():
         deadlines.set(at_ms, at_ms)
         clock.advance(clock.getDelayedCalls()[0].getTime() - clock.seconds())
     assert fired == [0] * 300
+
+
+def test_a_late_call_reports_the_present_time():
+    clock, deadlines, fired = make()
+    start_ms = monotonic_ms(clock)
+    deadlines.set("a", start_ms + 100)
+    clock.advance(30)  # the reactor was busy
+    assert fired == [("a", start_ms + 30_000)]

@@ -68,16 +68,16 @@ class KeyedDeadlines(Generic[K]):
 
     def _run(self) -> None:
         self._call = None
-        due_ms = monotonic_ms(self._clock)
+        present_ms = monotonic_ms(self._clock)
         due: list[K] = []
-        while self._heap and self._heap[0][0] <= due_ms:
+        while self._heap and self._heap[0][0] <= present_ms:
             at_ms, _, key = heappop(self._heap)
             if self._at.get(key) == at_ms:
                 del self._at[key]
                 due.append(key)
         for key in due:
             try:
-                self._fire(key, at_ms)
+                self._fire(key, present_ms)
             except Exception:
                 log.exception("internal error at the deadline of %r", key)
         self._schedule()
