@@ -153,8 +153,8 @@ ENTRY = {"topic": "a", "partition": 0, "offset": 7}
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
         ([], "is not of version 1 with partitions; it must be like"),
         ({"partitions": []}, "is not of version 1 with partitions"),
         ({"partitions": [ENTRY], "version": 2}, "is not of version 1"),

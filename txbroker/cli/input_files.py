@@ -18,7 +18,7 @@ def read_bytes(path: str) -> bytes:
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}; correct the path") from error
     if len(data) > BYTES_MAX:
-        raise CommandFailed(f"{path} is larger than {BYTES_MAX} bytes; divide it")
+        raise CommandFailed(f"{path} is larger than {BYTES_MAX} bytes; split it")
     return data
 
 
@@ -31,8 +31,8 @@ def read_text(path: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """What a JSON file says; CommandFailed."""
+    """The content of a JSON file; CommandFailed."""
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise CommandFailed(f"{path} is no JSON ({error}); correct the file") from None
+        raise CommandFailed(f"{path} is not valid JSON ({error}); correct the file") from None

@@ -42,6 +42,7 @@ COMMANDS = {
     "get-offsets": "get_offsets",
     "delete-records": "delete_records",
     "log-dirs": "log_dirs",
+    "reassign-partitions": "reassign_partitions",
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",
     "log-cleaner": "log_cleaner",
