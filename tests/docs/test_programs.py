@@ -47,7 +47,7 @@ def test_the_clients_of_the_clients_page(broker: Server) -> None:
 
 
 @pytest.mark.process
-def test_the_fixture_for_pytest(tmp_path: Path) -> None:
+def test_a_broker_in_a_with_statement_and_as_a_fixture(tmp_path: Path) -> None:
     (recipe,) = blocks(read(DOCS / "testing.md"), "python")
     (tmp_path / "test_recipe.py").write_text(recipe + """
 
@@ -57,6 +57,12 @@ def test_it(kafka_address):
         producer.send("hello", b"recipe").get(30)
     with KafkaConsumer("hello", bootstrap_servers=kafka_address, auto_offset_reset="earliest") as consumer:
         assert next(consumer).value == b"recipe"
+        assert len(consumer.partitions_for_topic("hello")) == 3
+
+
+def test_a_broker_of_its_own(kafka_address):
+    with broker(num_partitions=2) as address:
+        assert address != kafka_address
 """)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_recipe.py"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
