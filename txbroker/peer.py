@@ -1,4 +1,4 @@
-"""How the controller's requests reach brokers. Here: this broker itself, by a call; other brokers come with the cluster."""
+"""Sends the controller's requests to brokers. This version reaches only its own broker, by a function call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaR
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response
 
-# Logs are made, or taken over, by so many before other requests have their turn.
+# The logs of this many partitions are created or opened before the reactor serves other requests.
 PARTITIONS_PER_TURN = 8
 
 
 class OwnBroker:
-    """What this broker does when its controller tells it something (Kafka's LeaderAndIsr, UpdateMetadata and StopReplica)."""
+    """Carries out the controller's requests on this broker (Kafka's LeaderAndIsr, UpdateMetadata and StopReplica)."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class OwnBroker:
         self._stopped = False
 
     def stop(self) -> None:
-        """Carry out no more."""
+        """Refuse further requests."""
         self._stopped = True
 
     def perform(self, request: ControllerRequest) -> Deferred[Response]:
@@ -54,25 +54,25 @@ class OwnBroker:
         return succeed(self._update_metadata(request))
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        # A log is opened with its topic's configuration, which must be known before.
+        # A log is opened with the configuration of its topic.
         await self._configs.load_topics(self._new_topics(request))
         topics: dict[str, LeaderAndIsrTopicError] = {}
         for part in _parts(request):
             if topics:
-                await self._others_turn()
+                await self._yield_to_others()
             response = self._replicas.leader_and_isr(part, self._now_ms())
             for state, answer in zip(part.topic_states, response.topics, strict=True):
-                told = topics.setdefault(state.topic_name, LeaderAndIsrTopicError(topic_id=state.topic_id))
-                told.partition_errors += answer.partition_errors
+                topic = topics.setdefault(state.topic_name, LeaderAndIsrTopicError(topic_id=state.topic_id))
+                topic.partition_errors += answer.partition_errors
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=list(topics.values()))
 
-    async def _others_turn(self) -> None:
-        """Let the reactor serve everybody else: a log takes a millisecond or two to make."""
+    async def _yield_to_others(self) -> None:
+        """Let the reactor serve other requests: creating a log takes one or two milliseconds."""
         turn: Deferred[None] = Deferred()
         self._clock.callLater(0, turn.callback, None)
         await turn
         if self._stopped:
-            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker stops")
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is stopping")
 
     def _new_topics(self, request: LeaderAndIsrRequest) -> Iterable[str]:
         return [
@@ -94,7 +94,7 @@ class OwnBroker:
 
 
 def _parts(request: LeaderAndIsrRequest) -> Iterator[LeaderAndIsrRequest]:
-    """The request for some partitions at a time; the whole of it where it has none."""
+    """The request, divided into requests of PARTITIONS_PER_TURN partitions; unchanged if it has none."""
     states = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
     for first in range(0, len(states) or 1, PARTITIONS_PER_TURN):
         grouped: dict[int, LeaderAndIsrTopicState] = {}
@@ -121,5 +121,6 @@ class Peers:
     def send(self, broker_id: int, request: ControllerRequest) -> Deferred[Response]:
         """The broker's response; fails with BROKER_NOT_AVAILABLE for a broker that cannot be reached."""
         if broker_id != self._broker_id:
-            return fail(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no way to broker {broker_id}"))
+            message = f"broker {broker_id} cannot be reached: this broker has no connections to others"
+            return fail(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, message))
         return self._own.perform(request)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from txbroker.api.topic_operations import CLEANER, COMPACT, EXPIRE, TopicOperations, Wanted, wanted_operation
+from txbroker.api.topic_operations import CLEANER, COMPACT, EXPIRE, TopicOperation, TopicOperations, parse_operation
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.config.alter import Change, Operation
 from txbroker.errors import BrokerError, ErrorCode
@@ -22,36 +22,36 @@ SET = Operation.SET
 
 @pytest.mark.parametrize(("key", "value"), [(COMPACT, "now"), (COMPACT, "roll"), (EXPIRE, "now")])
 def test_operations(key: str, value: str) -> None:
-    assert wanted_operation(TOPIC, [Change(key, SET, value)]) == Wanted(key, value)
+    assert parse_operation(TOPIC, [Change(key, SET, value)]) == TopicOperation(key, value)
 
 
 @pytest.mark.parametrize("entity", [TOPIC, ALL_BROKERS, broker_entity(1)])
 def test_configurations_are_none(entity: Entity) -> None:
-    assert wanted_operation(entity, [Change("retention.ms", SET, "1"), Change("txbroker.metrics.port", SET, "1")]) is None
-    assert wanted_operation(entity, []) is None
+    assert parse_operation(entity, [Change("retention.ms", SET, "1"), Change("txbroker.metrics.port", SET, "1")]) is None
+    assert parse_operation(entity, []) is None
 
 
 @pytest.mark.parametrize(
     ("entity", "changes", "code", "message"),
     [
-        (TOPIC, [(COMPACT, SET, "now"), ("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST, "ask for it alone"),
-        (TOPIC, [("retention.ms", SET, "1"), (EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "ask for it alone"),
-        (TOPIC, [(COMPACT, SET, "now"), (EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "ask for it alone"),
-        (TOPIC, [(COMPACT, Operation.DELETE, None)], ErrorCode.INVALID_REQUEST, "it can be set, and nothing else"),
-        (TOPIC, [(COMPACT, Operation.APPEND, "now")], ErrorCode.INVALID_REQUEST, "it can be set, and nothing else"),
-        (TOPIC, [(COMPACT, 9, "now")], ErrorCode.INVALID_REQUEST, "it can be set, and nothing else"),
+        (TOPIC, [(COMPACT, SET, "now"), ("retention.ms", SET, "1")], ErrorCode.INVALID_REQUEST, "set it alone"),
+        (TOPIC, [("retention.ms", SET, "1"), (EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "set it alone"),
+        (TOPIC, [(COMPACT, SET, "now"), (EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "set it alone"),
+        (TOPIC, [(COMPACT, Operation.DELETE, None)], ErrorCode.INVALID_REQUEST, "it can only be set"),
+        (TOPIC, [(COMPACT, Operation.APPEND, "now")], ErrorCode.INVALID_REQUEST, "it can only be set"),
+        (TOPIC, [(COMPACT, 9, "now")], ErrorCode.INVALID_REQUEST, "it can only be set"),
         (TOPIC, [(COMPACT, SET, "please")], ErrorCode.INVALID_CONFIG, "txbroker.compact is 'please'; it must be now or roll"),
         (TOPIC, [(COMPACT, SET, None)], ErrorCode.INVALID_CONFIG, "txbroker.compact is 'None'; it must be now or roll"),
         (TOPIC, [(EXPIRE, SET, "roll")], ErrorCode.INVALID_CONFIG, "txbroker.expire is 'roll'; it must be now"),
         (TOPIC, [(CLEANER, SET, "{}")], ErrorCode.INVALID_CONFIG, "txbroker.cleaner cannot be set"),
         (TOPIC, [(f"{CLEANER}.0", SET, "{}")], ErrorCode.INVALID_CONFIG, "txbroker.cleaner cannot be set"),
-        (ALL_BROKERS, [(COMPACT, SET, "now")], ErrorCode.INVALID_REQUEST, "name a topic, not a broker"),
-        (broker_entity(1), [(EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "name a topic, not a broker"),
+        (ALL_BROKERS, [(COMPACT, SET, "now")], ErrorCode.INVALID_REQUEST, "alter a topic, not a broker"),
+        (broker_entity(1), [(EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "alter a topic, not a broker"),
     ],
 )
 def test_what_is_refused(entity: Entity, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str) -> None:
     with pytest.raises(BrokerError) as caught:
-        wanted_operation(entity, [Change(*change) for change in changes])
+        parse_operation(entity, [Change(*change) for change in changes])
     assert caught.value.code is code
     assert message in str(caught.value)
 
@@ -127,7 +127,7 @@ def operations(caretaker: Caretaker, reread: Deferred[None] | None = None, *, of
 def performed(made: TopicOperations, key: str, value: str, *, validate_only: bool = False) -> list[object]:
     """What `perform` ends with, once it does: [None], or its failure."""
     ended: list[object] = []
-    work = Deferred.fromCoroutine(made.perform("t", Wanted(key, value), validate_only=validate_only))
+    work = Deferred.fromCoroutine(made.perform("t", TopicOperation(key, value), validate_only=validate_only))
     work.addBoth(ended.append)
     return ended
 
@@ -158,7 +158,7 @@ def test_the_first_error_is_told_when_the_others_are_done(caplog: pytest.LogCapt
 
 def test_work_goes_on_when_its_client_has_gone() -> None:
     caretaker = Caretaker()
-    work = Deferred.fromCoroutine(operations(caretaker).perform("t", Wanted(COMPACT, "now"), validate_only=False))
+    work = Deferred.fromCoroutine(operations(caretaker).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
     gone: list[object] = []
     work.addErrback(gone.append)
     work.cancel()
@@ -171,7 +171,7 @@ def test_work_goes_on_when_its_client_has_gone() -> None:
 
 def test_work_begins_also_when_its_client_has_gone_before() -> None:
     caretaker, reread = Caretaker(), Deferred[None]()
-    work = Deferred.fromCoroutine(operations(caretaker, reread).perform("t", Wanted(COMPACT, "now"), validate_only=False))
+    work = Deferred.fromCoroutine(operations(caretaker, reread).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
     work.addErrback(lambda _: None)
     work.cancel()
     assert caretaker.asked == []
@@ -189,24 +189,24 @@ def test_validation_checks_and_begins_nothing() -> None:
     assert caretaker.asked == [], "all partitions are checked before the first is begun"
 
 
-def test_a_directory_that_is_offline_stops_operations_and_is_left_out_of_what_is_told() -> None:
+def test_an_offline_directory_stops_operations_and_is_left_out_of_the_status() -> None:
     caretaker = Caretaker()
     made = operations(caretaker, offline=1)
     (failure,) = performed(made, COMPACT, "now")
     assert failure.value.code is ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
     assert caretaker.asked == []
-    (entry,) = made.told("t", [CLEANER, f"{CLEANER}.1"])
+    (entry,) = made.cleaner_entries("t", [CLEANER, f"{CLEANER}.1"])
     assert list(json.loads(entry.value or "")) == ["0", "2"]
 
 
-def test_what_is_told() -> None:
+def test_the_cleaning_status() -> None:
     caretaker = Caretaker()
     made = operations(caretaker)
-    assert made.told("t", ["retention.ms"]) == []
-    every, one = made.told("t", [CLEANER, f"{CLEANER}.1", f"{CLEANER}.3", f"{CLEANER}.x"])
+    assert made.cleaner_entries("t", ["retention.ms"]) == []
+    every, one = made.cleaner_entries("t", [CLEANER, f"{CLEANER}.1", f"{CLEANER}.3", f"{CLEANER}.x"])
     assert json.loads(every.value or "") == {"0": {"state": "idle"}, "1": {"state": "idle"}, "2": {"state": "idle"}}
     assert (one.name, json.loads(one.value or ""), one.read_only) == ("txbroker.cleaner.1", {"state": "idle"}, True)
     caretaker.text = "x" * 11_000
-    with pytest.raises(BrokerError, match=r"name partitions, as txbroker\.cleaner\.0"):
-        made.told("t", [CLEANER])
-    assert len(made.told("t", [f"{CLEANER}.0", f"{CLEANER}.2"])) == 2
+    with pytest.raises(BrokerError, match=r"describe single partitions, such as txbroker\.cleaner\.0"):
+        made.cleaner_entries("t", [CLEANER])
+    assert len(made.cleaner_entries("t", [f"{CLEANER}.0", f"{CLEANER}.2"])) == 2

@@ -1,7 +1,7 @@
-"""DescribeAcls, CreateAcls and DeleteAcls (keys 29, 30, 31): there is no authorizer, and the answer says so.
+"""DescribeAcls, CreateAcls and DeleteAcls (keys 29, 30, 31): refused, because there is no authorizer.
 
-Tools ask for ACLs before anything else; SECURITY_DISABLED, Kafka's answer when authorizer.class.name is empty, lets them go on, where
-a missing API would stop them.
+Some tools request ACLs before anything else. They continue after SECURITY_DISABLED, Kafka's error for an empty authorizer.class.name; they
+would stop if the APIs were missing.
 """
 
 from __future__ import annotations

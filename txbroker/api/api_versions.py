@@ -1,8 +1,8 @@
 """ApiVersions (key 18): what this broker serves, computed from what handlers registered.
 
-Behaviour: a version above ours is answered in v0 with UNSUPPORTED_VERSION and our own range (KIP-511); that answer is made by the
-connection, as no handler sees such a request. A client's name and version must look like names (KIP-511), else INVALID_REQUEST.
-No features are announced: those of Kafka (metadata.version, transaction.version, group.version) belong to KRaft.
+Behaviour: a request of an unknown version gets UNSUPPORTED_VERSION in v0, with the range that is served (KIP-511); the connection makes
+that response, because it cannot decode the request. The name and version of a client's software must match a pattern (KIP-511), otherwise
+INVALID_REQUEST. No features are advertised: those of Kafka (metadata.version, transaction.version, group.version) belong to KRaft.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from txbroker.wire.schema import Request, VersionRange
 
-SOFTWARE_VERSION = 3  # from here on a client says what it is
-SOFTWARE_CHARACTERS_MAX = 100  # as much of its name and version is kept
+SOFTWARE_VERSION = 3  # from here on a client sends its software's name and version
+SOFTWARE_CHARACTERS_MAX = 100  # of its name and version that are kept
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsHandler:
-    """Answers with the ranges of the registry that it is itself a part of."""
+    """Returns the version ranges of the registry, which includes this handler."""
 
     request: type[Request] = ApiVersionsRequest
 
@@ -38,5 +38,5 @@ class ApiVersionsHandler:
         return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys)
 
     def failed(self, request: ApiVersionsRequest, context: RequestContext, error: BrokerError) -> ApiVersionsResponse:
-        """The error and nothing else."""
+        """Only the error."""
         return ApiVersionsResponse(error_code=error.code, api_keys=[])

@@ -1,14 +1,14 @@
-"""Authorised operations as bit fields (KIP-430). Without an authorizer everybody may do everything that a resource knows."""
+"""Authorized operations as bit fields (KIP-430). Without an authorizer every client is allowed every operation of a resource."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-NOT_ASKED = -(2**31)  # the field's value when the client did not want to know
+NOT_REQUESTED = -(2**31)  # the field's value when the client did not request it
 
 
 class Operation(IntEnum):
-    """Kafka's AclOperation codes: the bit that stands for each."""
+    """Kafka's AclOperation codes: each is the number of its bit."""
 
     READ = 3
     WRITE = 4
@@ -36,6 +36,6 @@ CLUSTER_OPERATIONS = _bits(
 )
 
 
-def asked(wanted: bool, operations: int) -> int:
+def authorized_operations(requested: bool, operations: int) -> int:
     """The field's value."""
-    return operations if wanted else NOT_ASKED
+    return operations if requested else NOT_REQUESTED

@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37): enlarge topics (KIP-195).
+"""CreatePartitions (key 37): add partitions to topics (KIP-195).
 
-Behaviour: the answer waits, at most timeout.ms, until the new partitions have leaders.
+Behaviour: the response is sent when the new partitions have leaders, at the latest after timeout.ms.
 """
 
 from __future__ import annotations

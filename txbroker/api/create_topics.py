@@ -1,9 +1,9 @@
 """CreateTopics (key 19): topics with their partitions and configurations.
 
-Behaviour: each topic fails or succeeds alone, but a request for too many partitions in all fails whole, as in KRaft; the answer waits,
-at most timeout.ms, until the new topics have leaders.
-Version notes: v1 validate only; v4 -1 for the broker's default number of partitions and replicas (KIP-464), taken in every version;
-v5 tells the resulting configuration (KIP-525); v7 topic ids.
+Behaviour: each topic fails or succeeds alone, but a request for too many partitions in total fails as a whole, as in KRaft. The response is
+sent when the new topics have leaders, at the latest after timeout.ms.
+Version notes: v1 validate only; v4 -1 for the broker's default number of partitions and replicas (KIP-464), accepted in every version;
+v5 returns the resulting configuration (KIP-525); v7 topic ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from txbroker.wire.schema import Request
 
 
 class CreateTopicsHandler:
-    """Writes topics into the tree and waits for the controller. `check_controller` raises NOT_CONTROLLER where this is not it."""
+    """Writes topics into the tree and waits for the controller. `check_controller` raises NOT_CONTROLLER if this broker is not it."""
 
     request: type[Request] = CreateTopicsRequest
 
@@ -48,7 +48,7 @@ class CreateTopicsHandler:
         default = self._config.int("num.partitions")
         count = sum(len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default) for topic in request.topics)
         if count > PARTITIONS_MAX:
-            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"A request may create {PARTITIONS_MAX} partitions, not {count}.")
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"The request has {count} partitions; the limit is {PARTITIONS_MAX}.")
         return Deferred.fromCoroutine(self._create(request))
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -67,7 +67,7 @@ class CreateTopicsHandler:
             counts[topic.name] = created.partition_count
         if counts and not request.validate_only and not await self._waiting.ready(counts, request.timeout_ms):
             for name in counts:
-                results[name] = _failure(name, BrokerError(ErrorCode.REQUEST_TIMED_OUT, "The topic has no leaders yet."))
+                results[name] = _failure(name, BrokerError(ErrorCode.REQUEST_TIMED_OUT, "The topic was created, but has no leaders yet."))
         return CreateTopicsResponse(topics=list(results.values()))
 
     def _result(self, created: CreatedTopic) -> CreatableTopicResult:
@@ -99,7 +99,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     named = Counter(config.name for config in topic.configs)
     twice = [name for name, count in named.items() if count > 1]
     if twice:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Configurations are given more than once: {', '.join(twice)}.")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Configurations are named more than once: {', '.join(twice)}.")
     return NewTopic(
         name=topic.name,
         partition_count=topic.num_partitions,

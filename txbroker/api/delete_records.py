@@ -1,7 +1,7 @@
 """DeleteRecords (key 21): move the start of partitions' logs up (KIP-107).
 
-Behaviour: -1 stands for the high watermark; an offset below the log's start changes nothing and is no error; the answer is the low
-watermark. The bytes go with whole segments at the next retention check.
+Behaviour: -1 is the high watermark. An offset below the log start offset changes nothing and is no error. The response has the low
+watermark. Disk space is freed when the next retention check deletes whole segments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_LOW_WATERMARK = -1
 
 
 class DeleteRecordsHandler:
-    """Advances log starts on the partitions that this broker leads."""
+    """Advances the log start offset of partitions that this broker leads."""
 
     request: type[Request] = DeleteRecordsRequest
 
@@ -40,7 +40,7 @@ class DeleteRecordsHandler:
     def _delete(self, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         try:
             if topic in INTERNAL_TOPICS:
-                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal; its records cannot be deleted")
             partition = self._replicas.get(topic, wanted.partition_index)
             partition.check_leader()
             low_watermark = partition.delete_records(wanted.offset)

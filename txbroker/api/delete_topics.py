@@ -1,8 +1,8 @@
 """DeleteTopics (key 20): by name, and from v6 on by id (KIP-516).
 
-Behaviour: the deletion is durable when it is asked for; the answer waits, at most timeout.ms, until the topics are gone from the image
-and the controller is done with them, so that their names can be used again.
-Version notes: delete.topic.enable=false answers TOPIC_DELETION_DISABLED from v3 on, INVALID_REQUEST before.
+Behaviour: the deletion is durable as soon as it is in the metadata tree. The response is sent when the topics are removed from the cluster
+image and the controller has finished, so that their names can be used again; at the latest after timeout.ms.
+Version notes: with delete.topic.enable=false the error is TOPIC_DELETION_DISABLED from v3 on, INVALID_REQUEST before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DELETION_DISABLED_VERSION = 3
 
 
 class DeleteTopicsHandler:
-    """Asks for deletions in the tree and waits for the controller."""
+    """Writes deletions into the tree and waits for the controller."""
 
     request: type[Request] = DeleteTopicsRequest
 
@@ -49,7 +49,7 @@ class DeleteTopicsHandler:
         if not self._enabled():
             by_code = context.api_version >= DELETION_DISABLED_VERSION
             code = ErrorCode.TOPIC_DELETION_DISABLED if by_code else ErrorCode.INVALID_REQUEST
-            raise BrokerError(code, "delete.topic.enable is false")
+            raise BrokerError(code, "delete.topic.enable is false on this broker")
         return Deferred.fromCoroutine(self._delete(_wanted(request, context), request.timeout_ms))
 
     async def _delete(self, wanted: list[DeleteTopicState], timeout_ms: int) -> DeleteTopicsResponse:
@@ -61,7 +61,7 @@ class DeleteTopicsHandler:
             results.append(result)
             try:
                 if named[state.name, state.topic_id] > 1 or (state.name is None) == (state.topic_id == NULL_TOPIC_ID):
-                    raise BrokerError(ErrorCode.INVALID_REQUEST, "Each topic is named once, either by its name or by its id.")
+                    raise BrokerError(ErrorCode.INVALID_REQUEST, "Name each topic once, either by its name or by its id.")
                 name, topic_id = self._find(state)
                 result.name, result.topic_id = name, topic_id
                 await self._admin.delete(name)

@@ -1,12 +1,12 @@
 """DescribeCluster (key 60): the live brokers and the controller (KIP-700).
 
-Version notes: v1 asks for brokers or controllers (KIP-919); only brokers are here to be described. v2 fenced brokers (KIP-1073): none
-is ever fenced without KRaft.
+Version notes: v1 requests brokers or controllers (KIP-919); there are no separate controllers here. v2 fenced brokers (KIP-1073): without
+KRaft no broker is fenced.
 """
 
 from __future__ import annotations
 
-from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, asked
+from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, authorized_operations
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage
@@ -19,7 +19,7 @@ CONTROLLERS = 2
 
 
 class DescribeClusterHandler:
-    """Answers from the image."""
+    """Answers from the cluster image."""
 
     request: type[Request] = DescribeClusterRequest
 
@@ -30,7 +30,7 @@ class DescribeClusterHandler:
 
     def __call__(self, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
         if request.endpoint_type == CONTROLLERS:
-            raise BrokerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's listener, not a controller's")
+            raise BrokerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is the listener of a broker, not of a controller")
         if request.endpoint_type != BROKERS:
             raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
         nodes = self._endpoints.nodes(context)
@@ -40,7 +40,7 @@ class DescribeClusterHandler:
             cluster_id=self._cluster_id,
             controller_id=self._image.controller_id,
             brokers=[DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in nodes],
-            cluster_authorized_operations=asked(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
+            cluster_authorized_operations=authorized_operations(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
         )
 
     def failed(self, request: DescribeClusterRequest, context: RequestContext, error: BrokerError) -> DescribeClusterResponse:

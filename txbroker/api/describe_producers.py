@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the producers that a partition remembers (KIP-664)."""
+"""DescribeProducers (key 61): the producer state of partitions (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (key 75): topics with their partitions, a page at a time (KIP-966).
 
-Behaviour: no topics named is all topics; topics come in the order of their names, from the cursor on, at most
-response_partition_limit partitions (and at most max.request.partition.size.limit) a page. Eligible leader replicas do not exist without
-KRaft: they are empty.
+Behaviour: a request without topics is for all topics. Topics are sorted by name and start at the cursor; a page has at most
+response_partition_limit (and at most max.request.partition.size.limit) partitions. Eligible leader replicas do not exist without
+KRaft: the lists are empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txbroker.wire.schema import Request
 
 
 class DescribeTopicPartitionsHandler:
-    """Answers from the image, page by page."""
+    """Answers from the cluster image, page by page."""
 
     request: type[Request] = DescribeTopicPartitionsRequest
 
@@ -45,7 +45,7 @@ class DescribeTopicPartitionsHandler:
                 continue
             found = self._image.topic(name)
             if found is None:
-                if request.topics:  # of all topics, one that has just gone is simply not there
+                if request.topics:  # in a request for all topics, one that was just deleted is left out
                     topics.append(_missing(name))
                 continue
             first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0

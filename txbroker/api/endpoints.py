@@ -1,7 +1,7 @@
-"""Where clients are told to connect: the advertised address of each broker on the listener that the client came in by.
+"""The addresses of brokers in responses: each broker's advertised address on the listener that the client is connected to.
 
-A listener that is bound to a wildcard address and has no advertised one is told as the address that the client itself
-reached: behind it the client has just found this broker, which no guess at a host name can promise.
+For a listener that is bound to a wildcard address and has no advertised one, the address is the one that the client itself has connected
+to. It is known to work, unlike a guessed host name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_NODE = Node(-1, "", -1, None)
 
 
 class Endpoints:
-    """Endpoints by broker, listener and connection. `reached`: this broker's listeners that tell the address that was reached."""
+    """Endpoints by broker, listener and connection. `reached`: the listeners of this broker whose address is the one that was reached."""
 
     def __init__(self, broker_id: int, image: ClusterImage, reached: Iterable[str]) -> None:
         self._broker_id = broker_id

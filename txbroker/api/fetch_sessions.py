@@ -1,10 +1,10 @@
-"""Fetch sessions (KIP-227): the broker remembers what a client fetches, so that requests and answers carry only what changed.
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches, so that requests and responses contain only what changed.
 
-A session's partitions are in the order in which they are served; a partition that gave records goes to the end, so that a busy one does
-not starve the others. Sessions belong to connections only loosely: they are found by id, and evicted when the cache is full.
+A session's partitions are in the order in which they are read. A partition that returned records moves to the end, so that a busy one does
+not starve the others. Sessions do not belong to connections: they are found by id, and evicted when the cache is full.
 
-What a fetch costs is what changed, however many partitions the session has: those that had nothing to tell when they were last read are
-left alone until the client names them, or until somebody tells that they have moved.
+The cost of a fetch depends on what changed, not on the number of partitions in the session. A partition that had nothing new when it was
+read is not read again until the client names it, or until it moves: its offsets or its leadership change.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX, TopicPartition
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION = 0
-FINAL_EPOCH = -1  # no session wanted; one that is named ends
-INITIAL_EPOCH = 0  # a new session wanted
+FINAL_EPOCH = -1  # a request without a session; a session that it names is closed
+INITIAL_EPOCH = 0  # a request for a new session
 _EPOCH_MAX = 0x7FFFFFFF
 
-# Kafka's FetchSessionCache: a session that was used this recently is not evicted for another consumer's.
+# As in Kafka's FetchSessionCache, a session that was used more recently than this is not evicted for a consumer's.
 EVICTION_MIN_S = 120
 
-# What one session may hold. Who wants more goes without one, so that no client takes up what there is for all.
+# The partitions that one session may have. A request for more gets no session, so that no client uses up the limit of all.
 SESSION_ITEMS_MAX = 10_000
 
 
@@ -32,7 +32,7 @@ _Key = tuple[str, bytes, int]
 
 
 class FetchItem:
-    """One partition that a client fetches, and what the client was last told of it."""
+    """One partition that a client fetches, and the offsets that the client has received last."""
 
     __slots__ = (
         "counts",
@@ -49,17 +49,17 @@ class FetchItem:
     )
 
     def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
-        self.counts: TopicCounts | None = None  # those of its topic, once it was found
+        self.counts: TopicCounts | None = None  # of its topic, once it has been found
         self.topic = topic
         self.topic_id = topic_id
         self.partition = wanted.partition
         self.high_watermark = -1
         self.log_start_offset = -1
-        self.watched: TopicPartition | None = None  # the partition whose moves are told to the item's session
+        self.watched: TopicPartition | None = None  # the partition whose moves make the item pending in its session
         self.update(wanted)
 
     def update(self, wanted: FetchPartition) -> None:
-        """Take over what the client wants now."""
+        """Take over what the client requests now."""
         self.fetch_offset = wanted.fetch_offset
         self.partition_max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
@@ -67,11 +67,11 @@ class FetchItem:
 
     @property
     def key(self) -> _Key:
-        """What the session finds it by."""
+        """The item's key in the session."""
         return self.topic, self.topic_id, self.partition
 
     def has_news(self, data: PartitionData, end: int) -> bool:
-        """Whether an incremental answer has to carry `data`, now or once more of it fits; `end` is as far as the reader may see."""
+        """Whether an incremental response must contain `data`, now or once it has room for more; `end`: where the reader must stop."""
         return (
             data.error_code != 0
             or self.fetch_offset < end
@@ -81,21 +81,21 @@ class FetchItem:
         )
 
     def changed(self, data: PartitionData) -> bool:
-        """Whether an incremental answer must carry `data`; remembers what it says."""
+        """Whether an incremental response must contain `data`; remembers its offsets."""
         moved = data.high_watermark != self.high_watermark or data.log_start_offset != self.log_start_offset
         self.high_watermark = data.high_watermark
         self.log_start_offset = data.log_start_offset
         if data.error_code:
-            # An error is told again each time, and what follows it is always news to the client.
+            # An error is returned each time, and whatever follows it is new to the client.
             self.high_watermark = -1
             return True
         return moved or (data.records is not None and len(data.records) > 0) or data.diverging_epoch.epoch != -1
 
 
 class FetchSession:
-    """One client's partitions. `epoch` is the session epoch that the next request must name.
+    """One client's partitions. `epoch` is the session epoch that the next request must have.
 
-    `pending` are those that may have something new; moves of the others are reported to `FetchSessions.moved`.
+    `pending`: the partitions that may have something new. The others become pending when they move (`FetchSessions.moved`).
     """
 
     __slots__ = ("epoch", "isolation", "items", "pending", "privileged", "session_id", "used_s", "uses_ids")
@@ -111,11 +111,11 @@ class FetchSession:
         self.pending: dict[_Key, FetchItem] = {}
 
     def advance(self) -> None:
-        """The next epoch; it wraps to 1, as 0 asks for a new session."""
+        """Go to the next epoch, and from the last one to 1, as 0 requests a new session."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
     def apply(self, request: FetchRequest) -> list[FetchItem]:
-        """Add and change what the request names, and forget what it forgets, which is returned."""
+        """Add and change the partitions of the request, and remove its forgotten ones, which are returned."""
         items, pending = self.items, self.pending
         if request.isolation_level != self.isolation:
             self.isolation = request.isolation_level
@@ -140,7 +140,7 @@ class FetchSession:
         return forgotten
 
     def served(self, items: Iterable[FetchItem]) -> None:
-        """These gave records: others come first next time."""
+        """These items returned records: the others are read before them next time."""
         for item in items:
             key = item.key
             if self.items.pop(key, None) is not None:
@@ -150,9 +150,9 @@ class FetchSession:
 
 
 class FetchPlan:
-    """What one request asks for: its partitions in order, and the session it belongs to, if any.
+    """What one request fetches: its partitions in order, and its session, if it has one.
 
-    Of an `incremental` one, with a session, `items` are those that may have something to tell by now.
+    `incremental`: a later request of a session; `items` are then the partitions that may have something new by now.
     """
 
     __slots__ = ("_items", "incremental", "session")
@@ -170,7 +170,7 @@ class FetchPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for, so that nothing can be waited for."""
+        """Whether there are no partitions, and so nothing to wait for."""
         return not (self._items if self.session is None else self.session.items)
 
     @property
@@ -183,17 +183,17 @@ _NO_WATCHERS: dict[FetchItem, FetchSession] = {}
 
 
 class FetchSessions:
-    """The cache of sessions, at most `slots` of them (max.incremental.fetch.session.cache.slots), `items_max` partitions in all.
+    """The cache of sessions: at most `slots` (max.incremental.fetch.session.cache.slots), with `items_max` partitions in total.
 
-    Kafka bounds the slots only; some 500 bytes a partition are kept here. `evicted` counts those that made room for others, `refused_...`
-    the requests that went without a session for want of a slot, or because it would have held too much.
+    Kafka limits the slots only; a partition takes some 500 bytes here. `evicted` counts the sessions that were replaced by others,
+    `refused_slots` and `refused_size` the requests that got no session, because there was no slot or it was too large.
     """
 
     def __init__(self, slots: int, random_id: Callable[[], int], *, items_max: int = 500_000) -> None:
         self._slots = slots
         self._items_max = items_max
         self._items = 0
-        self._random_id = random_id  # a positive 31-bit number
+        self._random_id = random_id  # returns a positive 31-bit number
         self._sessions: dict[int, FetchSession] = {}
         # By `privileged`, the least recently used first: what is evicted is found at the front, however many sessions there are.
         self._by_use: dict[bool, dict[int, FetchSession]] = {False: {}, True: {}}
@@ -209,15 +209,15 @@ class FetchSessions:
 
     @property
     def partitions(self) -> int:
-        """How many partitions all sessions hold."""
+        """How many partitions all sessions have together."""
         return self._items
 
     def plan(self, request: FetchRequest, uses_ids: bool, privileged: bool, monotonic_s: float) -> FetchPlan:
-        """Find or make the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
+        """Find or create the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._remove(request.session_id)
-            # A partition that is named again is served once, as in a session.
+            # A partition that is named twice is read once, as in a session.
             items = _items(request)
             session = None
             fits = epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
@@ -245,19 +245,19 @@ class FetchSessions:
         for item in found.apply(request):
             self._unwatch(item)
         self._items += len(found.items) - before
-        if not self._fits(request, len(found.items)):  # the client goes on without a session
+        if not self._fits(request, len(found.items)):  # the client continues without a session
             self._remove(request.session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if not found.items:  # a session of nothing is no session
+        if not found.items:  # a session without partitions is closed
             self._remove(request.session_id)
             return FetchPlan([], None, True)
         found.advance()
         return FetchPlan([], found, True)
 
     def watch(self, session: FetchSession, item: FetchItem, topic_partition: TopicPartition) -> None:
-        """From now on moves of this partition make the item of the session pending; nothing once the session is gone.
+        """From now on moves of this partition make the item pending in the session.
 
-        A fetch that waits may outlive its session, and nobody would take back what it has watched.
+        Does nothing if the session is closed: a fetch that waits may outlive its session, and would leave a watch behind.
         """
         if item.watched != topic_partition and item.key in session.items and self._sessions.get(session.session_id) is session:
             self._unwatch(item)
@@ -273,12 +273,12 @@ class FetchSessions:
             item.watched = None
 
     def moved(self, topic_partition: TopicPartition) -> None:
-        """A partition has moved. Only noted: appends call this."""
+        """A partition has moved. This is only recorded, because appends call it."""
         if topic_partition in self._watched:
             self._moved[topic_partition] = None
 
     def take_moved(self) -> list[FetchSession]:
-        """The sessions with partitions that moved since the last call, each once; a fetch of them that waits is to be tried again."""
+        """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are to be tried again."""
         self._mark_moved()
         if not self._to_check:
             return _NONE
@@ -286,9 +286,9 @@ class FetchSessions:
         return sessions
 
     def _mark_moved(self) -> None:
-        """Make what moved pending in its sessions. It is not watched there any more until it is read again.
+        """Make the partitions that moved pending in their sessions. They are not watched there until they are read again.
 
-        So a partition that is appended to all the time costs its appends nothing for sessions that have yet to come for it.
+        So frequent appends to a partition cost nothing for sessions that have not fetched since its first move.
         """
         if not self._moved:
             return
@@ -300,9 +300,9 @@ class FetchSessions:
                 self._to_check[session] = None
 
     def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
-        """Whether a session may have `own` partitions, `more` of them new to the cache, and what the request names."""
+        """Whether a session may have `own` partitions, `more` of them new in the cache, and topics with the names of the request."""
         fits = own <= SESSION_ITEMS_MAX and self._items + more <= self._items_max
-        # No topic has such a name, so that keeping it serves nobody.
+        # No topic can have a longer name, so there is no use in keeping it.
         fits = fits and all(len(topic.topic) <= TOPIC_NAME_LENGTH_MAX for topic in request.topics)
         self.refused_size += not fits
         return fits
@@ -348,5 +348,5 @@ def _items(request: FetchRequest) -> dict[_Key, FetchItem]:
 
 
 def named_by_id(item: FetchItem) -> bool:
-    """Whether the client named the topic of this item by its id (Fetch v13+)."""
+    """Whether the request identified the topic of this item by its id (Fetch v13+)."""
     return item.topic_id != NULL_TOPIC_ID

@@ -1,9 +1,9 @@
 """FindCoordinator (key 10): which broker coordinates a group.
 
-Behaviour: the group's name picks a partition of `__consumer_offsets`; its leader is the coordinator. The topic is created when it is
-missing, and the answer waits until it has leaders. Transactions (key type 1) and share groups (2) are refused with UNSUPPORTED_VERSION.
-librdkafka retries that silently until init_transactions times out: it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead, which it
-reports at once, with the answer's message.
+Behaviour: the hash of the group id selects a partition of `__consumer_offsets`; its leader is the coordinator. If the topic is missing it
+is created, and the response is sent when it has leaders. Transactions (key type 1) and share groups (2) are refused with
+UNSUPPORTED_VERSION. librdkafka retries that silently until init_transactions times out: it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+instead, which it reports at once, with the message of the response.
 Version notes: v1 key types; v4 several keys (KIP-699).
 """
 
@@ -31,7 +31,7 @@ _LIBRDKAFKA = "rdkafka"
 
 
 class FindCoordinatorHandler:
-    """Looks the leader of the group's partition up."""
+    """Looks up the leader of the group's partition."""
 
     request: type[Request] = FindCoordinatorRequest
 

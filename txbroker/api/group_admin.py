@@ -1,14 +1,14 @@
 """ListGroups, DescribeGroups and DeleteGroups (keys 16, 15, 42).
 
-Version notes: ListGroups v4 filters by state (KIP-518), v5 by type (KIP-848; all groups here are classic). DescribeGroups v6 answers
-GROUP_ID_NOT_FOUND for a group that does not exist (KIP-1043); before it such a group is Dead, without an error.
+Version notes: ListGroups v4 filters by state (KIP-518), v5 by type (KIP-848; all groups here are classic). DescribeGroups v6 returns
+GROUP_ID_NOT_FOUND for a group that does not exist (KIP-1043); in earlier versions such a group is Dead, without an error.
 """
 
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.authorized_operations import GROUP_OPERATIONS, asked
+from txbroker.api.authorized_operations import GROUP_OPERATIONS, authorized_operations
 from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups import group_results
@@ -29,7 +29,7 @@ DEAD = "Dead"
 
 
 class ListGroupsHandler:
-    """The groups whose coordinator this broker is."""
+    """The groups that this broker coordinates."""
 
     request: type[Request] = ListGroupsRequest
 
@@ -44,7 +44,7 @@ class ListGroupsHandler:
         return ListGroupsResponse(error_code=code, groups=listed)
 
     def failed(self, request: ListGroupsRequest, context: RequestContext, error: BrokerError) -> ListGroupsResponse:
-        """The error alone."""
+        """Only the error."""
         return ListGroupsResponse(error_code=error.code, groups=[])
 
 
@@ -57,14 +57,14 @@ class DescribeGroupsHandler:
         self._coordinator = coordinator
 
     def __call__(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        operations = asked(request.include_authorized_operations, GROUP_OPERATIONS)
+        operations = authorized_operations(request.include_authorized_operations, GROUP_OPERATIONS)
         described = self._coordinator.describe_groups(dict.fromkeys(request.groups))
         return DescribeGroupsResponse(groups=[_described(group, operations, context.api_version) for group in described])
 
     def failed(self, request: DescribeGroupsRequest, context: RequestContext, error: BrokerError) -> DescribeGroupsResponse:
         """Every group with the same error."""
         groups = [group_results.DescribedGroup(group_id=group_id, error=error.code) for group_id in request.groups]
-        return DescribeGroupsResponse(groups=[_described(g, asked(False, 0), context.api_version) for g in groups])
+        return DescribeGroupsResponse(groups=[_described(g, authorized_operations(False, 0), context.api_version) for g in groups])
 
 
 def _described(group: group_results.DescribedGroup, operations: int, version: int) -> DescribedGroup:
@@ -96,7 +96,7 @@ def _described(group: group_results.DescribedGroup, operations: int, version: in
 
 
 class DeleteGroupsHandler:
-    """Deletes groups that have no members, with their offsets (KIP-229)."""
+    """Deletes groups without members, with their offsets (KIP-229)."""
 
     request: type[Request] = DeleteGroupsRequest
 

@@ -1,8 +1,8 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup (keys 11, 14, 12, 13): the classic group protocol on the wire.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup (keys 11, 14, 12, 13): the messages of the classic group protocol.
 
-The protocol itself lives in `txbroker.groups`; here its values meet the messages.
+The protocol itself is in `txbroker.groups`; the handlers convert between its values and the messages.
 Version notes: JoinGroup v1 rebalance timeout (before it: the session timeout); v4 MEMBER_ID_REQUIRED (KIP-394); v5 static members
-(KIP-345); v9 the assignment may be skipped (KIP-814). LeaveGroup v3 takes several members.
+(KIP-345); v9 the assignment may be skipped (KIP-814). LeaveGroup v3 has several members.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCHED_LEAVE_VERSION = 3
 
 
 class JoinGroupHandler:
-    """Joins a member; the answer waits until the group's generation is complete."""
+    """Adds a member; the response is sent when the group's next generation is complete."""
 
     request: type[Request] = JoinGroupRequest
 
@@ -54,7 +54,7 @@ class JoinGroupHandler:
         return self._coordinator.join_group(join).addCallback(_joined, version)
 
     def failed(self, request: JoinGroupRequest, context: RequestContext, error: BrokerError) -> JoinGroupResponse:
-        """The error alone."""
+        """Only the error."""
         return _joined(group_results.JoinAnswer(error=error.code, member_id=request.member_id), context.api_version)
 
 
@@ -76,7 +76,7 @@ def _joined(answer: group_results.JoinAnswer, version: int) -> JoinGroupResponse
 
 
 class SyncGroupHandler:
-    """Hands the leader's assignment to the members; followers wait for it."""
+    """Distributes the leader's assignment; the response to a follower waits for it."""
 
     request: type[Request] = SyncGroupRequest
 
@@ -96,7 +96,7 @@ class SyncGroupHandler:
         return self._coordinator.sync_group(sync).addCallback(_synced)
 
     def failed(self, request: SyncGroupRequest, context: RequestContext, error: BrokerError) -> SyncGroupResponse:
-        """The error alone."""
+        """Only the error."""
         return _synced(group_results.SyncAnswer(error=error.code))
 
 
@@ -110,7 +110,7 @@ def _synced(answer: group_results.SyncAnswer) -> SyncGroupResponse:
 
 
 class HeartbeatHandler:
-    """Keeps a member alive, and tells it of a rebalance."""
+    """Keeps a member's session alive; the error notifies it of a rebalance."""
 
     request: type[Request] = HeartbeatRequest
 
@@ -122,7 +122,7 @@ class HeartbeatHandler:
         return HeartbeatResponse(error_code=code)
 
     def failed(self, request: HeartbeatRequest, context: RequestContext, error: BrokerError) -> HeartbeatResponse:
-        """The error alone."""
+        """Only the error."""
         return HeartbeatResponse(error_code=error.code)
 
 
@@ -149,5 +149,5 @@ class LeaveGroupHandler:
         return LeaveGroupResponse(error_code=code, members=members)
 
     def failed(self, request: LeaveGroupRequest, context: RequestContext, error: BrokerError) -> LeaveGroupResponse:
-        """The error alone."""
+        """Only the error."""
         return LeaveGroupResponse(error_code=error.code)

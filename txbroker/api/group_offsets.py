@@ -1,9 +1,8 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete (keys 8, 9, 47): committed offsets on the wire.
+"""OffsetCommit, OffsetFetch and OffsetDelete (keys 8, 9, 47): the messages of committed offsets.
 
-Behaviour: offsets of topics that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION; what was never committed is offset -1.
-Version notes: OffsetCommit v0 and OffsetFetch v0, which Kafka once kept in ZooKeeper, use the same store as all others.
-OffsetCommit v2-v4 name a retention time; OffsetFetch v2 may ask for all topics, v8 for several groups (KIP-709); v10 of both names
-topics by id (KIP-848).
+Behaviour: a commit for a topic that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; without a commit the offset is -1.
+Version notes: OffsetCommit v0 and OffsetFetch v0, which Kafka kept in ZooKeeper once, use the same store as all others. OffsetCommit v2-v4
+have a retention time. OffsetFetch v2 may request all topics, v8 several groups (KIP-709). v10 of both identifies topics by id (KIP-848).
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from txbroker.wire.schema import Request
 
 TOPIC_ID_VERSION = 10
 GROUPS_VERSION = 8
-GROUP_ERROR_VERSION = 2  # before it, an error of the group is told in each partition
+GROUP_ERROR_VERSION = 2  # before it, an error of the group is in each partition
 
 Codes = dict[TopicPartition, ErrorCode]
 
 
 def _name(image: ClusterImage, name: str, topic_id: bytes) -> str | None:
-    """The topic's name, looked up when the client named it by id; None when there is no such topic."""
+    """The topic's name, looked up if the request has its id; None when there is no such topic."""
     if topic_id == NULL_TOPIC_ID:
         return name
     known = image.topic_by_id(topic_id)
@@ -58,7 +57,7 @@ def _name(image: ClusterImage, name: str, topic_id: bytes) -> str | None:
 
 
 class OffsetCommitHandler:
-    """Keeps offsets for a group; the answer waits until they are in `__consumer_offsets`."""
+    """Commits offsets of a group; the response is sent when they are in `__consumer_offsets`."""
 
     request: type[Request] = OffsetCommitRequest
 
@@ -119,7 +118,7 @@ class OffsetCommitHandler:
 
 
 class OffsetFetchHandler:
-    """Tells the offsets of one group, or of several."""
+    """Returns the committed offsets of one group, or of several."""
 
     request: type[Request] = OffsetFetchRequest
 
@@ -173,7 +172,7 @@ class OffsetFetchHandler:
             topic_id = NULL_TOPIC_ID
             if by_id:
                 image = self._image.topic(name)
-                if image is None:  # deleted meanwhile: it has no id to be told by
+                if image is None:  # deleted meanwhile: it has no id any more
                     continue
                 topic_id = image.topic_id
             answers = [
@@ -199,7 +198,7 @@ class OffsetFetchHandler:
 
 
 def _each_once(groups: Iterable[OffsetFetchRequestGroup]) -> Iterable[OffsetFetchRequestGroup]:
-    """Groups that are named again are answered once, with all that was asked of them."""
+    """Each group once, with everything that is requested of it."""
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, group)
@@ -230,7 +229,7 @@ def _by_topic(found: dict[TopicPartition, FetchedOffset]) -> dict[str, list[tupl
 
 
 class OffsetDeleteHandler:
-    """Forgets offsets of a group that does not consume the topics (KIP-496)."""
+    """Deletes offsets of a group that is not subscribed to the topics (KIP-496)."""
 
     request: type[Request] = OffsetDeleteRequest
 
@@ -263,5 +262,5 @@ class OffsetDeleteHandler:
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)
 
     def failed(self, request: OffsetDeleteRequest, context: RequestContext, error: BrokerError) -> OffsetDeleteResponse:
-        """The error alone."""
+        """Only the error."""
         return OffsetDeleteResponse(error_code=error.code, throttle_time_ms=0, topics=[])

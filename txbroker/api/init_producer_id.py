@@ -1,7 +1,7 @@
-"""InitProducerId (key 22): an identity for an idempotent producer (KIP-98, KIP-360).
+"""InitProducerId (key 22): a producer id and epoch for an idempotent producer (KIP-98, KIP-360).
 
-Behaviour: a producer without transactional id gets a new producer id with epoch 0, whatever it had before. Transactions are not
-served: a transactional id is refused with UNSUPPORTED_VERSION, after the checks of its timeout that Kafka makes.
+Behaviour: a producer without a transactional id gets a new producer id with epoch 0, even if it had one before. Transactions are not
+supported: a transactional id is refused with UNSUPPORTED_VERSION, after Kafka's checks of its timeout.
 Version notes: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not served.
 """
 
@@ -22,7 +22,7 @@ NO_PRODUCER_EPOCH = -1
 
 
 class InitProducerIdHandler:
-    """Hands out producer ids; `next_id` takes them from the blocks that the cluster's tree gives."""
+    """Allocates producer ids; `next_id` takes them from blocks that are reserved in the metadata tree."""
 
     request: type[Request] = InitProducerIdRequest
     versions = VersionRange(0, 5)
@@ -35,7 +35,7 @@ class InitProducerIdHandler:
         if request.transactional_id is not None:
             self._refuse_transactional(request)
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "producer id and epoch are given together or not at all")
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "send producer id and epoch together, or neither")
         return self._next_id().addCallback(_answer)
 
     def _refuse_transactional(self, request: InitProducerIdRequest) -> None:
@@ -46,7 +46,7 @@ class InitProducerIdHandler:
         raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.UNSUPPORTED_VERSION, "transactions are not supported")
 
     def failed(self, request: InitProducerIdRequest, context: RequestContext, error: BrokerError) -> InitProducerIdResponse:
-        """The error; no identity."""
+        """The error, without a producer id."""
         return InitProducerIdResponse(
             throttle_time_ms=0, error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
         )

@@ -1,10 +1,11 @@
-"""ListOffsets (key 2): earliest, latest, by timestamp, of the largest timestamp.
+"""ListOffsets (key 2): the earliest and latest offset, the first offset of a timestamp, the offset of the largest timestamp.
 
-Behaviour: a timestamp finds the first record, by offset, that is as late or later; nothing found is offset -1 without an error.
-Consumers see up to the high watermark, read_committed ones up to the last stable offset. Nothing is tiered: earliest local is
-earliest, latest tiered (KIP-1005) is -1.
-Version notes: v0 answers with a list of segment starts; v2 isolation level; v4 leader epochs; v7 largest timestamp (KIP-734);
-v8, v9 and v11 more names. A negative timestamp that names nothing in its version is UNSUPPORTED_VERSION, as in Kafka's ReplicaManager.
+Behaviour: a timestamp finds the first record, by offset, with this timestamp or a later one; if there is none the offset is -1, without an
+error. Consumers see up to the high watermark, read_committed ones up to the last stable offset. There is no tiered storage: earliest local
+is earliest, latest tiered (KIP-1005) is -1.
+Version notes: v0 returns a list of segment base offsets; v2 isolation level; v4 leader epochs; v7 largest timestamp (KIP-734);
+v8, v9 and v11 more special timestamps. A negative timestamp without a meaning in its version is UNSUPPORTED_VERSION, as in Kafka's
+ReplicaManager.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from txbroker.wire.schema import Request
 
 OLD_STYLE_VERSION = 0
 LEADER_EPOCH_VERSION = 4
-DEBUGGING_REPLICA = -2  # a reader that sees like a consumer, at any replica
-_NAMED_SINCE = {  # the first version of each negative timestamp that names an offset
+DEBUGGING_REPLICA = -2  # reads as a consumer does, from any replica
+_SPECIAL_SINCE = {  # the first version of each special timestamp
     LATEST_TIMESTAMP: 1, EARLIEST_TIMESTAMP: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }  # fmt: skip
 
 
 class ListOffsetsHandler:
-    """Looks offsets up in the logs that this broker leads."""
+    """Looks up offsets in the logs that this broker leads."""
 
     request: type[Request] = ListOffsetsRequest
 
@@ -88,8 +89,8 @@ class ListOffsetsHandler:
 
 
 def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None, version: int) -> ListOffsetsPartitionResponse:
-    if wanted.timestamp < 0 and version < _NAMED_SINCE.get(wanted.timestamp, version + 1):
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} names no offset in version {version}")
+    if wanted.timestamp < 0 and version < _SPECIAL_SINCE.get(wanted.timestamp, version + 1):
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} has no meaning in ListOffsets v{version}")
     found = partition.list_offset(wanted.timestamp, isolation)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
     if found is not None:
@@ -100,7 +101,7 @@ def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int |
 
 
 def _old_style(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None) -> ListOffsetsPartitionResponse:
-    """At most max_num_offsets segment starts."""
+    """At most max_num_offsets base offsets of segments."""
     newest_first = partition.segment_offsets(wanted.timestamp, isolation)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, error_code=0, old_style_offsets=newest_first[: max(wanted.max_num_offsets, 0)]

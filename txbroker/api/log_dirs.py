@@ -1,7 +1,7 @@
-"""DescribeLogDirs and AlterReplicaLogDirs (keys 35, 34): where replicas lie (KIP-113).
+"""DescribeLogDirs and AlterReplicaLogDirs (keys 35, 34): the log directories of replicas (KIP-113).
 
-Version notes: DescribeLogDirs v3 tells an error of the whole request, v4 sizes of the volumes (KIP-827), v5 cordoned directories
-(KIP-1066): none is ever cordoned here.
+Version notes: DescribeLogDirs v3 has an error for the whole request, v4 sizes of the volumes (KIP-827), v5 cordoned directories
+(KIP-1066), which do not exist here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from txbroker.wire.schema import Request
 
 
 class DescribeLogDirsHandler:
-    """All log directories, with the logs that were asked for."""
+    """All log directories, with the requested logs."""
 
     request: type[Request] = DescribeLogDirsRequest
 
@@ -51,7 +51,7 @@ class DescribeLogDirsHandler:
         return 0 if partition is None else partition.high_watermark
 
     def failed(self, request: DescribeLogDirsRequest, context: RequestContext, error: BrokerError) -> DescribeLogDirsResponse:
-        """The error alone."""
+        """Only the error."""
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=error.code, results=[])
 
 
@@ -84,7 +84,7 @@ def _directory(directory: DirectoryDescription, wanted: set[TopicPartition] | No
 
 
 class AlterReplicaLogDirsHandler:
-    """Begins to move replicas between the log directories of this broker."""
+    """Starts to move replicas between the log directories of this broker."""
 
     request: type[Request] = AlterReplicaLogDirsRequest
 

@@ -1,10 +1,10 @@
-"""Metadata (key 3): brokers, topics and who leads what.
+"""Metadata (key 3): brokers, topics, and the leaders of partitions.
 
-Behaviour: a topic that is asked for by name and missing is created when both the client and auto.create.topics.enable allow
-it; the answer waits until it has leaders. Addresses are those of the listener that the client came in by. Answers about topics that
-are all there are kept until the image changes.
-Version notes: v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v8-v10 tell authorised
-operations of the cluster; v10 topic ids, v12 topics asked for by id.
+Behaviour: a topic that is requested by name and does not exist is created if both the client and auto.create.topics.enable allow it; the
+response is sent when it has leaders. Addresses are those of the client's listener. Responses without errors are cached until the cluster
+image changes.
+Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v8-v10 have authorized
+operations of the cluster; v10 topic ids, v12 topics requested by id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, asked
+from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized_operations
 from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
@@ -36,13 +36,13 @@ from txbroker.wire.schema import Request
 ALL_BY_EMPTY_VERSION = 0
 TOPIC_ID_VERSION = 12
 
-# Of the answers that are kept, together; each partition takes some 40 bytes, and each topic and answer counts as a few.
-KEPT_PARTITIONS_MAX = 200_000
-KEPT_TOPIC_WEIGHT = 5
+# Of all cached responses together; a partition takes some 40 bytes, and a topic or a response counts as five.
+CACHED_PARTITIONS_MAX = 200_000
+CACHED_TOPIC_WEIGHT = 5
 
 
 class MetadataHandler:
-    """Answers from the image; creates topics on the way where that is allowed."""
+    """Answers from the cluster image, and creates missing topics if that is allowed."""
 
     request: type[Request] = MetadataRequest
 
@@ -51,11 +51,11 @@ class MetadataHandler:
         self._endpoints = endpoints
         self._creation = creation
         self._cluster_id = cluster_id
-        self._kept = ResponseCache(KEPT_PARTITIONS_MAX)
+        self._cache = ResponseCache(CACHED_PARTITIONS_MAX)
 
     def __call__(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[MetadataResponse]:
         session, image = context.session, self._image
-        # All that an answer depends on beside the image. (Everybody may see every topic: no principal is in it.)
+        # Everything that a response depends on besides the image. Without an authorizer the principal is not among it.
         wanted = request.topics
         key = (
             None if wanted is None else tuple([(topic.name, topic.topic_id) for topic in wanted]),
@@ -65,9 +65,9 @@ class MetadataHandler:
             request.include_topic_authorized_operations,
             request.include_cluster_authorized_operations,
         )
-        kept = self._kept.get(image.version, key)
-        if kept is not None:
-            return kept
+        cached = self._cache.get(image.version, key)
+        if cached is not None:
+            return cached
         if wanted is not None and request.allow_auto_topic_creation:
             missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and image.topic(t.name) is None]
             if missing:
@@ -77,16 +77,17 @@ class MetadataHandler:
         response = self._answer(request, context, {})
         if any(topic.error_code for topic in response.topics):
             return response
-        weight = KEPT_TOPIC_WEIGHT * (1 + len(wanted or ())) + sum(KEPT_TOPIC_WEIGHT + len(topic.partitions) for topic in response.topics)
-        return self._kept.keep(image.version, key, response, weight)
+        topics = 1 + len(wanted or ()) + len(response.topics)
+        weight = CACHED_TOPIC_WEIGHT * topics + sum(len(topic.partitions) for topic in response.topics)
+        return self._cache.keep(image.version, key, response, weight)
 
     def _answer(self, request: MetadataRequest, context: RequestContext, failures: Mapping[str, ErrorCode]) -> MetadataResponse:
-        operations = asked(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
+        operations = authorized_operations(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
         everything = request.topics is None or (context.api_version == ALL_BY_EMPTY_VERSION and not request.topics)
         if everything:
             topics = [_topic(topic, operations) for _, topic in sorted(self._image.topics.items())]
         else:
-            # A topic that is named again is told once, as in Kafka.
+            # A topic that is named twice is returned once, as in Kafka.
             wanted = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}.values()
             topics = [self._wanted(topic, operations, context.api_version, failures) for topic in wanted]
         return MetadataResponse(
@@ -94,7 +95,7 @@ class MetadataHandler:
             cluster_id=self._cluster_id,
             controller_id=self._image.controller_id,
             topics=topics,
-            cluster_authorized_operations=asked(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
+            cluster_authorized_operations=authorized_operations(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
         )
 
     def _wanted(

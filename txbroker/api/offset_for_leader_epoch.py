@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch (KIP-101, KIP-279, KIP-320).
 
-Behaviour: answers the largest epoch not above the wanted one, and its end offset; -1 and -1 when none is known.
-Version notes: v1 leader epoch in the answer; v2 the client's own epoch, fenced; v3 replica id.
+Behaviour: returns the largest epoch that is not above the requested one, and its end offset; -1 and -1 when there is none.
+Version notes: v1 leader epoch in the response; v2 the client's current epoch, which is fenced; v3 replica id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txbroker.wire.schema import Request
 
 
 class OffsetForLeaderEpochHandler:
-    """Looks epochs up in the logs that this broker leads."""
+    """Looks up epochs in the logs that this broker leads."""
 
     request: type[Request] = OffsetForLeaderEpochRequest
 

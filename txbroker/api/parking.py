@@ -1,4 +1,4 @@
-"""Parking a request: the Deferred that a handler returns, tied to an operation in a purgatory."""
+"""Parking a request: a handler returns a Deferred, which an operation in a purgatory fires later."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 def park(
     purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int, build: Callable[[Deferred[T]], Operation], *, tried: bool = False
 ) -> Deferred[T]:
-    """Park what `build` makes of the answer's Deferred. The connection cancels that Deferred when the client is gone.
+    """Park the operation that `build` makes for the Deferred of the response. The connection cancels the Deferred when it is lost.
 
-    `tried`: the caller has just seen that it cannot complete yet.
+    `tried`: the caller knows that the operation cannot complete yet.
     """
     place: list[Parked] = []
 

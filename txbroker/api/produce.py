@@ -1,11 +1,10 @@
 """Produce (key 0): append record batches to partitions that this broker leads.
 
-Behaviour: acks=0 gets no answer (an error closes the connection, which is how Kafka tells); acks=1 is answered once the leader has
-the records; acks=all once every in-sync replica has them, or REQUEST_TIMED_OUT. Both wait for the sync that flush.messages asks for.
-Each partition fails or succeeds alone.
-Version notes: v0-v2 carry the old message sets, which the log converts; from v3 on exactly one v2 batch for each partition.
-Transactions cannot be ended here, so none is begun: INVALID_TXN_STATE for a transactional id or batch.
-zstd needs v7 (KIP-110). v13 names topics by id (KIP-516).
+Behaviour: acks=0 gets no response (after an error the connection is closed, as in Kafka); acks=1 gets it when the leader has appended the
+records; acks=all when every in-sync replica has them, or REQUEST_TIMED_OUT. Both wait for the sync that flush.messages requires.
+Each partition fails or succeeds alone. Transactions are not supported: INVALID_TXN_STATE for a transactional id or batch.
+Version notes: v0-v2 have the old message sets, which the log converts; from v3 on there is exactly one v2 batch for each partition.
+zstd requires v7 (KIP-110). v13 identifies topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ACKS_ALL = -1
 ZSTD_VERSION = 7
 BATCH_VERSION = 3  # from here on a partition's data is exactly one v2 batch
 TOPIC_ID_VERSION = 13
-RECORD_ERRORS_MAX = 1000  # told in one answer: a few compressed batches can hold millions of records to refuse
+RECORD_ERRORS_MAX = 1000  # in one response: a few compressed batches may have millions of records that are refused
 INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to internal topics
 
 _MAGIC_POSITION = 16
@@ -63,12 +62,12 @@ _NO_FAILURES = {
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
-# What came of one partition's records.
+# The result of one partition's append.
 Outcome: TypeAlias = "tuple[Partition, Appended] | BrokerError"
 
 
 class ProduceHandler:
-    """Appends, and parks acks=all until the in-sync replicas have followed, acks=1 until what must be synced is synced."""
+    """Appends; parks acks=all until all in-sync replicas have the records, and acks=1 until the log is synced if that is required."""
 
     request: type[Request] = ProduceRequest
     overlaps = True
@@ -111,7 +110,7 @@ class ProduceHandler:
         if acks:
             return self._answer(request, outcomes, acks)
         if any(isinstance(outcome, BrokerError) for _, partitions in outcomes for _, outcome in partitions):
-            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "a produce request with acks=0 failed: the connection is closed to tell")
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "an append with acks=0 failed; closing the connection to signal it")
         return None
 
     def _append(
@@ -160,16 +159,16 @@ class ProduceHandler:
     def _answer(
         self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int
     ) -> ProduceResponse | Deferred[ProduceResponse]:
-        """The answer, which waits for those that may not be acknowledged yet."""
+        """The response, or a Deferred of it if a partition cannot be acknowledged yet."""
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
-        told = 0  # of the records that were refused
+        record_errors = 0
         topics = []
         for topic, partitions in outcomes:
             answers = []
             for data, outcome in partitions:
                 if isinstance(outcome, BrokerError):
-                    answer = _failure(data.index, outcome, RECORD_ERRORS_MAX - told)
-                    told += len(answer.record_errors)
+                    answer = _failure(data.index, outcome, RECORD_ERRORS_MAX - record_errors)
+                    record_errors += len(answer.record_errors)
                 else:
                     partition, appended = outcome
                     answer = success(data.index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
@@ -237,8 +236,8 @@ def _failure(index: int, error: BrokerError, record_errors_max: int = 0) -> Part
 
 
 class _Replicated:
-    """Appends that wait (Kafka's DelayedProduce). A partition is done when A: its last record may be acknowledged, or B: this
-    broker no longer leads it, which answers NOT_LEADER_OR_FOLLOWER. Expired: REQUEST_TIMED_OUT for what is not done."""
+    """A produce that waits (Kafka's DelayedProduce). A partition is done when its last record may be acknowledged, or when this broker
+    does not lead it any more (NOT_LEADER_OR_FOLLOWER). Expired: REQUEST_TIMED_OUT for the partitions that are not done."""
 
     def __init__(
         self,
@@ -255,7 +254,7 @@ class _Replicated:
         self._errors = errors
 
     def try_complete(self) -> bool:
-        """Whether every partition is done; answers then."""
+        """Respond if every partition is done."""
         still = []
         for partition, last_offset, answer in self._waiting:
             if not partition.is_leader:

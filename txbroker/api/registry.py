@@ -128,7 +128,7 @@ class Registry:
     """
 
     def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None) -> None:
-        """`clock` tells monotonic seconds, to time some requests; without it none is timed."""
+        """`clock` returns monotonic seconds, to time some requests; without it none is timed."""
         self._clock = clock
         self._handlers: dict[int, tuple[Handler, VersionRange]] = {}
         self._times: dict[int, RequestTimes] = {}
@@ -188,7 +188,7 @@ class Registry:
 
 
 class _Routes(dict[int, Route]):
-    """Made on first use; unknown ones are never kept, so that nobody can make the table grow."""
+    """Routes are made on first use. Requests for unknown APIs leave nothing behind, so that clients cannot make the table grow."""
 
     def __init__(self, resolve: Callable[[int, int], Route]) -> None:
         super().__init__()

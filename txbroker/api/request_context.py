@@ -1,4 +1,4 @@
-"""Where a request came from: what every handler is given beside the request itself."""
+"""The origin of a request: its header, and the connection on which it was received."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class Session:
-    """One client connection as the rest of the broker sees it; it lives as long as the connection.
+    """One client connection, as handlers see it.
 
-    `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them (the local end is the
-    address that the client reached, also where the listener is bound to a wildcard). `principal` is Kafka's "Type:name". `software` is
-    the name and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before.
+    `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them; the local end is the address that
+    the client has connected to, also if the listener is bound to a wildcard. `principal` is Kafka's "Type:name". `software` is the name
+    and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before.
     """
 
     __slots__ = ("listener", "local_host", "local_port", "number", "peer_host", "peer_port", "principal", "software")
@@ -37,12 +37,12 @@ class Session:
 
     @property
     def connection_id(self) -> str:
-        """Unique in the life of a listener, in Kafka's form: local end, peer, and a number."""
+        """Unique for a listener since its start, in Kafka's form: local end, peer, and a number."""
         return f"{self.local_host}:{self.local_port}-{self.peer_host}:{self.peer_port}-{self.number}"
 
 
 class RequestContext:
-    """One request's header and the session that it came in on. Handlers may keep it as long as they like."""
+    """One request's header and its session. Handlers may keep it."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "session")
 

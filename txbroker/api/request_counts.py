@@ -1,6 +1,6 @@
-"""What requests came to: how many of each kind, how long some of them took, which errors answers told. Plain numbers, for whoever reads.
+"""Per-API request, latency and error counters: plain numbers, which the metrics read.
 
-Counting is part of serving, so it is kept to an addition here and there; times are taken of every 16th request only.
+Counting is done while requests are served, so it is limited to additions; only every 16th request is timed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from txbroker.wire.schema import Struct, field_types
 
-# One in so many requests of each kind is timed, the first one always, and the times of so many are remembered.
+# One of this many requests of each API is timed, beginning with the first one; the times of the last ones are kept.
 SAMPLED_ONE_IN = 16
 SAMPLES_KEPT = 1024
 
@@ -21,12 +21,12 @@ Errors = Counter[int]  # by error code
 
 
 class RequestTimes:
-    """How long requests of one API took, in seconds: the last ones that were timed."""
+    """The durations of the requests of one API that were timed last, in seconds."""
 
     __slots__ = ("clock", "latest")
 
     def __init__(self, clock: Clock | None) -> None:
-        """`clock` tells monotonic seconds; without one nothing is timed."""
+        """`clock` returns monotonic seconds; without one nothing is timed."""
         self.clock = clock
         self.latest: deque[float] = deque(maxlen=SAMPLES_KEPT)
 
@@ -35,20 +35,20 @@ class RequestTimes:
         return self.clock() if self.clock is not None else 0.0
 
     def end(self, begun: float) -> None:
-        """A request that began at `begun` is answered."""
+        """The response to a request that began at `begun` is made."""
         if self.clock is not None:
             self.latest.append(self.clock() - begun)
 
 
 class ErrorTally:
-    """Counts the errors in responses of one class, wherever its schema has a field `error_code`."""
+    """Counts the error codes in responses of one class: all fields `error_code` of its schema."""
 
     def __init__(self, response: type[Struct], errors: Errors) -> None:
         self._errors = errors
         self._tally = _tally_of(response)
 
     def __call__(self, response: Any) -> None:
-        """Count what this response tells."""
+        """Count the errors of this response."""
         self._tally(response, self._errors)
 
 

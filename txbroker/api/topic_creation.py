@@ -1,7 +1,7 @@
-"""Topics that are made because somebody needs them: auto-creation by Metadata, and the broker's internal topics.
+"""Automatic creation of topics: by Metadata requests, and of internal topics.
 
-Kafka answers such a request at once, with an error that makes the client ask again; here the answer waits until the topic has
-leaders, which with the controller at hand takes milliseconds.
+Kafka responds to such a request at once, with an error on which the client retries. Here the response waits until the topic has leaders,
+which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from txbroker.names import OFFSETS_TOPIC
 
 log = logging.getLogger("txbroker.api")
 
-# Longer than a controller needs for a topic of many partitions, shorter than any client's request timeout.
+# Longer than a controller needs for a topic with many partitions, shorter than the request timeout of any client.
 WAIT_MS = 5_000
 
 
 class TopicCreation:
-    """Makes missing topics. `enabled` is auto.create.topics.enable now, `offsets_topic` what `__consumer_offsets` is made like."""
+    """Creates missing topics. `enabled`: the value of auto.create.topics.enable; `offsets_topic`: how `__consumer_offsets` is created."""
 
     def __init__(
         self, admin: TopicAdmin, waiting: TopicWaiting, *, enabled: Callable[[], bool], offsets_topic: Callable[[], NewTopic]
@@ -34,13 +34,13 @@ class TopicCreation:
         self._offsets_topic = offsets_topic
 
     def on_demand(self, names: Iterable[str]) -> Deferred[Mapping[str, ErrorCode]] | None:
-        """Make topics that a client asked for; fires with those that could not be made and why. None when that is not allowed."""
+        """Create topics that a client has requested; fires with those that cannot be created and their errors. None if not allowed."""
         if not self._enabled():
             return None
         return Deferred.fromCoroutine(self._on_demand(list(dict.fromkeys(names))))
 
     def internal(self, name: str) -> Deferred[None]:
-        """Make an internal topic; fails with BrokerError when it cannot be made."""
+        """Create an internal topic; fails with BrokerError when it cannot be created."""
         return Deferred.fromCoroutine(self._internal(name))
 
     async def _on_demand(self, names: list[str]) -> Mapping[str, ErrorCode]:
@@ -50,7 +50,7 @@ class TopicCreation:
             try:
                 counts[name] = await self._make(self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name=name))
             except BrokerError as error:
-                log.info("topic %r is not created on demand: %s", name, error)
+                log.info("topic %r cannot be created automatically: %s", name, error)
                 failures[name] = error.code
         if counts and not await self._waiting.ready(counts, WAIT_MS):
             failures |= dict.fromkeys(counts, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -69,4 +69,4 @@ class TopicCreation:
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-            return 1  # somebody else was quicker
+            return 1  # another request has created it meanwhile

@@ -1,10 +1,15 @@
-"""Operations on the logs of a topic that travel as alterations of its configuration, and what is told of its cleaning.
+"""Compaction and retention of a topic on request, and the status of its cleaning, as configuration keys.
 
-A client of any language can alter a configuration, so that nobody needs a protocol of ours: `txbroker.compact` = `now` or `roll` (close the
-active segments first) and `txbroker.expire` = `now`, set by IncrementalAlterConfigs or AlterConfigs. Nothing is stored; the answer comes
-when it is done on all partitions that this broker leads. When a client does not wait that long it goes on, and who asks again joins it.
-The key `txbroker.cleaner` in DescribeConfigs, named and not among all keys, is the state of each partition as JSON, and
-`txbroker.cleaner.3` that of one: what is told of thousands fits no configuration's value.
+Kafka's protocol has no API for these. Every client can alter and describe configurations, so three keys of a topic stand for them:
+
+    key                 in                                     value
+    txbroker.compact    IncrementalAlterConfigs, AlterConfigs  "now"; "roll" closes the active segments first
+    txbroker.expire     the same                               "now"
+    txbroker.cleaner    DescribeConfigs, only if it is named   the cleaning status of each partition as JSON; txbroker.cleaner.3 is that of
+                                                               partition 3, because the status of thousands exceeds the limit of a value
+
+Nothing is stored. The response is sent when all partitions that this broker leads have finished. An operation continues when its client
+disconnects; the same request later joins it.
 """
 
 from __future__ import annotations
@@ -28,94 +33,93 @@ from txbroker.config.resolve import Source
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 
-log = logging.getLogger("txbroker.api.authorized_operations")
+log = logging.getLogger("txbroker.api.operations")
 
 COMPACT = "txbroker.compact"
 EXPIRE = "txbroker.expire"
 CLEANER = "txbroker.cleaner"
 
-VALUE_LENGTH_MAX = 32_767  # of a string in the older versions of DescribeConfigs
+VALUE_LENGTH_MAX = 32_767  # bytes of a string in older versions of DescribeConfigs
 
 VALUES: Mapping[str, Sequence[str]] = {COMPACT: ("now", "roll"), EXPIRE: ("now",)}
 
 
 class Caretaker(Protocol):
-    """Who compacts and expires the logs of this broker."""
+    """Compacts and expires the logs of this broker on request (`maintenance/on_demand_maintenance.py`)."""
 
     def check_cleanable(self, topic_partition: TopicPartition) -> None:
-        """BrokerError, in a sentence, when `clean_now` would be refused."""
+        """BrokerError if `clean_now` would be refused."""
 
     def clean_now(self, topic_partition: TopicPartition, *, roll: bool) -> Deferred[None]:
-        """Compact all that may be; joins a pass that goes on. `roll`: close the active segment first. BrokerError."""
+        """Compact everything that can be compacted; joins a running pass. `roll`: close the active segment first. BrokerError."""
 
     def expire_now(self, topic_partition: TopicPartition) -> Deferred[None]:
-        """Let go what has expired. BrokerError."""
+        """Delete the expired records. BrokerError."""
 
     def status(self, topic_partition: TopicPartition) -> Mapping[str, Any]:
-        """How its cleaning stands: what JSON can say."""
+        """The cleaning status, as values that JSON can represent."""
 
 
-class Wanted(NamedTuple):
-    """One operation, `key` with `value`."""
+class TopicOperation(NamedTuple):
+    """One operation, as `key` and `value`."""
 
     key: str
     value: str
 
 
-def wanted_operation(entity: Entity, changes: Sequence[Change]) -> Wanted | None:
-    """The operation that an alteration of this entity asks for; None where it is one of configurations.
+def parse_operation(entity: Entity, changes: Sequence[Change]) -> TopicOperation | None:
+    """The operation that these changes of an entity request; None if they change configurations.
 
-    INVALID_REQUEST when it stands beside other keys or belongs to something else than a topic, INVALID_CONFIG for a value that it has not.
+    INVALID_REQUEST for an operation together with other keys, or not on a topic; INVALID_CONFIG for an unknown value.
     """
     named = [change for change in changes if change.name in VALUES or change.name.startswith(CLEANER)]
     if not named:
         return None
     key, operation, value = named[0]
     if key not in VALUES:
-        raise BrokerError(ErrorCode.INVALID_CONFIG, f"{CLEANER} cannot be set: it tells how a topic's cleaning stands")
+        raise BrokerError(ErrorCode.INVALID_CONFIG, f"{CLEANER} cannot be set; describe it to get the cleaning status of a topic")
     if entity.type != TOPIC_TYPE:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{key} is an operation on a topic: name a topic, not a broker")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{key} is an operation on a topic; alter a topic, not a broker")
     if len(changes) > 1:
-        others = "an operation and no configuration: ask for it alone, without other keys of the topic"
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{key} is {others}")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{key} is an operation, not a configuration; set it alone, without other keys")
     if operation != Operation.SET:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{key} is an operation: it can be set, and nothing else")
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{key} is an operation; it can only be set, not deleted, appended or subtracted")
     if value not in VALUES[key]:
         raise BrokerError(ErrorCode.INVALID_CONFIG, f"{key} is {str(value)[:200]!r}; it must be {' or '.join(VALUES[key])}")
     assert value is not None
-    return Wanted(key, value)
+    return TopicOperation(key, value)
 
 
 class TopicOperations:
-    """Performs operations on all partitions of a topic that are led here."""
+    """Performs operations on all partitions of a topic that this broker leads."""
 
     def __init__(
         self, image: ClusterImage, replicas: Replicas, caretaker: Caretaker, reread: Callable[[str], Deferred[None]]
     ) -> None:
-        """`reread`: has the logs of a topic know its configuration of now. Who alters that, and then asks, means the new one."""
+        """`reread` applies the current configuration of a topic to its logs, so that an operation uses what was altered just before."""
         self._reread = reread
         self._image = image
         self._replicas = replicas
         self._caretaker = caretaker
 
-    async def perform(self, topic: str, wanted: Wanted, *, validate_only: bool) -> None:
-        """Done when this returns, or it would be taken when `validate_only`; BrokerError, which names the partition.
+    async def perform(self, topic: str, operation: TopicOperation, *, validate_only: bool) -> None:
+        """Perform the operation, or only check it; BrokerError, which names the partition.
 
-        When this is cancelled, with its client's connection, it is done nevertheless.
+        The operation continues if this is cancelled, because the client's connection is lost.
         """
-        error = await _outcome(topic, Deferred.fromCoroutine(self._perform(topic, wanted, validate_only)))
+        error = await _outcome(topic, Deferred.fromCoroutine(self._perform(topic, operation, validate_only)))
         if error is not None:
             raise error
 
-    async def _perform(self, topic: str, wanted: Wanted, validate_only: bool) -> None:
+    async def _perform(self, topic: str, operation: TopicOperation, validate_only: bool) -> None:
         await self._reread(topic)
-        partitions = [partition.topic_partition for partition in self._led(topic)]
-        if wanted.key == COMPACT:
+        partitions = [partition.topic_partition for partition in self._leading(topic)]
+        if operation.key == COMPACT:
             for partition in partitions:
                 self._caretaker.check_cleanable(partition)
         if validate_only:
             return
-        begin = self._begin(wanted)
+        begin = self._begin(operation)
         waiters = [(partition, _outcome(str(partition), begin(partition))) for partition in partitions]
         errors = [(partition, error) for partition, waiter in waiters if (error := await waiter) is not None]
         if errors:
@@ -123,16 +127,16 @@ class TopicOperations:
             others = f" (and {len(errors) - 1} more of {len(partitions)} partitions)" if len(errors) > 1 else ""
             raise BrokerError(error.code, f"{partition}: {error.message or error.code.name}{others}")
 
-    def told(self, topic: str, named: Collection[str]) -> list[ConfigEntry]:
-        """What these keys tell of the topic's cleaning, as far as they do.
+    def cleaner_entries(self, topic: str, named: Collection[str]) -> list[ConfigEntry]:
+        """The entries for those of the named keys that are CLEANER keys.
 
-        CLEANER: an object with the state of each partition that is led here by its number; with a dot and a number: the state of this one.
-        Partitions whose disk has failed are left out.
+        CLEANER: an object with the status of each partition that this broker leads, by number; with a dot and a number: the status of
+        this partition. Partitions in failed log directories are left out.
         """
         wanted = {name for name in named if name == CLEANER or name.startswith(f"{CLEANER}.")}
         if not wanted:
             return []
-        partitions = {str(partition.topic_partition.partition): partition for partition in self._led(topic, leave_offline=True)}
+        partitions = {str(partition.topic_partition.partition): partition for partition in self._leading(topic, leave_offline=True)}
         numbers = partitions.keys() if CLEANER in wanted else [name.removeprefix(f"{CLEANER}.") for name in wanted]
         states = {number: state for number in numbers if number in partitions and (state := self._state(partitions[number])) is not None}
         entries = [_entry(CLEANER, states)] if CLEANER in wanted else []
@@ -144,13 +148,13 @@ class TopicOperations:
         except BrokerError:
             return None
 
-    def _begin(self, wanted: Wanted) -> Callable[[TopicPartition], Deferred[None]]:
-        if wanted.key == EXPIRE:
+    def _begin(self, operation: TopicOperation) -> Callable[[TopicPartition], Deferred[None]]:
+        if operation.key == EXPIRE:
             return self._caretaker.expire_now
-        return lambda partition: self._caretaker.clean_now(partition, roll=wanted.value == "roll")
+        return lambda partition: self._caretaker.clean_now(partition, roll=operation.value == "roll")
 
-    def _led(self, topic: str, *, leave_offline: bool = False) -> list[Partition]:
-        """In their order; KAFKA_STORAGE_ERROR when the directory of one is offline, unless these are left out."""
+    def _leading(self, topic: str, *, leave_offline: bool = False) -> list[Partition]:
+        """The partitions that this broker leads, in order; KAFKA_STORAGE_ERROR for an offline one, unless these are left out."""
         found = self._image.topic(topic)
         led = []
         for number in sorted(found.partitions) if found is not None else ():
@@ -158,7 +162,7 @@ class TopicOperations:
                 partition = self._replicas.get(topic, number)
             except BrokerError as error:
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER or (leave_offline and error.code is ErrorCode.KAFKA_STORAGE_ERROR):
-                    continue  # on another broker, or nowhere
+                    continue  # led by another broker, or by none
                 raise
             if partition.is_leader:
                 led.append(partition)
@@ -168,25 +172,26 @@ class TopicOperations:
 def _entry(name: str, state: Mapping[str, Any]) -> ConfigEntry:
     text = json.dumps(state)
     if len(text) > VALUE_LENGTH_MAX:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"{name} is too long to be told at once: name partitions, as {CLEANER}.0")
-    about = "How the cleaning of the topic's partitions stands, as JSON; it cannot be set."
+        message = f"{name} is too long for a configuration value; describe single partitions, such as {CLEANER}.0"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, message)
+    about = "The cleaning status of the topic's partitions, as JSON; it cannot be set."
     return ConfigEntry(name, text, Source.DEFAULT_CONFIG, True, False, Type.STRING, (), about)
 
 
 def _outcome(what: str, work: Deferred[None]) -> Deferred[BrokerError | None]:
-    """Fires with what became of `work`; when it is cancelled, the work goes on."""
+    """Fires with the error of `work`, or None; if it is cancelled, the work continues."""
     waiter: Deferred[BrokerError | None] = Deferred()
 
-    def tell(result: object) -> None:
+    def finished(result: object) -> None:
         error: BrokerError | None = None
         if isinstance(result, Failure):
             if isinstance(result.value, BrokerError):
                 error = result.value
             else:
-                log.error("an operation on %s failed: a bug: %s", what, result.getTraceback())
+                log.error("internal error in an operation on %s: %s", what, result.getTraceback())
                 error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if not waiter.called:
             waiter.callback(error)
 
-    work.addBoth(tell)
+    work.addBoth(finished)
     return waiter

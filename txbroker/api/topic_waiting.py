@@ -1,4 +1,4 @@
-"""Waiting until the image shows what an admin request has asked the controller for."""
+"""Waiting until the cluster image shows the result of an admin request."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from txbroker.purgatory import Purgatory
 
 
 class TopicWaiting:
-    """Topics that come, grow or go. Whoever changes the image, or ends a deletion, calls `changed` with the topics."""
+    """Waits for topics to be created, extended or deleted. `changed` is called when the image changes, or a deletion ends."""
 
     def __init__(self, image: ClusterImage, purgatory: Purgatory, is_deleting: Callable[[str], bool]) -> None:
-        """`is_deleting`: whether the controller still has something to do for the deletion of this topic."""
+        """`is_deleting`: whether the deletion of this topic is not finished in the controller."""
         self._image = image
         self._is_deleting = is_deleting
         self._purgatory = purgatory
 
     def changed(self, topics: Iterable[str]) -> None:
-        """The image of these topics has changed, or they are gone, or their deletion is over."""
+        """The image of these topics has changed, or they are removed from it, or their deletion is finished."""
         for topic in topics:
             self._purgatory.check(topic)
 
     def ready(self, counts: Mapping[str, int], timeout_ms: int) -> Deferred[bool]:
-        """Until each topic has its number of partitions, all with leaders; False when the time was over before."""
+        """Fires with True when each topic has its number of partitions, all with leaders; with False after the timeout."""
         return park(self._purgatory, list(counts), timeout_ms, lambda done: _Wait(done, lambda: all(map(self._has, counts.items()))))
 
     def gone(self, topics: Mapping[str, bytes], timeout_ms: int) -> Deferred[bool]:
-        """Until no topic has this name and id any longer, and the name is free; False when the time was over before."""
+        """Fires with True when no topic has this name and id, and the name can be used again; with False after the timeout."""
         return park(self._purgatory, list(topics), timeout_ms, lambda done: _Wait(done, lambda: all(map(self._lacks, topics.items()))))
 
     def _has(self, wanted: tuple[str, int]) -> bool:
@@ -48,19 +48,19 @@ class TopicWaiting:
 
 
 class _Wait:
-    """Ends with True when the condition holds, with False when its time is over."""
+    """Fires with True when the condition holds, with False when the time is over."""
 
     def __init__(self, done: Deferred[bool], holds: Callable[[], bool]) -> None:
         self._done = done
         self._holds = holds
 
     def try_complete(self) -> bool:
-        """Look again."""
+        """Check the condition."""
         if not self._holds():
             return False
         self._done.callback(True)
         return True
 
     def on_expired(self) -> None:
-        """Too late."""
+        """The timeout is over."""
         self._done.callback(False)

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
+from txbroker.api.alter_configs import AlterConfigsHandler, IncrementalAlterConfigsHandler
 from txbroker.api.api_versions import ApiVersionsHandler
-from txbroker.api.configs import AlterConfigsHandler, ConfigResources, DescribeConfigsHandler, IncrementalAlterConfigsHandler
+from txbroker.api.config_resources import ConfigResources
 from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from txbroker.api.create_partitions import CreatePartitionsHandler
 from txbroker.api.create_topics import CreateTopicsHandler
 from txbroker.api.delete_records import DeleteRecordsHandler
 from txbroker.api.delete_topics import DeleteTopicsHandler
 from txbroker.api.describe_cluster import DescribeClusterHandler
+from txbroker.api.describe_configs import DescribeConfigsHandler
 from txbroker.api.describe_producers import DescribeProducersHandler
 from txbroker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
 from txbroker.api.endpoints import Endpoints
