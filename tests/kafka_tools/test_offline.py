@@ -97,7 +97,7 @@ def test_a_kraft_directory_has_no_fault_and_is_only_read(kraft: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in kraft.rglob("*") if path.is_file()}
     verified = txbroker("log", "verify", kraft)
     assert (verified.returncode, verified.stderr) == (0, ""), verified.stdout
-    assert "it is of a KRaft node" in verified.stdout
+    assert "it belongs to a KRaft node" in verified.stdout
     repaired = txbroker("log", "repair", kraft, "--yes")
     assert (repaired.returncode, "is only read" in repaired.stderr) == (1, True)
     records = [json.loads(line) for line in txbroker("log", "extract", kraft / "kept-0", "--committed-only").stdout.splitlines()]
