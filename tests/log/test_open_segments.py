@@ -120,6 +120,27 @@ def test_appends_go_on_after_files_were_closed(tmp_path: Path, interval: int) ->
     assert all(again.offset_for_timestamp(NOW + offset) == (NOW + offset, offset, 0) for offset in range(end))
 
 
+def test_the_largest_timestamp_is_stored_when_a_segment_grows_after_a_restart(tmp_path: Path) -> None:
+    for number in range(3):
+        log = open_log(tmp_path)
+        append(log, b"v", timestamp=NOW + number)
+        log.close()
+    log = open_log(tmp_path)
+    assert log.segments[0].max_timestamp == (NOW + 2, 2)
+    assert log.offset_for_timestamp(NOW + 2) == (NOW + 2, 2, 0)
+
+
+def test_an_index_that_lacks_the_largest_timestamp_stays_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, b"v")
+    log.close()
+    log = open_log(tmp_path)
+    append(log, b"v", timestamp=NOW + 1)
+    log.segments[0].release()
+    log.close()
+    assert open_log(tmp_path).offset_for_timestamp(NOW + 1) == (NOW + 1, 1, 0)
+
+
 def test_a_log_that_nothing_uses_is_not_kept_by_the_list(tmp_path: Path) -> None:
     shared = OpenSegments()
     log = open_again(tmp_path, shared)

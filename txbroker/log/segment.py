@@ -97,9 +97,10 @@ class Segment:
         """Close the files until they are needed again. Readers of a region keep the log file open."""
         self._file = None
         offset_index, time_index = self._offset_index, self._time_index
-        # Pending entries are in memory only; an empty time index holds no descriptor, and opened again it would be rebuilt.
-        if offset_index is not None and time_index is not None and time_index.count and not (offset_index.pending or time_index.pending):
-            self._max_timestamp = self.max_timestamp
+        if offset_index is None or time_index is None or offset_index.pending or time_index.pending:
+            return
+        # An index without the largest timestamp is not complete; an empty one holds no descriptor, and opened again it would be rebuilt.
+        if time_index.count and time_index.last == self.max_timestamp:
             self._offset_index = self._time_index = None
 
     # Indexes
@@ -219,6 +220,8 @@ class Segment:
 
     def append(self, records: Buffer, last_offset: int, max_timestamp: int, base_offset: int) -> None:
         """Write one batch. StorageError leaves file and indexes as they were."""
+        if self._time_index is None:
+            self._open_indexes()  # before the write: `seal` completes open indexes
         position, size = self.size, len(records)
         indexed = self._bytes_since_index > self.index_interval_bytes
         if indexed:
