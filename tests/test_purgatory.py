@@ -12,11 +12,11 @@ from txbroker.purgatory import Parked, Purgatory
 
 
 class Waiting:
-    """An operation that completes once `ready`, and writes down in `told` what happened to it."""
+    """An operation that completes once `ready`, and records its end in `log`."""
 
-    def __init__(self, name: str, told: list[str], on_complete: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, name: str, log: list[str], on_complete: Callable[[], object] = lambda: None) -> None:
         self.name = name
-        self.told = told
+        self.log = log
         self.on_complete = on_complete
         self.ready = False
         self.tries = 0
@@ -25,22 +25,22 @@ class Waiting:
         self.tries += 1
         if not self.ready:
             return False
-        self.told.append(f"{self.name} done")
+        self.log.append(f"{self.name} done")
         self.on_complete()
         return True
 
     def on_expired(self) -> None:
-        self.told.append(f"{self.name} expired")
+        self.log.append(f"{self.name} expired")
 
 
 class Room:
     def __init__(self, parked_max: int = 1000) -> None:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch", parked_max=parked_max)
-        self.told: list[str] = []
+        self.log: list[str] = []
 
     def waiting(self, name: str) -> Waiting:
-        return Waiting(name, self.told)
+        return Waiting(name, self.log)
 
     def park(self, name: str, *keys: Hashable, timeout_ms: int = 500) -> tuple[Waiting, Parked]:
         operation = self.waiting(name)
@@ -52,17 +52,17 @@ class Room:
         return len(self.purgatory) == 0 and not self.purgatory._watched
 
 
-def test_what_is_ready_is_not_parked() -> None:
+def test_a_ready_operation_is_not_parked() -> None:
     room = Room()
     operation = room.waiting("a")
     operation.ready = True
     assert room.purgatory.park(operation, ["k"], 500) is None
-    assert room.told == ["a done"]
+    assert room.log == ["a done"]
     assert room.empty()
     assert room.clock.getDelayedCalls() == []
 
 
-def test_a_check_completes_what_has_become_ready() -> None:
+def test_a_check_completes_ready_operations() -> None:
     room = Room()
     a, _ = room.park("a", "k")
     assert len(room.purgatory) == 1
@@ -72,10 +72,10 @@ def test_a_check_completes_what_has_become_ready() -> None:
     assert room.purgatory.check("another key") == 0
     assert room.purgatory.check("k") == 1
     assert room.purgatory.check("k") == 0
-    assert (room.told, a.tries) == (["a done"], 3)
+    assert (room.log, a.tries) == (["a done"], 3)
     assert room.empty()
     room.clock.advance(10)
-    assert room.told == ["a done"]
+    assert room.log == ["a done"]
 
 
 def test_the_longest_parked_is_tried_first() -> None:
@@ -87,11 +87,11 @@ def test_the_longest_parked_is_tried_first() -> None:
     for operation in (*operations, late):
         operation.ready = True
     assert room.purgatory.check("k") == 5
-    assert room.told == ["2 done", "0 done", "1 done", "3 done", "4 done", "late done"]
+    assert room.log == ["2 done", "0 done", "1 done", "3 done", "4 done", "late done"]
     assert room.empty()
 
 
-def test_any_of_several_keys_completes_and_all_forget() -> None:
+def test_any_of_several_keys_completes_an_operation() -> None:
     room = Room()
     a, _ = room.park("a", "k", ("t", 1), "k")
     a.ready = True
@@ -104,7 +104,7 @@ def test_without_keys_only_time_helps() -> None:
     room = Room()
     room.park("a", timeout_ms=100)
     room.clock.advance(0.1)
-    assert room.told == ["a expired"]
+    assert room.log == ["a expired"]
     assert room.empty()
 
 
@@ -115,38 +115,38 @@ def test_operations_expire_at_their_time_and_once() -> None:
     fast, _ = room.park("fast", "k", timeout_ms=100)
     room.park("as slow", "k", timeout_ms=200)
     room.clock.advance(0.0985)
-    assert room.told == []
+    assert room.log == []
     room.clock.advance(0.0015)
-    assert room.told == ["fast expired"]
+    assert room.log == ["fast expired"]
     fast.ready = True
     assert room.purgatory.check("k") == 0
     room.clock.advance(0.1)
-    assert room.told == ["fast expired", "slow expired", "as slow expired"]
+    assert room.log == ["fast expired", "slow expired", "as slow expired"]
     assert room.empty()
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_no_time_to_wait_is_over_at_once(timeout_ms: int) -> None:
+def test_a_timeout_of_zero_expires_at_once(timeout_ms: int) -> None:
     room = Room()
     operation = room.waiting("a")
     assert room.purgatory.park(operation, ["k"], timeout_ms) is None
-    assert (room.told, operation.tries) == (["a expired"], 1)
+    assert (room.log, operation.tries) == (["a expired"], 1)
     assert room.empty()
 
 
-def test_a_full_purgatory_lets_nobody_wait() -> None:
+def test_a_full_purgatory_parks_no_operation() -> None:
     room = Room(parked_max=2)
     a, _ = room.park("a", "k")
     room.park("b", "k")
     assert room.purgatory.park(room.waiting("c"), ["k"], 500) is None
-    assert room.told == ["c expired"]
+    assert room.log == ["c expired"]
     a.ready = True
     room.purgatory.check("k")
     room.park("d", "k")
     assert len(room.purgatory) == 2
 
 
-def test_a_cancelled_operation_hears_nothing_more() -> None:
+def test_a_cancelled_operation_neither_completes_nor_expires() -> None:
     room = Room()
     a, place = room.park("a", "k")
     a.ready = True
@@ -154,7 +154,7 @@ def test_a_cancelled_operation_hears_nothing_more() -> None:
     assert not room.purgatory.cancel(place)
     assert room.purgatory.check("k") == 0
     room.clock.advance(10)
-    assert (room.told, a.tries) == ([], 1)
+    assert (room.log, a.tries) == ([], 1)
     assert room.empty()
 
 
@@ -171,7 +171,7 @@ def test_cancelling_after_the_end_changes_nothing() -> None:
     assert len(room.purgatory) == 1
 
 
-def test_an_operation_that_moves_its_own_key_completes_once_and_wakes_the_others() -> None:
+def test_an_operation_that_checks_its_own_key_completes_once() -> None:
     room = Room()
     counts: list[int] = []
     operations = [room.park(str(i), "k", "j")[0] for i in range(3)]
@@ -187,7 +187,7 @@ def test_an_operation_that_moves_its_own_key_completes_once_and_wakes_the_others
         operation.on_complete = moves
     assert room.purgatory.check("k") == 4
     assert counts == [0] * 6
-    assert room.told == ["0 done", "1 done", "2 done", "other done"]
+    assert room.log == ["0 done", "1 done", "2 done", "other done"]
     assert room.empty()
 
 
@@ -225,7 +225,7 @@ def test_an_operation_may_cancel_and_park_others_while_it_completes() -> None:
     for operation in (a, b, c):
         operation.ready = True
     assert room.purgatory.check("k") == 2
-    assert room.told == ["a done", "c done"]
+    assert room.log == ["a done", "c done"]
     assert (new.tries, len(room.purgatory)) == (1, 1)
 
 
@@ -235,11 +235,11 @@ def test_an_operation_may_cancel_itself_while_it_completes() -> None:
     a.ready = True
     a.on_complete = lambda: room.purgatory.cancel(place)
     assert room.purgatory.check("k") == 1
-    assert room.told == ["a done"]
+    assert room.log == ["a done"]
     assert room.empty()
 
 
-def test_an_expiry_may_wake_and_park_others() -> None:
+def test_an_expiry_may_complete_and_park_others() -> None:
     room = Room()
     b, _ = room.park("b", "k", timeout_ms=1000)
     b.ready = True
@@ -250,11 +250,11 @@ def test_an_expiry_may_wake_and_park_others() -> None:
             room.purgatory.check("k")
             room.park("again", "k", timeout_ms=10)
 
-    assert room.purgatory.park(Moves("a", room.told), ["j"], 100) is not None
+    assert room.purgatory.park(Moves("a", room.log), ["j"], 100) is not None
     room.clock.advance(0.1)
-    assert room.told == ["a expired", "b done"]
+    assert room.log == ["a expired", "b done"]
     room.clock.advance(0.01)
-    assert room.told[2:] == ["again expired"]
+    assert room.log[2:] == ["again expired"]
     assert room.empty()
 
 
@@ -265,31 +265,31 @@ class Broken(Waiting):
         return False
 
 
-def test_a_bug_in_one_operation_hurts_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_one_operation_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
-    broken = Broken("broken", room.told)
+    broken = Broken("broken", room.log)
     room.purgatory.park(broken, ["k"], 500)
     a, _ = room.park("a", "k")
     broken.ready = a.ready = True
     with caplog.at_level(logging.ERROR, "txbroker.purgatory"):
         assert room.purgatory.check("k") == 2
         assert room.purgatory.park(broken, ["k"], 500) is None
-    assert room.told == ["broken expired", "a done", "broken expired"]
+    assert room.log == ["broken expired", "a done", "broken expired"]
     assert len(caplog.records) == 2
     assert room.empty()
 
 
-def test_a_bug_in_an_expiry_hurts_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_in_an_expiry_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     class BreaksLate(Waiting):
         def on_expired(self) -> None:
             raise RuntimeError("a bug")
 
     room = Room()
-    room.purgatory.park(BreaksLate("broken", room.told), ["k"], 100)
+    room.purgatory.park(BreaksLate("broken", room.log), ["k"], 100)
     room.park("a", "k", timeout_ms=100)
     with caplog.at_level(logging.ERROR, "txbroker.purgatory"):
         room.clock.advance(0.1)
-    assert room.told == ["a expired"]
+    assert room.log == ["a expired"]
     assert len(caplog.records) == 1
     assert caplog.records[0].getMessage().endswith(" expired")
     assert room.empty()
@@ -302,15 +302,15 @@ def test_closing_expires_all_in_order_and_stops_the_timer() -> None:
     _, place = room.park("c", "k")
     room.purgatory.cancel(place)
     room.purgatory.close()
-    assert room.told == ["a expired", "b expired"]
+    assert room.log == ["a expired", "b expired"]
     assert room.clock.getDelayedCalls() == []
     assert room.empty()
     assert room.purgatory.park(room.waiting("d"), ["k"], 500) is None
-    assert room.told[2:] == ["d expired"]
+    assert room.log[2:] == ["d expired"]
     assert room.clock.getDelayedCalls() == []
 
 
-def test_what_has_ended_leaves_no_trace() -> None:
+def test_ended_operations_leave_no_state() -> None:
     room = Room(parked_max=200)
     waiting = [room.park("stays", "s", timeout_ms=2_000_000_000)[0] for _ in range(10)]
     for i in range(5000):
@@ -329,13 +329,13 @@ def test_one_timer_serves_all() -> None:
         room.park(str(i), i, timeout_ms=1000 - i)
         assert len(room.clock.getDelayedCalls()) == 1
     room.clock.advance(0.901)
-    assert room.told == ["99 expired"]
+    assert room.log == ["99 expired"]
     assert len(room.clock.getDelayedCalls()) == 1
     room.clock.advance(1)
-    assert room.told == [f"{i} expired" for i in reversed(range(100))]
+    assert room.log == [f"{i} expired" for i in reversed(range(100))]
 
 
-def test_the_timer_does_not_wake_for_what_has_ended() -> None:
+def test_the_timer_does_not_fire_for_ended_operations() -> None:
     room = Room()
     room.park("stays", "s", timeout_ms=900)
     for i in range(10):
@@ -367,7 +367,7 @@ def test_every_operation_ends_once_and_at_the_right_time(steps: list[Step]) -> N
                 operations.append((operation, parked, round(room.clock.seconds() * 1000) + 10 * (n + 1)))
             else:
                 assert len(room.purgatory) == 20
-                room.told.pop()
+                room.log.pop()
         elif step == "advance":
             room.clock.advance(n / 1000)
         elif step == "check":
@@ -378,7 +378,7 @@ def test_every_operation_ends_once_and_at_the_right_time(steps: list[Step]) -> N
                 operation.ready = True
             elif room.purgatory.cancel(parked):
                 cancelled.add(operation.name)
-        ended = [line.split()[0] for line in room.told]
+        ended = [line.split()[0] for line in room.log]
         assert len(set(ended)) == len(ended)
         assert not cancelled & set(ended)
         now_ms = round(room.clock.seconds() * 1000)
@@ -386,7 +386,7 @@ def test_every_operation_ends_once_and_at_the_right_time(steps: list[Step]) -> N
             waits = operation.name not in ended and operation.name not in cancelled
             assert waits == (parked.operation is not None)
             assert not waits or deadline > now_ms
-            assert f"{operation.name} expired" not in room.told or deadline <= now_ms
+            assert f"{operation.name} expired" not in room.log or deadline <= now_ms
     assert len(room.purgatory) == sum(parked.operation is not None for _, parked, _ in operations)
 
 
@@ -410,7 +410,7 @@ def test_the_keys_of_all_operations_are_bounded() -> None:
     assert purgatory.park(Waits(), ["a", "b"], 1000) is not None, "what an operation watched is free again"
 
 
-def test_what_was_tried_just_now_is_not_tried_again() -> None:
+def test_an_operation_is_tried_once_per_check() -> None:
     class Done:
         tried = 0
 

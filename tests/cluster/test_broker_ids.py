@@ -12,7 +12,7 @@ from txbroker.errors import StartError
 REGISTRATION = BrokerRegistration((RegisteredEndpoint("PLAINTEXT", "h", 9092),))
 
 
-def test_the_structure_is_made_once_by_several_brokers_at_once() -> None:
+def test_several_brokers_create_the_root_nodes_once() -> None:
     turns = Turns()
     trees = MemoryTrees(turns.call_soon)
     one, two = trees.session(), trees.session()
@@ -25,7 +25,7 @@ def test_the_structure_is_made_once_by_several_brokers_at_once() -> None:
     assert turns.result(one.children("/config")) == ["brokers", "changes", "clients", "ips", "topics", "users"]
 
 
-def test_the_first_broker_names_the_cluster() -> None:
+def test_the_first_broker_writes_the_cluster_id() -> None:
     turns = Turns()
     trees = MemoryTrees(turns.call_soon)
     one, two = trees.session(), trees.session()

@@ -27,14 +27,14 @@ class World:
         self.result(create_structure(self.tree))
         self.admin = ConfigAdmin(self.tree)
         self.clock = Clock()
-        self.told: list[tuple[Entity, dict[str, str]]] = []
+        self.received: list[tuple[Entity, dict[str, str]]] = []
 
     def result(self, deferred: Deferred[T]) -> T:
         return self.turns.result(deferred)
 
     def watcher(self, broker_id: int = 1) -> ConfigWatcher:
         def observe(entity: Entity, properties: Mapping[str, str]) -> None:
-            self.told.append((entity, dict(properties)))
+            self.received.append((entity, dict(properties)))
 
         return self.watcher_on(self.trees.session(), broker_id, observe)
 
@@ -88,31 +88,31 @@ def test_a_refused_change_changes_nothing(world: World) -> None:
     assert world.changes() == []
 
 
-def test_the_watcher_begins_with_what_is_there(world: World) -> None:
+def test_the_watcher_starts_with_the_current_configurations(world: World) -> None:
     world.set(broker_entity(1), a="1")
     world.set(broker_entity(2), a="2")
     world.set(ALL_BROKERS, d="3")
     world.set(TOPIC, t="4")
     watcher = world.watcher()
     world.result(watcher.start())
-    assert world.told == [(broker_entity(1), {"a": "1"}), (ALL_BROKERS, {"d": "3"})]
+    assert world.received == [(broker_entity(1), {"a": "1"}), (ALL_BROKERS, {"d": "3"})]
     assert watcher.topic("t") == {}
     world.result(watcher.load_topics(["t", "none"]))
     assert (watcher.topic("t"), watcher.topic("none")) == ({"t": "4"}, {})
 
 
-def test_the_watcher_hears_of_changes_that_concern_its_broker(world: World) -> None:
+def test_the_watcher_reports_changes_that_concern_its_broker(world: World) -> None:
     watcher = world.watcher()
     world.result(watcher.start())
     world.result(watcher.load_topics(["t"]))
-    world.told.clear()
+    world.received.clear()
     world.set(TOPIC, a="1")
     world.set(topic_entity("other"), a="1")
     world.set(broker_entity(2), a="1")
     world.set(broker_entity(1), b="2")
     world.set(ALL_BROKERS, c="3")
     world.set(TOPIC, a="2")
-    assert world.told == [
+    assert world.received == [
         (TOPIC, {"a": "1"}),
         (broker_entity(1), {"b": "2"}),
         (ALL_BROKERS, {"c": "3"}),
@@ -121,21 +121,21 @@ def test_the_watcher_hears_of_changes_that_concern_its_broker(world: World) -> N
     assert watcher.topic("t") == {"a": "2"}
     watcher.forget_topic("t")
     world.set(TOPIC, a="3")
-    assert len(world.told) == 4
+    assert len(world.received) == 4
     assert watcher.topic("t") == {}
 
 
-def test_changes_in_a_burst_are_told_with_their_last_value(world: World) -> None:
+def test_a_burst_of_changes_is_reported_with_the_last_value(world: World) -> None:
     watcher = world.watcher()
     world.result(watcher.start())
-    world.told.clear()
+    world.received.clear()
     changes = [world.admin.change(ALL_BROKERS, lambda _, i=i: {"a": str(i)}) for i in range(20)]  # type: ignore[misc]
     for change in changes:
         world.result(change)
-    assert world.told[-1] == (ALL_BROKERS, world.result(world.admin.read(ALL_BROKERS)))
+    assert world.received[-1] == (ALL_BROKERS, world.result(world.admin.read(ALL_BROKERS)))
 
 
-def test_old_change_nodes_are_deleted_by_whoever_sees_them_old(world: World) -> None:
+def test_old_change_nodes_are_deleted(world: World) -> None:
     one, two = world.watcher(1), world.watcher(2)
     world.result(one.start())
     world.result(two.start())
@@ -151,12 +151,12 @@ def test_old_change_nodes_are_deleted_by_whoever_sees_them_old(world: World) -> 
 def test_malformed_changes_are_skipped(world: World, caplog: pytest.LogCaptureFixture) -> None:
     watcher = world.watcher()
     world.result(watcher.start())
-    world.told.clear()
+    world.received.clear()
     world.result(world.tree.create(node_paths.CONFIG_CHANGE_PREFIX, b"?", sequential=True))
     world.result(world.tree.create(ALL_BROKERS.path, b"?"))
     world.result(world.tree.create(node_paths.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"brokers/<default>"}', sequential=True))
     world.set(broker_entity(1), a="1")
-    assert world.told == [(ALL_BROKERS, {}), (broker_entity(1), {"a": "1"})]
+    assert world.received == [(ALL_BROKERS, {}), (broker_entity(1), {"a": "1"})]
     assert "skipping /config/changes/config_change_0000000000" in caplog.text
     assert "as empty" in caplog.text
 
@@ -173,7 +173,7 @@ def test_a_session_that_ends_while_changes_are_read_is_no_error(world: World, ca
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_a_tree_that_cannot_be_used_fails_a_request_and_clients_try_again(world: World) -> None:
+def test_an_unavailable_tree_fails_requests_with_a_retriable_error(world: World) -> None:
     world.trees.expire(world.tree)
     for refused in (world.admin.read(TOPIC), world.admin.change(TOPIC, lambda before: before)):
         with pytest.raises(BrokerError) as caught:
@@ -185,7 +185,7 @@ def test_a_tree_that_cannot_be_used_fails_a_request_and_clients_try_again(world:
 def test_a_read_that_fails_is_tried_again_and_no_change_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     watcher = world.watcher()
     world.result(watcher.start())
-    world.told.clear()
+    world.received.clear()
 
     def lost(path: str, **_: Any) -> Deferred[Any]:
         return fail(ConnectionLost(path))
@@ -193,11 +193,11 @@ def test_a_read_that_fails_is_tried_again_and_no_change_is_lost(world: World, mo
     with monkeypatch.context() as patch:
         patch.setattr(watcher._tree, operation, lost)
         world.set(ALL_BROKERS, a="1")
-    assert world.told == []
+    assert world.received == []
     world.set(broker_entity(1), b="2")
     while world.clock.getDelayedCalls():
         world.clock.advance(RETRY_S)
         world.turns.run()
-    assert sorted(world.told) == [(broker_entity(1), {"b": "2"}), (ALL_BROKERS, {"a": "1"})]
+    assert sorted(world.received) == [(broker_entity(1), {"b": "2"}), (ALL_BROKERS, {"a": "1"})]
     world.set(ALL_BROKERS, a="3")
-    assert world.told[2:] == [(ALL_BROKERS, {"a": "3"})]
+    assert world.received[2:] == [(ALL_BROKERS, {"a": "3"})]

@@ -48,7 +48,7 @@ def test_the_first_broker_is_elected() -> None:
     assert endpoint is not None and (endpoint.host, endpoint.port) == ("b1", 9001)
 
 
-def test_a_second_broker_is_announced_to_the_first_and_told_everything() -> None:
+def test_a_second_broker_is_announced_and_receives_all_metadata() -> None:
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,))
     cluster.start(2)
@@ -87,7 +87,7 @@ def test_a_new_topic() -> None:
     assert cluster.result(cluster.observer.children("/brokers/topics/t/partitions")) == ["0", "1"]
 
 
-def test_what_a_request_says_of_brokers_and_epochs() -> None:
+def test_the_brokers_and_epochs_in_a_request() -> None:
     cluster = cluster_of(1, 2)
     cluster.result(cluster.admin.create(new_topic("t", (2, 1))))
     stat = cluster.result(cluster.observer.exists(node_paths.broker(2)))
@@ -168,7 +168,7 @@ def test_the_leader_goes_from_the_tree_before_replicas_stop() -> None:
     assert (state.leader, state.leader_epoch, state.isr) == (-1, 1, (1,))
 
 
-def test_a_topic_can_be_created_anew_after_its_deletion() -> None:
+def test_a_topic_can_be_recreated_after_its_deletion() -> None:
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,))
     first = cluster.brokers[1].image.topics["t"].topic_id
@@ -181,7 +181,7 @@ def test_a_topic_can_be_created_anew_after_its_deletion() -> None:
     assert image.topic_by_id(second) is image.topics["t"]
 
 
-def test_deletion_asked_for_while_the_topic_is_being_created() -> None:
+def test_a_deletion_request_during_the_creation_of_the_topic() -> None:
     """The watch on deletions may be served before the one on topics: the request must not be lost."""
     cluster = cluster_of(1)
     creation = cluster.admin.create(new_topic("t", (1,)))
@@ -220,7 +220,7 @@ def test_a_deletion_that_is_read_before_its_topic(turns: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(60))
-def test_a_deletion_that_is_asked_for_while_a_controller_takes_over(turns: int) -> None:
+def test_a_deletion_request_during_a_takeover(turns: int) -> None:
     cluster = cluster_of(1)
     cluster.create_topic("old", (1,), (1,))
     cluster.observer.delete(node_paths.CONTROLLER)
@@ -253,7 +253,7 @@ def test_deletion_waits_for_a_broker_that_is_down() -> None:
     assert cluster.result(cluster.observer.exists(node_paths.topic("t"))) is None
 
 
-def test_a_new_controller_goes_on_with_a_deletion() -> None:
+def test_a_new_controller_continues_a_deletion() -> None:
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (2,))
     cluster.brokers[2].stop_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
@@ -265,7 +265,7 @@ def test_a_new_controller_goes_on_with_a_deletion() -> None:
     assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
 
 
-def test_the_single_broker_starts_again() -> None:
+def test_a_restart_of_a_single_broker() -> None:
     cluster = cluster_of(1)
     cluster.create_topic("a", (1,), (1,))
     cluster.create_topic("b", (1,))
@@ -285,7 +285,7 @@ def test_the_single_broker_starts_again() -> None:
     }
 
 
-def test_a_topic_that_was_written_while_no_controller_was_there() -> None:
+def test_a_topic_that_was_created_without_a_controller() -> None:
     cluster = cluster_of(1)
     cluster.kill(1)
     cluster.result(cluster.observer.create(node_paths.topic("t"), b'{"partitions":{"0":[1],"1":[1]},"version":3}'))
@@ -296,8 +296,8 @@ def test_a_topic_that_was_written_while_no_controller_was_there() -> None:
     assert cluster.state("t", 1).leader == 1
 
 
-def test_the_controller_dies() -> None:
-    """Leader epochs grow by two: first nobody leads, then the new controller elects."""
+def test_the_controller_is_killed() -> None:
+    """Leader epochs grow by two: first no broker leads, then the new controller elects."""
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (1, 2))
     cluster.create_topic("u", (2, 1))
@@ -319,7 +319,7 @@ def test_the_controller_dies() -> None:
     assert cluster.state("v") == PartitionState(leader=-1, leader_epoch=1, isr=(1,), controller_epoch=2, partition_epoch=1)
 
 
-def test_a_broker_that_is_not_the_controller_dies_and_comes_back() -> None:
+def test_a_broker_is_killed_and_restarted() -> None:
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (2, 1))
     cluster.create_topic("u", (1, 2))
@@ -359,7 +359,7 @@ def test_a_broker_that_is_not_the_controller_dies_and_comes_back() -> None:
     }
 
 
-def test_a_broker_restarts_faster_than_it_was_missed() -> None:
+def test_a_broker_restarts_before_its_failure_is_seen() -> None:
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (2, 1))
     old = cluster.brokers.pop(2)
@@ -369,7 +369,7 @@ def test_a_broker_restarts_faster_than_it_was_missed() -> None:
     assert "LAI t-0 leader 1 epoch 1 isr 1" in cluster.taken()[2]
 
 
-def test_three_brokers_two_die_at_once() -> None:
+def test_two_of_three_brokers_are_killed_at_once() -> None:
     cluster = cluster_of(1, 2, 3)
     cluster.create_topic("t", (2, 3, 1))
     cluster.kill(2, 3)
@@ -379,7 +379,7 @@ def test_three_brokers_two_die_at_once() -> None:
 
 
 @pytest.mark.parametrize(("default", "topic", "elected"), [(False, None, -1), (True, None, 3), (False, "true", 3), (True, "false", -1)])
-def test_unclean_elections_are_a_matter_of_configuration(default: bool, topic: str | None, elected: int) -> None:
+def test_unclean_elections_follow_the_configuration(default: bool, topic: str | None, elected: int) -> None:
     cluster = cluster_of(1, 2, 3)
     cluster.unclean_default = default
     configs = {} if topic is None else {"unclean_leader_election_enable": topic}
@@ -400,7 +400,7 @@ def test_the_controller_node_is_deleted_by_hand() -> None:
     assert cluster.controller.epoch == 2
 
 
-def test_another_controller_has_been_elected_meanwhile() -> None:
+def test_another_controller_was_elected_in_between() -> None:
     """A term whose fence does not hold any longer writes nothing, and this broker stands again."""
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,))
@@ -426,14 +426,14 @@ def test_a_session_that_expires_ends_the_term() -> None:
     assert cluster.brokers[2].controller.active
 
 
-def test_stopping_sends_nothing_more() -> None:
+def test_a_stopped_controller_sends_nothing() -> None:
     cluster = cluster_of(1)
     cluster.brokers[1].controller.stop()
     cluster.result(cluster.admin.create(new_topic("t", (1,))))
     assert cluster.taken() == {}
 
 
-def test_a_state_that_somebody_else_wrote_is_read_again() -> None:
+def test_a_state_written_by_another_process_is_read_again() -> None:
     """A leader of an old Kafka version writes the ISR itself."""
     cluster = cluster_of(1, 2, 3)
     cluster.create_topic("t", (2, 3, 1))
@@ -552,7 +552,7 @@ def test_a_malformed_controller_epoch_refuses_the_start() -> None:
         cluster.start(1)
 
 
-def test_a_request_that_does_not_arrive_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_request_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1, 2)
     cluster.lost = 1
     cluster.create_topic("t", (2,))

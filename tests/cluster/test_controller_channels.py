@@ -13,7 +13,7 @@ OK = UpdateMetadataResponse(error_code=0)
 
 
 class World:
-    """Sends are kept until the test answers them; requests are told apart by their controller epoch."""
+    """Sends are kept until the test answers them; the controller epoch identifies a request."""
 
     def __init__(self) -> None:
         self.flying: list[tuple[int, int, Deferred[Response]]] = []
@@ -54,7 +54,7 @@ def test_a_lost_request_does_not_hold_up_the_next(caplog: pytest.LogCaptureFixtu
     assert "STALE_CONTROLLER_EPOCH" in caplog.text
 
 
-def test_a_dropped_broker_is_neither_sent_to_nor_heard() -> None:
+def test_a_dropped_broker_gets_no_requests_and_its_responses_are_ignored() -> None:
     world = World()
     world.put(1, 10, 11)
     world.channels.drop(1)
@@ -65,7 +65,7 @@ def test_a_dropped_broker_is_neither_sent_to_nor_heard() -> None:
     assert world.answered == [(1, 12)]
 
 
-def test_after_the_end_nothing_is_sent() -> None:
+def test_closed_channels_send_nothing() -> None:
     world = World()
     world.put(1, 10, 11)
     world.channels.close()

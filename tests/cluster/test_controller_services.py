@@ -71,7 +71,7 @@ def only(response: AlterPartitionResponse) -> PartitionDataResult:
     return response.topics[0].partitions[0]
 
 
-def test_a_leader_shrinks_its_isr_and_everybody_hears_of_it(cluster: FakeCluster) -> None:
+def test_a_smaller_isr_is_sent_to_all_brokers(cluster: FakeCluster) -> None:
     answer = only(alter(cluster, [1, 3]))
     assert (answer.error_code, answer.leader_id, answer.leader_epoch, answer.isr, answer.partition_epoch) == (0, 1, 0, [1, 3], 1)
     assert cluster.state("t") == PartitionState(leader=1, leader_epoch=0, isr=(1, 3), controller_epoch=1, partition_epoch=1)
@@ -113,7 +113,7 @@ def test_isr_changes_that_are_refused(cluster: FakeCluster) -> None:
     assert cluster.state("t").partition_epoch == 0
 
 
-def test_a_replica_that_is_not_fit_does_not_join_the_isr(cluster: FakeCluster) -> None:
+def test_an_ineligible_replica_does_not_join_the_isr(cluster: FakeCluster) -> None:
     cluster.kill(3)
     assert cluster.state("t").isr == (1, 2)
     refused = only(alter(cluster, [1, 2, 3], leader_epoch=1, partition_epoch=1))
@@ -124,7 +124,7 @@ def test_a_replica_that_is_not_fit_does_not_join_the_isr(cluster: FakeCluster) -
     assert only(alter(cluster, [1, 2, 3], leader_epoch=1, partition_epoch=1)).error_code == 0
 
 
-def test_a_state_that_changed_behind_the_controllers_back_is_not_overwritten(cluster: FakeCluster) -> None:
+def test_a_concurrently_changed_state_is_not_overwritten(cluster: FakeCluster) -> None:
     cluster.put_state("t", PartitionState(leader=1, leader_epoch=0, isr=(1, 2), controller_epoch=1))
     assert only(alter(cluster, [1])).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.state("t").isr == (1, 2)
@@ -144,7 +144,7 @@ def test_a_broker_that_is_not_the_controller_refuses(cluster: FakeCluster) -> No
         assert caught.value.code == ErrorCode.NOT_CONTROLLER
 
 
-def test_a_controller_that_was_replaced_finds_out_when_it_writes(cluster: FakeCluster) -> None:
+def test_the_writes_of_a_replaced_controller_fail(cluster: FakeCluster) -> None:
     controller = cluster.controller
     cluster.result(cluster.observer.set(node_paths.CONTROLLER_EPOCH, b"9"))
     with pytest.raises(BrokerError) as caught:
@@ -166,7 +166,7 @@ def test_a_controlled_shutdown(cluster: FakeCluster) -> None:
     assert (response.error_code, response.remaining_partitions) == (0, [])
     assert (cluster.state("led").leader, cluster.state("led").isr) == (3, (3, 1))
     assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1, 3))
-    assert cluster.state("own").leader == 2  # nobody else has it
+    assert cluster.state("own").leader == 2  # no other replica
     taken = cluster.taken()
     assert taken[2] == [
         "LAI led-0 leader 3 epoch 1 isr 3,1",
@@ -194,7 +194,7 @@ def test_a_stopping_replica_does_not_join_an_isr(cluster: FakeCluster) -> None:
     assert only(alter(cluster, [1, 2, 3], leader_epoch=1, partition_epoch=1)).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_what_nobody_can_take_over_remains(cluster: FakeCluster) -> None:
+def test_partitions_without_another_replica_keep_their_leader(cluster: FakeCluster) -> None:
     alter(cluster, [1])
     response = shut_down(cluster, 1)
     assert [(p.topic_name, p.partition_index) for p in response.remaining_partitions] == [("t", 0)]
@@ -235,7 +235,7 @@ def test_preferred_leaders(cluster: FakeCluster) -> None:
     assert cluster.taken()[3] == ["LAI moved-0 leader 3 epoch 2 isr 1,3", "UM moved-0 leader 3 epoch 2"]
 
 
-def test_a_leader_at_any_price(cluster: FakeCluster) -> None:
+def test_unclean_elections_on_request(cluster: FakeCluster) -> None:
     cluster.create_topic("lost", (2, 3))
     lost = TopicPartition("lost", 0)
     cluster.kill(3)

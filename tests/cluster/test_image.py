@@ -62,7 +62,7 @@ def test_look_ups() -> None:
     assert image.controller_id == 1
 
 
-def test_what_was_handed_out_does_not_change() -> None:
+def test_returned_values_do_not_change() -> None:
     image = ClusterImage()
     image.apply(update(topic("a", ID_A, partition(0), partition(1))))
     before, version = image.topic("a"), image.version
@@ -102,7 +102,7 @@ def test_a_topic_of_the_same_name_under_another_id_is_another_topic() -> None:
     assert image.topic_by_id(ID_A) is None
 
 
-def test_the_deletion_of_an_older_topic_comes_late() -> None:
+def test_a_late_deletion_of_an_older_topic() -> None:
     image = ClusterImage()
     image.apply(update(topic("a", ID_B, partition(0))))
     image.apply(update(topic("a", ID_A, partition(0, leader=-2))))
@@ -110,7 +110,7 @@ def test_the_deletion_of_an_older_topic_comes_late() -> None:
     assert found is not None and found is image.topic_by_id(ID_B)
 
 
-def test_a_replaced_controller_is_not_believed() -> None:
+def test_requests_of_a_replaced_controller_are_refused() -> None:
     image = ClusterImage()
     image.apply(update(topic("a", ID_A, partition(0)), epoch=3))
     version = image.version

@@ -7,22 +7,22 @@ from txbroker.cluster.tree.interface import EventType, SessionExpired, WatchEven
 from txbroker.cluster.tree.memory import MemoryTrees
 
 
-def test_an_expired_session_loses_its_nodes_and_the_others_hear_of_it() -> None:
+def test_the_ephemeral_nodes_of_an_expired_session_are_deleted() -> None:
     turns = Turns()
     trees = MemoryTrees(turns.call_soon)
     one, two = trees.session(), trees.session()
     turns.result(one.create("/ids"))
     turns.result(one.create("/ids/1", ephemeral=True))
     turns.result(two.create("/ids/2", ephemeral=True))
-    told: list[WatchEvent] = []
-    turns.result(two.children("/ids", watch=told.append))
-    turns.result(two.exists("/ids/1", watch=told.append))
+    events: list[WatchEvent] = []
+    turns.result(two.children("/ids", watch=events.append))
+    turns.result(two.exists("/ids/1", watch=events.append))
     own: list[object] = []
     turns.result(one.children("/ids", watch=own.append))
     one.on_expired(lambda: own.append("expired"))
     trees.expire(one)
     turns.run()
-    assert told == [(EventType.DELETED, "/ids/1"), (EventType.CHILDREN_CHANGED, "/ids")]
+    assert events == [(EventType.DELETED, "/ids/1"), (EventType.CHILDREN_CHANGED, "/ids")]
     assert own == ["expired"]
     assert turns.result(two.children("/ids")) == ["2"]
     with pytest.raises(SessionExpired):
@@ -33,9 +33,9 @@ def test_sessions_see_each_others_writes_and_only_their_own_watches() -> None:
     turns = Turns()
     trees = MemoryTrees(turns.call_soon)
     one, two = trees.session(), trees.session()
-    told: list[str] = []
-    turns.result(one.exists("/a", watch=lambda _: told.append("one")))
-    turns.result(two.exists("/a", watch=lambda _: told.append("two")))
+    events: list[str] = []
+    turns.result(one.exists("/a", watch=lambda _: events.append("one")))
+    turns.result(two.exists("/a", watch=lambda _: events.append("two")))
     turns.result(two.create("/a", b"x"))
-    assert told == ["one", "two"]
+    assert events == ["one", "two"]
     assert turns.result(one.get("/a"))[0] == b"x"

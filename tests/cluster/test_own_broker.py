@@ -57,7 +57,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_others_have_their_turn_while_many_logs_are_made(scene: Scene) -> None:
+def test_creating_many_logs_yields_to_other_work(scene: Scene) -> None:
     scene.lead(("t", TOPIC_ID, PARTITIONS_PER_TURN + 3), ("u", OTHER_ID, PARTITIONS_PER_TURN))
     made: list[int] = []
 
@@ -71,8 +71,8 @@ def test_others_have_their_turn_while_many_logs_are_made(scene: Scene) -> None:
     assert made == [PARTITIONS_PER_TURN, 2 * PARTITIONS_PER_TURN, 2 * PARTITIONS_PER_TURN + 3]
     (answer,) = scene.answers
     assert isinstance(answer, LeaderAndIsrResponse)
-    told = {topic.topic_id: [(p.partition_index, p.error_code) for p in topic.partition_errors] for topic in answer.topics}
-    assert told == {
+    errors = {topic.topic_id: [(p.partition_index, p.error_code) for p in topic.partition_errors] for topic in answer.topics}
+    assert errors == {
         TOPIC_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN + 3)],
         OTHER_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN)],
     }
@@ -85,7 +85,7 @@ def test_a_request_for_nothing_is_answered_and_its_controller_checked(scene: Sce
     assert scene.answers.pop().value.code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-def test_a_broker_that_stops_makes_no_more_logs(scene: Scene) -> None:
+def test_a_stopping_broker_creates_no_more_logs(scene: Scene) -> None:
     scene.lead(("t", TOPIC_ID, 3 * PARTITIONS_PER_TURN))
     scene.own.stop()
     scene.clock.advance(0)

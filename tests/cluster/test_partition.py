@@ -65,7 +65,7 @@ def code_of(error: pytest.ExceptionInfo[BrokerError]) -> ErrorCode:
     return error.value.code
 
 
-def test_a_leader_alone_commits_what_it_appends(directory: DiskPath, moves: Moves) -> None:
+def test_a_single_replica_commits_its_appends(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves)
     before = moves.count
     appended = partition.append(batch(b"a", b"b"), NOW)
@@ -120,7 +120,7 @@ def test_clients_of_other_epochs_are_fenced(directory: DiskPath, moves: Moves) -
     assert code_of(error) == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_reader_sees_what_is_committed_and_a_follower_everything(directory: DiskPath, moves: Moves) -> None:
+def test_consumers_read_up_to_the_high_watermark_and_followers_to_the_end(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, isr=(OWN, OTHER))
     partition.append(batch(b"a", b"b"), NOW)
     partition.follower_fetched(OTHER, 1)
@@ -142,7 +142,7 @@ def test_offsets_by_name_and_by_time(directory: DiskPath, moves: Moves) -> None:
     assert partition.list_offset(LATEST_TIERED_TIMESTAMP, 0) is None
 
 
-def test_what_is_not_committed_is_not_found_by_time(directory: DiskPath, moves: Moves) -> None:
+def test_uncommitted_records_are_not_found_by_time(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, isr=(OWN, OTHER))
     partition.append(batch(b"a"), NOW)
     assert partition.list_offset(NOW, 0) is None
@@ -170,7 +170,7 @@ def test_records_of_a_compacted_topic_cannot_be_deleted(directory: DiskPath, mov
     assert code_of(error) == ErrorCode.POLICY_VIOLATION
 
 
-def test_a_diverging_reader_is_told_where_to_cut(directory: DiskPath, moves: Moves) -> None:
+def test_a_diverging_reader_receives_its_truncation_point(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, epoch=1)
     partition.append(batch(b"a", b"b"), NOW)
     partition.lead(Leadership(OWN, 3, (OWN,), (OWN, OTHER), 1))
@@ -186,12 +186,12 @@ def test_a_diverging_reader_is_told_where_to_cut(directory: DiskPath, moves: Mov
     assert code_of(error) == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_checkpoint_beyond_the_log_is_cut_to_it(directory: DiskPath, moves: Moves) -> None:
+def test_a_high_watermark_checkpoint_beyond_the_log_end_is_lowered(directory: DiskPath, moves: Moves) -> None:
     log = open_log(directory)
     assert Partition(OWN, log, moves, moves.flush, high_watermark=99).high_watermark == 0
 
 
-def test_what_flush_messages_wants_synced_is_neither_acknowledged_nor_seen_before(directory: DiskPath, moves: Moves) -> None:
+def test_with_flush_messages_records_are_acknowledged_after_the_sync(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, flush_messages=1)
     for _ in range(3):
         last = partition.append(batch(b"a"), NOW).last_offset
@@ -209,7 +209,7 @@ def test_what_flush_messages_wants_synced_is_neither_acknowledged_nor_seen_befor
     assert len(moves.flushes) == 2
 
 
-def test_below_flush_messages_nothing_waits(directory: DiskPath, moves: Moves) -> None:
+def test_below_flush_messages_no_request_waits(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, flush_messages=3)
     partition.append(batch(b"a", b"b"), NOW)
     assert partition.high_watermark == 2 and partition.acknowledged(1, all_in_sync=False) and not moves.flushes
@@ -234,7 +234,7 @@ def test_a_synced_record_still_waits_for_the_other_replicas(directory: DiskPath,
     assert partition.acknowledged(1, all_in_sync=False) and not partition.acknowledged(1)
 
 
-def test_another_copy_of_the_log_does_not_wait_for_a_flush_of_the_old_one(directory: DiskPath, moves: Moves) -> None:
+def test_a_moved_log_does_not_wait_for_a_flush_of_the_old_copy(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory / "old", moves, flush_messages=1)
     partition.append(batch(b"a"), NOW)
     other = open_log(directory / "new", flush_messages=1)
@@ -272,7 +272,7 @@ USES: dict[str, tuple[str, Callable[[Partition], object]]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_log_that_fails_is_told_whoever_used_it(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+def test_every_operation_reports_a_log_failure(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
     partition = leading(directory, moves)
     partition.append(batch(b"a"), NOW)
 
@@ -286,7 +286,7 @@ def test_a_log_that_fails_is_told_whoever_used_it(directory: DiskPath, moves: Mo
     assert moves.failures == ["the disk is gone"]
 
 
-def test_who_cannot_write_its_epoch_does_not_lead(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_cannot_write_its_epoch_does_not_lead(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = leading(directory, moves)
     partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))
     before, epochs = partition.state, list(partition.log.leader_epochs)
@@ -302,7 +302,7 @@ def test_who_cannot_write_its_epoch_does_not_lead(directory: DiskPath, moves: Mo
     assert (partition.is_leader, partition.state, list(partition.log.leader_epochs)) == (False, before, epochs)
 
 
-def test_only_brokers_that_a_partition_is_assigned_to_replicate_it(directory: DiskPath, moves: Moves) -> None:
+def test_only_assigned_replicas_may_fetch_as_followers(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves)
     partition.check_replica(THIRD)
     with pytest.raises(BrokerError) as error:

@@ -78,7 +78,7 @@ def test_racks_count_only_when_all_have_one() -> None:
         (1, 1000, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_what_cannot_be_placed(partitions: int, factor: int, code: ErrorCode) -> None:
+def test_impossible_placements_are_refused(partitions: int, factor: int, code: ErrorCode) -> None:
     with pytest.raises(BrokerError) as caught:
         place(dict.fromkeys((1, 2, 3)), partitions, factor, Random(0))
     assert caught.value.code == code

@@ -61,7 +61,7 @@ def test_a_full_disk_is_named() -> None:
 
 
 @given(st.lists(st.sampled_from(["ask", "block", "fail"]), max_size=60))
-def test_whatever_the_order_nobody_waits_for_ever_and_no_id_is_given_twice(steps: list[str]) -> None:
+def test_every_request_gets_an_unused_id_in_any_order_of_events(steps: list[str]) -> None:
     waiting: list[Deferred[ProducerIdBlock]] = []
     starts = iter(range(0, 10_000, 3))
 

@@ -34,7 +34,7 @@ class House:
     """The replicas of broker 1 in two log directories, and the observer of both."""
 
     def __init__(self, path: DiskPath) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.broker = DirectoryHarness(path, 2)
         self.broker.start()
         self.replicas = Replicas(OWN, self.broker.directories, ClusterImage(), self)
@@ -62,10 +62,10 @@ class House:
         pass
 
     def leading(self, partition: Partition) -> None:
-        self.told.append(f"leads {partition.topic_partition}")
+        self.calls.append(f"leads {partition.topic_partition}")
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        self.told.append(f"resigned {topic_partition}")
+        self.calls.append(f"resigned {topic_partition}")
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         self.replicas.storage_failed(partition, error)
@@ -74,7 +74,7 @@ class House:
         self.replicas.directory_failed(directory, partitions)
 
     def all_directories_failed(self) -> None:
-        self.told.append("all failed")
+        self.calls.append("all failed")
 
     def log_moved(self, topic_partition: TopicPartition, log: Log) -> None:
         raise AssertionError
@@ -96,31 +96,31 @@ def broken(house: House, topic: str) -> Partition:
 
 def assert_offline(house: House, topic: str) -> None:
     assert len(house.broker.directories.offline()) == 1
-    assert f"resigned {TopicPartition(topic, 0)}" in house.told
+    assert f"resigned {TopicPartition(topic, 0)}" in house.calls
     with pytest.raises(BrokerError) as error:
         house.replicas.get(topic, 0)
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_directory_whose_disk_fails_goes_offline_when_the_controller_speaks(house: House) -> None:
+def test_a_disk_failure_during_leader_and_isr_takes_the_directory_offline(house: House) -> None:
     broken(house, "t")
     assert house.roles("t", epoch=1, version=1) == ErrorCode.KAFKA_STORAGE_ERROR
     assert_offline(house, "t")
     assert house.roles("t", epoch=2, version=2) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_new_leader_that_cannot_write_its_epoch_is_no_replica(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_cannot_write_its_epoch_is_not_served(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_descriptor(*_: object) -> None:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "too many open files")
 
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "lead", no_descriptor)
         assert house.roles("t") == ErrorCode.REQUEST_TIMED_OUT
-    assert len(house.replicas) == 0 and house.told == []
-    assert house.roles("t") == ErrorCode.NONE, "and it can lead the next time it is told to"
+    assert len(house.replicas) == 0 and house.calls == []
+    assert house.roles("t") == ErrorCode.NONE, "and it can lead at the next request"
 
 
-def test_logs_that_are_ahead_of_the_metadata_are_told_of_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_with_a_newer_epoch_than_the_metadata_is_reported_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
     for topic in ("ahead", "also-ahead", "behind"):
         made = house.broker.directories.create(TopicPartition(topic, 0), TOPIC_ID, is_new=True, now_ms=NOW)
         made.leader_epochs.assign(2 if topic == "behind" else 5, 0)
@@ -130,11 +130,11 @@ def test_logs_that_are_ahead_of_the_metadata_are_told_of_once(house: House, capl
     ]
 
 
-def test_what_the_controller_said_before_is_refused_and_changes_nothing(house: House) -> None:
+def test_stale_controller_requests_are_refused_and_change_nothing(house: House) -> None:
     assert house.roles("t", epoch=5, version=3) == ErrorCode.NONE
     assert house.roles("t", epoch=4, version=9) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert house.roles("t", leader=OTHER, epoch=5, version=3) == ErrorCode.NONE
-    assert house.replicas.get("t", 0).is_leader and house.told == [f"leads {TopicPartition('t', 0)}"]
+    assert house.replicas.get("t", 0).is_leader and house.calls == [f"leads {TopicPartition('t', 0)}"]
     assert house.roles("t", epoch=6, version=4, topic_id=bytes(15) + b"x") == ErrorCode.INCONSISTENT_TOPIC_ID
     assert house.roles("none", epoch=-2) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert house.replicas.find("none", 0) is None
@@ -203,7 +203,7 @@ def test_offsets_that_cannot_be_read_take_the_directory_offline(house: House) ->
     assert_offline(house, OFFSETS_TOPIC)
 
 
-def test_the_largest_timestamp_is_one_of_what_is_left(house: House) -> None:
+def test_the_largest_timestamp_is_one_of_the_remaining_records(house: House) -> None:
     assert house.roles("t") == ErrorCode.NONE
     partition = house.replicas.get("t", 0)
     for timestamp in (NOW + 9, NOW + 1, NOW + 2):
@@ -213,7 +213,7 @@ def test_the_largest_timestamp_is_one_of_what_is_left(house: House) -> None:
     assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 2, 2, 0)
 
 
-def test_a_flush_that_lacks_a_descriptor_is_begun_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_without_a_free_descriptor_is_retried(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     assert house.roles("t") == ErrorCode.NONE
     partition = house.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
@@ -231,7 +231,7 @@ def test_a_flush_that_lacks_a_descriptor_is_begun_again(house: House, monkeypatc
     assert done and partition.log.recovery_point == 1
 
 
-def test_only_replicas_that_were_given_records_move_the_high_watermark(house: House) -> None:
+def test_only_fetches_of_replicas_advance_the_high_watermark(house: House) -> None:
     assert house.roles("t", in_sync=OTHER) == ErrorCode.NONE
     partition = house.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)

@@ -54,7 +54,7 @@ def test_topics_survive(tmp_path: Path, killed: bool) -> None:
     assert second.result(second.observer.get("/config/topics/a"))[0] == b'{"version":1,"config":{"retention.ms":"7"}}'
 
 
-def test_a_write_that_fails_begins_the_term_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_starts_another_election(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SingleBroker(tmp_path / FILE_NAME)
     cluster.create_topic("a", (1,))
     nodes = cluster.tree._store._nodes  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ def test_the_name_is_no_partition_directory() -> None:
     assert parse_partition_directory(FILE_NAME) is None
 
 
-def test_what_was_acknowledged_outlives_a_kill_and_ephemerals_do_not(tmp_path: Path) -> None:
+def test_acknowledged_writes_survive_a_kill_and_ephemeral_nodes_do_not(tmp_path: Path) -> None:
     turns = Turns()
     path = tmp_path / FILE_NAME
     tree = written(path, turns)
@@ -77,7 +77,7 @@ def test_a_damaged_file_stops_the_start(tmp_path: Path, at: int) -> None:
         opened(path, turns)
 
 
-def test_somebody_elses_file_stops_the_start_and_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_another_program_stops_the_start_and_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (x)")
@@ -100,7 +100,7 @@ def test_a_newer_format_stops_the_start(tmp_path: Path) -> None:
         opened(path, turns)
 
 
-def test_a_directory_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="unable to open"):
         opened(tmp_path / "missing" / FILE_NAME, Turns())
 
@@ -142,8 +142,8 @@ def test_a_write_that_fails_is_not_acknowledged_and_the_tree_goes_on(tmp_path: P
     tree = open_sqlite_tree(str(path), worker=worker, on_full=lambda: full.append(True))
     turns.result(tree.create("/a"))
     failing[0] = True
-    told: list[object] = []
-    turns.result(tree.exists("/b", watch=told.append))
+    events: list[object] = []
+    turns.result(tree.exists("/b", watch=events.append))
     for _ in range(5):
         with pytest.raises(NoSpaceInStore, match=f"^cannot write {path}: No space left on device$"):
             turns.result(tree.create("/b", bytes(100_000)))
@@ -152,10 +152,10 @@ def test_a_write_that_fails_is_not_acknowledged_and_the_tree_goes_on(tmp_path: P
     ]
     assert len(full) == 5
     failing[0] = False
-    assert told == []
+    assert events == []
     assert turns.result(tree.exists("/b")) is None
     assert turns.result(tree.create("/b", b"now")) == "/b"
-    assert len(told) == 1
+    assert len(events) == 1
 
 
 def connection_of(tree: Tree) -> sqlite3.Connection:

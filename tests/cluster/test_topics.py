@@ -121,7 +121,7 @@ def test_validating_writes_nothing(world: World) -> None:
         (NewTopic(name="t", assignments=[(0, [9])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
     ],
 )
-def test_what_is_refused(world: World, topic: NewTopic, code: ErrorCode) -> None:
+def test_invalid_topics_are_refused(world: World, topic: NewTopic, code: ErrorCode) -> None:
     world.create("there")
     world.create("col.lides")
     for validate_only in (True, False):
@@ -136,13 +136,13 @@ def test_two_at_once_one_wins(world: World) -> None:
     assert world.stored("t").topic_id == created.topic_id
 
 
-def test_a_configuration_left_behind_does_not_count(world: World) -> None:
+def test_a_configuration_without_a_topic_is_replaced(world: World) -> None:
     world.result(world.tree.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}'))
     world.create("t", configs={"segment.bytes": "100"})
     assert decode_config(world.result(world.tree.get("/config/topics/t"))[0]) == {"segment.bytes": "100"}
 
 
-def test_ids_that_look_like_options_or_are_reserved_are_passed_over(world: World) -> None:
+def test_ids_that_look_like_options_or_are_reserved_are_skipped(world: World) -> None:
     dash = bytes([0xFB]) + bytes(15)
     drawn = iter([dash, bytes(range(16))])
     world.random_bytes = lambda _: next(drawn)
@@ -151,7 +151,7 @@ def test_ids_that_look_like_options_or_are_reserved_are_passed_over(world: World
     assert next(drawn, None) is None
 
 
-def test_deletion_is_asked_for_once(world: World) -> None:
+def test_a_repeated_deletion_request_is_accepted(world: World) -> None:
     world.create("t")
     world.result(world.admin.delete("t"))
     world.result(world.admin.delete("t"))
@@ -194,7 +194,7 @@ def test_partitions_that_are_refused(world: World, count: int, assignments: list
     assert len(world.stored("t").partitions) == 2
 
 
-def test_partitions_of_no_topic_of_a_moving_one_and_without_brokers(world: World) -> None:
+def test_partitions_of_unknown_and_reassigned_topics_and_without_brokers_are_refused(world: World) -> None:
     assert refused(world, world.admin.create_partitions("t", 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     moving = TopicAssignment(bytes(16), {0: ReplicaAssignment((1, 2), adding=(2,))})
     world.result(world.tree.create(node_paths.topic("m"), moving.encode()))
@@ -206,7 +206,7 @@ def test_partitions_of_no_topic_of_a_moving_one_and_without_brokers(world: World
     assert refused(world, world.admin.create(NewTopic(name="u"))) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_two_enlargements_at_once(world: World) -> None:
+def test_concurrent_enlargements(world: World) -> None:
     world.create("t", partition_count=1)
     first, second = world.admin.create_partitions("t", 3), world.admin.create_partitions("t", 5)
     world.result(first)

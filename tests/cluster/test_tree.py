@@ -94,7 +94,7 @@ def test_set_counts_versions_and_refuses_another_one(world: World) -> None:
     assert result(tree.get("/a"))[0] == b"3"
 
 
-def test_a_node_that_is_not_there(world: World) -> None:
+def test_operations_on_a_missing_node(world: World) -> None:
     tree, result = world.tree, world.result
     operations: list[Deferred[Any]] = [tree.get("/a"), tree.set("/a", b""), tree.delete("/a"), tree.children("/a"), tree.create("/a/b")]
     for operation in operations:
@@ -143,7 +143,7 @@ def test_sequential_names_count_up_even_after_deletions(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/./a", "/a/..", "/a\0"])
-def test_what_is_no_path_is_refused(world: World, path: str) -> None:
+def test_invalid_paths_are_refused(world: World, path: str) -> None:
     world.result(world.tree.create("/a"))
     with pytest.raises((ValueError, NoNode)):
         world.result(world.tree.create(path))
@@ -174,11 +174,11 @@ def test_multi_does_all(world: World) -> None:
     assert inner is not None and inner.czxid == outer.mzxid  # one transaction
 
 
-def test_multi_does_nothing_when_one_cannot_be_done(world: World) -> None:
+def test_a_failed_operation_undoes_its_multi(world: World) -> None:
     tree, result = world.tree, world.result
     result(tree.create("/a", b"1"))
-    told: list[WatchEvent] = []
-    result(tree.children("/", watch=told.append))
+    events: list[WatchEvent] = []
+    result(tree.children("/", watch=events.append))
     cases: list[tuple[Op, type[TreeError]]] = [
         (Check("/a", 7), BadVersion),
         (Check("/nothing"), NoNode),
@@ -192,71 +192,71 @@ def test_multi_does_nothing_when_one_cannot_be_done(world: World) -> None:
         assert caught.value.index == 2
     assert result(tree.children("/")) == ["a"]
     assert result(tree.get("/a"))[0] == b"1"
-    assert told == []
+    assert events == []
     assert result(tree.multi([])) == []
 
 
-def test_a_node_watch_is_told_once(world: World) -> None:
+def test_a_node_watch_fires_once(world: World) -> None:
     tree, result = world.tree, world.result
     result(tree.create("/a"))
-    told: list[WatchEvent] = []
-    result(tree.get("/a", watch=told.append))
+    events: list[WatchEvent] = []
+    result(tree.get("/a", watch=events.append))
     result(tree.set("/a", b"1"))
     result(tree.set("/a", b"2"))
-    assert told == [(EventType.DATA_CHANGED, "/a")]
+    assert events == [(EventType.DATA_CHANGED, "/a")]
 
 
 def test_watches_on_creation_and_deletion(world: World) -> None:
     tree, result = world.tree, world.result
-    told: list[WatchEvent] = []
-    result(tree.exists("/a", watch=told.append))
+    events: list[WatchEvent] = []
+    result(tree.exists("/a", watch=events.append))
     result(tree.create("/a"))
-    result(tree.exists("/a", watch=told.append))
-    result(tree.children("/a", watch=told.append))
+    result(tree.exists("/a", watch=events.append))
+    result(tree.children("/a", watch=events.append))
     result(tree.delete("/a"))
-    assert told == [(EventType.CREATED, "/a"), (EventType.DELETED, "/a")]  # one callable is told of the deletion once
+    assert events == [(EventType.CREATED, "/a"), (EventType.DELETED, "/a")]  # one watcher is called once for the deletion
 
 
 def test_a_failed_get_sets_no_watch(world: World) -> None:
     tree, result = world.tree, world.result
-    told: list[WatchEvent] = []
-    operations: list[Deferred[Any]] = [tree.get("/a", watch=told.append), tree.children("/a", watch=told.append)]
+    events: list[WatchEvent] = []
+    operations: list[Deferred[Any]] = [tree.get("/a", watch=events.append), tree.children("/a", watch=events.append)]
     for operation in operations:
         with pytest.raises(NoNode):
             result(operation)
     result(tree.create("/a"))
     result(tree.create("/a/b"))
-    assert told == []
+    assert events == []
 
 
-def test_a_children_watch_hears_of_children_only(world: World) -> None:
+def test_a_children_watch_fires_for_children_only(world: World) -> None:
     tree, result = world.tree, world.result
     result(tree.create("/p"))
-    told: list[WatchEvent] = []
-    result(tree.children("/p", watch=told.append))
+    events: list[WatchEvent] = []
+    result(tree.children("/p", watch=events.append))
     result(tree.set("/p", b"x"))
-    assert told == []
+    assert events == []
     result(tree.create("/p/a"))
     result(tree.create("/p/b"))
-    assert told == [(EventType.CHILDREN_CHANGED, "/p")]
-    result(tree.children("/p", watch=told.append))
+    assert events == [(EventType.CHILDREN_CHANGED, "/p")]
+    result(tree.children("/p", watch=events.append))
     result(tree.set("/p/a", b"x"))
     result(tree.create("/p/a/deep"))
-    assert len(told) == 1
+    assert len(events) == 1
     result(tree.delete("/p/b"))
-    assert len(told) == 2
+    assert len(events) == 2
 
 
-def test_one_callable_set_twice_is_told_once(world: World) -> None:
+def test_a_watcher_set_twice_is_called_once(world: World) -> None:
     tree, result = world.tree, world.result
-    told: list[WatchEvent] = []
-    watcher = told.append
+    events: list[WatchEvent] = []
+    watcher = events.append
     result(tree.exists("/a", watch=watcher))
     result(tree.exists("/a", watch=watcher))
     other: list[WatchEvent] = []
     result(tree.exists("/a", watch=other.append))
     result(tree.create("/a"))
-    assert len(told) == len(other) == 1
+    assert len(events) == len(other) == 1
 
 
 def test_results_come_before_watches_and_in_the_order_of_calls(world: World) -> None:
@@ -273,17 +273,17 @@ def test_results_come_before_watches_and_in_the_order_of_calls(world: World) -> 
     assert order.index("watch /a") > order.index("created /a")
 
 
-def test_a_failing_watcher_does_not_hurt_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_watcher_does_not_affect_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
     tree, result = world.tree, world.result
-    told: list[WatchEvent] = []
+    events: list[WatchEvent] = []
 
     def broken(event: WatchEvent) -> None:
         raise RuntimeError("no")
 
     result(tree.exists("/a", watch=broken))
-    result(tree.exists("/a", watch=told.append))
+    result(tree.exists("/a", watch=events.append))
     assert result(tree.create("/a")) == "/a"
-    assert len(told) == 1
+    assert len(events) == 1
     assert "the watcher of /a failed" in caplog.text
 
 
@@ -317,23 +317,23 @@ def test_persistent_nodes_outlive_the_session(world: World) -> None:
     assert stat is not None and stat.czxid > before[1].mzxid
 
 
-def test_a_closed_session_serves_nothing(world: World) -> None:
+def test_operations_of_a_closed_session_fail(world: World) -> None:
     tree = world.tree
-    told: list[WatchEvent] = []
+    events: list[WatchEvent] = []
     expired: list[bool] = []
     tree.on_expired(lambda: expired.append(True))
-    world.result(tree.exists("/a", watch=told.append))
+    world.result(tree.exists("/a", watch=events.append))
     tree2 = world.reopen()
     world.result(tree2.create("/a"))
     operations: list[Deferred[Any]] = [tree.get("/a"), tree.create("/b"), tree.multi([]), tree.close()]
     for operation in operations:
         with pytest.raises(SessionExpired):
             world.result(operation)
-    assert told == [] and expired == []
+    assert events == [] and expired == []
 
 
 def test_many_operations_at_once(world: World) -> None:
-    """What is called in a row is done in a row, however it is bundled: a failure among them is nobody else's."""
+    """Operations are performed in the order of the calls, in any batches; one failure does not affect the others."""
     tree = world.tree
     outcomes: list[str] = []
     for i in range(200):

@@ -135,7 +135,7 @@ def test_without_partitions_there_is_no_coordinator():
     assert now(world.join()).error == E.NOT_COORDINATOR
 
 
-def test_while_loading_clients_are_told_to_wait():
+def test_while_loading_clients_get_a_retriable_error():
     world = World()
     world.store.hold_reads = True
     loading = world.coordinator.load(0)
@@ -193,7 +193,7 @@ def test_unloading_while_loading_leaves_nothing(caplog):
     world.coordinator.unload(0)
 
 
-def test_unloading_answers_whoever_waits():
+def test_unloading_answers_waiting_requests():
     world = World().loaded()
     member = world.member("h")
     joining = world.join(member_id_required=False)
@@ -211,7 +211,7 @@ def test_unloading_answers_whoever_waits():
     assert now(world.join()).error == E.COORDINATOR_NOT_AVAILABLE
 
 
-def test_stopping_answers_whoever_waits_and_leaves_no_timer():
+def test_stopping_answers_waiting_requests_and_leaves_no_timer():
     world = World().loaded()
     world.coordinator.start()
     member = world.member()
@@ -297,7 +297,7 @@ def test_loading_gives_others_their_turn():
     assert 3 <= len(turns) <= 8
 
 
-def test_aborted_transactions_and_foreign_records_are_passed_over(caplog):
+def test_aborted_transactions_and_foreign_records_are_skipped(caplog):
     from txbroker.groups.group_records import offset_key, offset_value
     from txbroker.groups.group_results import CommittedOffset
 
@@ -394,7 +394,7 @@ def test_two_members_two_rebalances():
     assert now(world.join(member_id=first)).generation_id == 3
 
 
-def test_whoever_leaves_or_expires_lets_the_others_go_on():
+def test_leaving_and_expired_members_do_not_block_the_others():
     world = World().loaded()
     first = world.member()
     given = now(world.join()).member_id
@@ -464,7 +464,7 @@ def test_an_answer_that_makes_its_client_ask_again_at_once():
         (None, E.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_members_are_told_when_an_assignment_cannot_be_written(append, told, caplog):
+def test_the_errors_of_members_when_an_assignment_cannot_be_written(append, told, caplog):
     world = World().loaded()
     joining = world.join(member_id_required=False)
     world.turns()

@@ -38,7 +38,7 @@ def test_an_old_client_is_admitted_without_asking_twice():
     assert answers[0].generation_id == 1
 
 
-def test_the_leader_alone_hears_of_all_members():
+def test_only_the_leader_receives_all_members():
     driver = Driver()
     first, second = driver.join(member_id_required=False), driver.join(member_id_required=False)
     driver.advance(0)
@@ -225,7 +225,7 @@ def test_the_leader_of_a_stable_group_may_ask_for_a_new_assignment():
     assert again[0].leader == leader
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_present_generation():
+def test_a_follower_that_joins_again_unchanged_gets_the_present_generation():
     driver = Driver()
     leader, follower = driver.stable(None, None)
     (answer,) = driver.join(follower)
@@ -455,7 +455,7 @@ def test_a_shorter_session_counts_at_once():
     assert driver.heartbeat(follower) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_session_starts_anew_with_each_generation():
+def test_a_session_restarts_with_each_generation():
     driver = Driver()
     leader, follower = driver.stable(None, None)
     driver.join(leader)
@@ -552,7 +552,7 @@ def test_the_first_rebalance_waits_for_more_members_up_to_the_rebalance_timeout(
     assert len(answers[0][0].members) == 10
 
 
-def test_the_first_rebalance_ends_after_one_delay_when_nobody_else_comes():
+def test_the_first_rebalance_ends_after_one_delay_without_other_members():
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
     answers = driver.join(member_id_required=False)
     driver.advance(2_999)
@@ -582,7 +582,7 @@ def test_what_extended_one_first_rebalance_does_not_extend_the_next():
     assert answers[0].generation_id == 3
 
 
-def test_everybody_may_leave_during_the_first_rebalance():
+def test_all_members_may_leave_during_the_first_rebalance():
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=3_000))
     answers = driver.join(member_id_required=False)
     driver.leave("c-1")
@@ -594,7 +594,7 @@ def test_everybody_may_leave_during_the_first_rebalance():
 # group.max.size
 
 
-def test_a_full_group_takes_nobody_new():
+def test_a_full_group_refuses_new_members():
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=0, size_max=2))
     first, second = driver.stable(None, None)
     (answer,) = driver.join()
@@ -768,7 +768,7 @@ def test_a_static_member_that_returns_and_never_syncs_is_removed():
 # Endings and restarts
 
 
-def test_a_group_that_ends_answers_everyone_who_waits():
+def test_a_group_that_ends_answers_all_waiting_requests():
     driver = Driver()
     leader, follower = driver.stable(None, None)
     joining = driver.join(leader)
@@ -833,7 +833,7 @@ def test_the_table_of_transitions_is_the_one_that_kafka_documents():
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("delay_ms", [0, 3_000])
-def test_many_clients_that_join_at_once_never_hear_of_unknown_member_ids(seed, delay_ms):
+def test_many_clients_that_join_at_once_never_get_unknown_member_id(seed, delay_ms):
     """Each client does what the protocol says, in any interleaving; all end up in one generation."""
     chance = random.Random(seed)
     driver = Driver(GroupConfig(initial_rebalance_delay_ms=delay_ms))
