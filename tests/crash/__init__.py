@@ -1,1 +1,1 @@
-"""Kill -9 under a producing load, again and again: nothing that was acknowledged is ever lost."""
+"""Crash tests: kill -9 under a produce load, many times; no acknowledged record may be lost."""

@@ -1,6 +1,6 @@
-"""`python -m tests.crash`: kill -9 under a producing load, fifty times, and then with damaged files.
+"""`python -m tests.crash`: kill -9 under a produce load, fifty times, then also with damaged files.
 
-Prints the seed; a failure keeps the data directory and says where it is. The same seed makes the same choices, though not the same
+Prints the seed. After a failure the data directory is kept, and its path printed. The same seed makes the same choices, but not the same
 interleaving of threads.
 """
 
@@ -23,9 +23,9 @@ from tests.support.server import ServerFailed
 def main() -> int:
     """Exit status 0 when nothing was lost, 1 when something was."""
     parser = argparse.ArgumentParser(prog="make crash ARGS=...", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--rounds", type=int, default=50, help="kills (%(default)s)")
-    parser.add_argument("--damage-rounds", type=int, default=20, help="kills after which files are damaged (%(default)s)")
-    parser.add_argument("--dump-every", type=int, default=10, help="rounds after which Apache Kafka reads the files (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=50, help="number of kills (%(default)s)")
+    parser.add_argument("--damage-rounds", type=int, default=20, help="number of kills with damaged files (%(default)s)")
+    parser.add_argument("--dump-every", type=int, default=10, help="rounds between two checks with Apache Kafka's tool (%(default)s)")
     parser.add_argument("--seed", default=secrets.token_hex(4))
     arguments = parser.parse_args()
     parts = {"kill -9": Plan(f"{arguments.seed}", arguments.rounds, dump_every=arguments.dump_every),
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def run(title: str, seed: str, plan: Plan) -> bool:
-    """One crash test; whether nothing was lost."""
+    """Run one crash test; whether it passed."""
     directory = Path(tempfile.mkdtemp(prefix="txbroker-crash-"))
     print(f"== {title} (--seed {seed}, in {directory})", flush=True)
     plan.say = lambda text: print(text, flush=True)

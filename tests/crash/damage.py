@@ -1,4 +1,4 @@
-"""What a power cut or a failing disk may do to the files of a killed broker, and what must be lost by it: no more than was hit."""
+"""Damage as by a power cut or a failing disk to the files of a killed broker. Only the damaged records may be lost."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 _START = struct.Struct(">qi")
 _OVERHEAD = 12
-_COVERED = 17  # from the CRC on, a changed byte of a batch is noticed
+_COVERED = 17  # bytes from the CRC on: a change there is detected
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint")
 
 
 class Damage(NamedTuple):
-    """What was done. `lost_from`: the first offset of `partition` (a directory's name) that is destroyed, None when none is.
+    """A description of the damage. `lost_from`: the first destroyed offset of `partition` (a directory's name), None when there is none.
 
-    `cut`: the broker must say that it cuts the log.
+    `cut`: whether the broker must log that it truncates the log.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 def batches(log: Path) -> list[Batch]:
-    """The batches of a log file that nobody writes, found by their lengths."""
+    """The batches of a log file that no process writes, by their lengths."""
     data = log.read_bytes()
     found = []
     position = 0
@@ -50,12 +50,12 @@ def batches(log: Path) -> list[Batch]:
 
 
 def active_log(directory: Path) -> Path:
-    """The log file that was being written."""
+    """The log file of the active segment."""
     return max(directory.glob("*.log"))
 
 
 def damage(data: Path, partition: str, chance: random.Random) -> Damage:
-    """Damage something of a partition, or of the whole log directory `data`."""
+    """Damage a file of a partition, or of the log directory `data`."""
     directory = data / partition
     kinds: list[Callable[[Path, random.Random], Damage]] = [cut, flip, zeros, garbage, index, snapshot, epochs, checkpoint]
     (kind,) = chance.choices(kinds, (2, 2, 1, 1, 2, 1, 1, 1))
@@ -63,75 +63,75 @@ def damage(data: Path, partition: str, chance: random.Random) -> Damage:
 
 
 def cut(directory: Path, chance: random.Random) -> Damage:
-    """The end of the active segment is not there."""
+    """Remove the end of the active segment."""
     log = active_log(directory)
     hit = _recent(log, chance)
     if hit is None:
         return zeros(directory, chance)
     position = hit.position + chance.randrange(hit.size)
     _truncate(log, position)
-    return Damage(f"{log} was cut at {position}", directory.name, hit.base_offset, position > hit.position)
+    return Damage(f"{log} was truncated to {position} bytes", directory.name, hit.base_offset, position > hit.position)
 
 
 def flip(directory: Path, chance: random.Random) -> Damage:
-    """One byte near the end is another one."""
+    """Change one byte near the end."""
     log = active_log(directory)
     hit = _recent(log, chance)
     if hit is None:
         return garbage(directory, chance)
     position = hit.position + chance.randrange(_COVERED, hit.size)
     _flip(log, position, chance)
-    return Damage(f"{log} was changed at {position}", directory.name, hit.base_offset, True)
+    return Damage(f"a byte of {log} was changed at position {position}", directory.name, hit.base_offset, True)
 
 
 def zeros(directory: Path, chance: random.Random) -> Damage:
-    """The file was made longer, and what was written there did not arrive."""
+    """Extend the file with zeros, as when its new length was written and its data was not."""
     return _append(directory, bytes(chance.randrange(1, 5000)), "zeros")
 
 
 def garbage(directory: Path, chance: random.Random) -> Damage:
-    """Something else is behind the end."""
-    return _append(directory, chance.randbytes(chance.randrange(1, 5000)), "garbage")
+    """Append random bytes."""
+    return _append(directory, chance.randbytes(chance.randrange(1, 5000)), "random data")
 
 
 def _append(directory: Path, data: bytes, what: str) -> Damage:
     log = active_log(directory)
     with log.open("ab") as file:
         file.write(data)
-    return Damage(f"{log} got {len(data)} bytes of {what} behind its end", directory.name, None, True)
+    return Damage(f"{len(data)} bytes of {what} were appended to {log}", directory.name, None, True)
 
 
 def index(directory: Path, chance: random.Random) -> Damage:
-    """An index file is gone, short, or nonsense."""
+    """Damage an index."""
     log = active_log(directory)
-    return _spoil(log.with_suffix(chance.choice((".index", ".timeindex"))), chance)
+    return _damage_file(log.with_suffix(chance.choice((".index", ".timeindex"))), chance)
 
 
 def snapshot(directory: Path, chance: random.Random) -> Damage:
-    """A snapshot of producers is gone, short, or nonsense."""
+    """Damage a producer snapshot."""
     found = sorted(directory.glob("*.snapshot"))
-    return _spoil(chance.choice(found), chance) if found else index(directory, chance)
+    return _damage_file(chance.choice(found), chance) if found else index(directory, chance)
 
 
 def epochs(directory: Path, chance: random.Random) -> Damage:
-    """The file of leader epochs is gone, short, or nonsense."""
-    return _spoil(directory / "leader-epoch-checkpoint", chance)
+    """Damage the leader epoch checkpoint."""
+    return _damage_file(directory / "leader-epoch-checkpoint", chance)
 
 
 def checkpoint(directory: Path, chance: random.Random) -> Damage:
-    """A checkpoint of the whole log directory is gone, short, or nonsense."""
-    return _spoil(directory.parent / chance.choice(CHECKPOINTS), chance)
+    """Damage a checkpoint of the log directory."""
+    return _damage_file(directory.parent / chance.choice(CHECKPOINTS), chance)
 
 
-def _spoil(path: Path, chance: random.Random) -> Damage:
-    how = chance.choice(("removed", "emptied", "cut", "changed", "replaced by garbage"))
+def _damage_file(path: Path, chance: random.Random) -> Damage:
+    how = chance.choice(("removed", "emptied", "truncated", "changed", "replaced by random bytes"))
     if not path.exists() or how == "removed":
         path.unlink(missing_ok=True)
-    elif how == "replaced by garbage":
+    elif how == "replaced by random bytes":
         path.write_bytes(chance.randbytes(chance.randrange(200)))
     elif how == "emptied" or not path.stat().st_size:
         path.write_bytes(b"")
-    elif how == "cut":
+    elif how == "truncated":
         _truncate(path, chance.randrange(path.stat().st_size))
     else:
         _flip(path, chance.randrange(path.stat().st_size), chance)

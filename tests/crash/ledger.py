@@ -1,4 +1,4 @@
-"""What was sent, what was acknowledged, and what a log must therefore hold after a crash."""
+"""What was sent and acknowledged, and therefore what a log must contain after a crash."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from threading import Lock
 
 
 class Lost(AssertionError):
-    """The broker broke a promise; the sentence says which."""
+    """The broker lost or changed something that it acknowledged."""
 
 
 @dataclass
 class Settled:
-    """What a reading of one partition found out about records that were sent and never answered."""
+    """The result of reading one partition: records read, and how many of the unacknowledged ones are there or not."""
 
     checked: int = 0
     kept: int = 0
@@ -21,10 +21,10 @@ class Settled:
 
 
 class PartitionLedger:
-    """One partition: every value was sent once, or again only by an idempotent producer that repeats its batch.
+    """One partition. Every value is sent once, or again only by an idempotent producer that repeats its batch.
 
-    An acknowledged value must stay at its offset. A value without an answer may be there or not, but is settled by the first
-    reading after the crash: what was read once stays, and what was not there never comes, unless its producer sends it again.
+    An acknowledged value must stay at its offset. A value without a response may be in the log or not. The first read after the crash
+    decides: a value that was read must stay, and one that was missing must not appear later, unless its producer sends it again.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,25 +33,25 @@ class PartitionLedger:
         self.verified_to = 0
         self._values: dict[int, bytes] = {}  # by offset
         self._offsets: dict[bytes, int] = {}
-        self._open: dict[bytes, bool] = {}  # sent and not answered; whether its producer will send it again
+        self._open: dict[bytes, bool] = {}  # sent, no response yet; whether its producer will send it again
         self._lock = Lock()
 
     def sending(self, values: Sequence[bytes], *, repeated: bool) -> None:
-        """About to be sent for the first time; `repeated`: until there is an answer."""
+        """Values are about to be sent for the first time; `repeated`: the producer repeats them until there is a response."""
         with self._lock:
             for value in values:
                 assert value not in self._open and value not in self._offsets, "values must differ"
                 self._open[value] = repeated
 
-    def given_up(self, values: Iterable[bytes]) -> None:
-        """They will not be sent again: the next reading settles them."""
+    def abandoned(self, values: Iterable[bytes]) -> None:
+        """The values will not be sent again: the next read decides."""
         with self._lock:
             for value in values:
                 if value in self._open:
                     self._open[value] = False
 
     def acknowledged(self, base_offset: int, values: Sequence[bytes]) -> None:
-        """The broker answered: they are at `base_offset` and after it."""
+        """The broker acknowledged the values from `base_offset` on."""
         with self._lock:
             self.acknowledged_count += len(values)
             for offset, value in enumerate(values, base_offset):
@@ -61,10 +61,10 @@ class PartitionLedger:
     def _put(self, offset: int, value: bytes) -> None:
         before = self._values.setdefault(offset, value)
         if before != value:
-            raise Lost(f"{self.name}: offset {offset} was given to {short(before)} and to {short(value)}")
+            raise Lost(f"{self.name}: offset {offset} was assigned to {short(before)} and to {short(value)}")
         where = self._offsets.setdefault(value, offset)
         if where != offset:
-            raise Lost(f"{self.name}: {short(value)} is at offset {where} and at {offset}: a duplicate")
+            raise Lost(f"{self.name}: {short(value)} is duplicated, at the offsets {where} and {offset}")
 
     @property
     def end(self) -> int:
@@ -73,16 +73,16 @@ class PartitionLedger:
             return max(self._values, default=-1) + 1
 
     def check(self, start: int, expected_end: int, found: Sequence[tuple[int, bytes]]) -> Settled:
-        """Compare with all records from offset `start` to the log's end. Lost when anything is missing, moved, doubled or invented.
+        """Compare with all records from offset `start` to the log's end. Lost when a record is missing, moved, duplicated or unexpected.
 
-        `expected_end`: what `end` was before they were read; somebody may still be producing.
+        `expected_end`: the value of `end` before the read, because producers may still be running.
         """
         with self._lock:
             settled = Settled(checked=len(found))
             end = start
             for offset, value in found:
                 if offset != end:
-                    raise Lost(f"{self.name}: offset {offset} follows on {end - 1}")
+                    raise Lost(f"{self.name}: offset {offset} follows offset {end - 1}")
                 end = offset + 1
                 if offset in self._values:
                     self._put(offset, value)
@@ -90,7 +90,7 @@ class PartitionLedger:
                     self._put(offset, value)
                     settled.kept += 1
                 else:
-                    raise Lost(f"{self.name}: nobody expects {short(value)} at offset {offset}{self._elsewhere(value)}")
+                    raise Lost(f"{self.name}: unexpected {short(value)} at offset {offset}{self._elsewhere(value)}")
             if end < expected_end:
                 raise Lost(f"{self.name}: {expected_end - end} acknowledged records are lost: the log ends at {end}, "
                            f"and offset {end} was acknowledged for {short(self._values.get(end, b''))}")
@@ -100,10 +100,10 @@ class PartitionLedger:
 
     def _elsewhere(self, value: bytes) -> str:
         where = self._offsets.get(value)
-        return "" if where is None else f": it was acknowledged at {where}"
+        return "" if where is None else f", which was acknowledged at offset {where}"
 
     def _settle(self) -> int:
-        """What was not read and is not sent again can never come; how many."""
+        """Drop the values that were not read and are not sent again; how many."""
         dropped = 0
         for value, repeated in list(self._open.items()):
             if not repeated:
@@ -112,7 +112,7 @@ class PartitionLedger:
         return dropped
 
     def forget_from(self, offset: int) -> int:
-        """The records from `offset` on were destroyed on purpose; how many."""
+        """Forget the records from `offset` on, which the test destroyed; how many."""
         with self._lock:
             gone = [at for at in self._values if at >= offset]
             for at in gone:
@@ -123,24 +123,24 @@ class PartitionLedger:
 
 @dataclass
 class OffsetLedger:
-    """One partition of one group: committed offsets only rise here, so what is there lies between what was answered and what was tried."""
+    """One partition of one group. Committed offsets only rise: the stored one is between the last acknowledged and the last sent one."""
 
     answered: int = -1
     tried: int = -1
 
     def check(self, name: str, found: int) -> None:
         if not self.answered <= found <= self.tried:
-            raise Lost(f"{name}: the committed offset is {found}; {self.answered} was answered, {self.tried} was the last tried")
+            raise Lost(f"{name}: the committed offset is {found}; {self.answered} was the last acknowledged, {self.tried} the last sent")
 
 
 @dataclass
 class TopicsLedger:
-    """Topics that were created, with ids and configuration, and deleted ones; those without an answer are in neither."""
+    """Created topics with ids and configuration, and deleted topics. Topics whose request got no response are in neither."""
 
     created: dict[str, tuple[object, str]] = field(default_factory=dict)  # name -> (id, retention.ms)
     deleted: set[str] = field(default_factory=set)
 
 
 def short(value: bytes) -> str:
-    """The beginning of a value, which says what it is."""
+    """The beginning of a value, which identifies it."""
     return repr(value[:40])

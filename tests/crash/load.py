@@ -1,7 +1,7 @@
-"""The load of a crash test: connections that produce, commit and administer, and write down what they were answered.
+"""The load of a crash test: connections that produce, commit and administer, and record the responses.
 
-Each worker runs on a thread of its own until it is told to stop or the broker is gone, and goes on where it was after the next
-start. Batches and messages are kafka-python's.
+Each worker runs on a thread until it is stopped or the broker is gone, and continues after the next start. Batches and messages are
+kafka-python's.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tests.support.waiting import PATIENCE_S
 
 CODECS = range(5)
 ZSTD = 4
-# The coordinator's, while groups are being read from their partition.
+# The coordinator returns these while it loads groups from their partition.
 NOT_YET = {14, 15, 16}
 OUT_OF_ORDER_SEQUENCE = 45
-IN_FLIGHT_MAX = 5  # of an idempotent producer: a broker remembers as many of its batches
+IN_FLIGHT_MAX = 5  # of an idempotent producer: the broker keeps as many batches of each
 Ledgers = dict[tuple[str, int], PartitionLedger]
 
 
 class Worker(ABC):
-    """One connection's work. `error` is what it failed with, other than the broker's end."""
+    """One connection. `error`: why it failed, other than by the end of the broker."""
 
     def __init__(self, name: str, seed: str) -> None:
         self.name = name
@@ -52,11 +52,11 @@ class Worker(ABC):
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the thread; raises what it failed with."""
+        """Wait for the thread; raises its error."""
         assert self._thread is not None
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
-            raise AssertionError(f"{self.name} hangs")
+            raise AssertionError(f"{self.name} did not end in time")
         if self.error is not None:
             raise self.error
 
@@ -65,18 +65,18 @@ class Worker(ABC):
             with RawConnection(address, client_id=self.name) as connection:
                 self.work(connection, stop)
         except TimeoutError:
-            self.error = Lost(f"{self.name}: no answer for 20 s")
+            self.error = Lost(f"{self.name}: no response for {PATIENCE_S:.0f} s")
         except OSError:
-            pass  # the broker is gone, as planned
+            pass  # the broker was killed
         except BaseException as error:
             self.error = error
 
     @abstractmethod
     def work(self, connection: RawConnection, stop: Event) -> None:
-        """Go on from where the last call was interrupted."""
+        """Continue where the last call was interrupted."""
 
     def values(self, count: int) -> list[bytes]:
-        """Values that nobody else sends; few of them large."""
+        """Unique values, a few of them large."""
         made = []
         for _ in range(count):
             self._count += 1
@@ -97,7 +97,7 @@ def produce_request(topic: str, data: dict[int, bytes], acks: int) -> ProduceReq
 
 
 class PlainProducer(Worker):
-    """Sends each batch once, some at a time, to several partitions of a topic."""
+    """Sends each batch once, several in flight, to several partitions of a topic."""
 
     def __init__(self, name: str, seed: str, ledgers: Ledgers, topic: str, *, acks: int, depth: int, legacy: bool = False) -> None:
         super().__init__(name, seed)
@@ -150,9 +150,9 @@ class _Batch(NamedTuple):
 
 
 class IdempotentProducer(Worker):
-    """Sends each batch until it is answered, up to five at a time in one partition, always with the same sequence.
+    """Sends each batch until it is acknowledged, up to five in flight to one partition, always with the same sequence.
 
-    `tolerant`: the partition is damaged on purpose, so that its sequences may end; it takes another producer id then.
+    `tolerant`: the test damages the partition. After OUT_OF_ORDER_SEQUENCE_NUMBER the producer then gets a new producer id.
     """
 
     def __init__(self, name: str, seed: str, ledger: PartitionLedger, topic: str, partition: int, *, tolerant: bool, ids: set[int]) -> None:
@@ -179,7 +179,7 @@ class IdempotentProducer(Worker):
                     self._unanswered.append(made)
                     sent.append(self._send(connection, made))
                 elif not self._receive(connection, *sent.popleft()):
-                    for request, _ in sent:  # they were refused with it
+                    for request, _ in sent:  # they were refused too
                         connection.receive(request)
                     break
 
@@ -188,7 +188,7 @@ class IdempotentProducer(Worker):
         if answer.error_code:
             raise Lost(f"{self.name}: InitProducerId answered error {answer.error_code}")
         if answer.producer_id in self._ids:
-            raise Lost(f"{self.name}: the producer id {answer.producer_id} was given twice")
+            raise Lost(f"{self.name}: the producer id {answer.producer_id} was assigned twice")
         self._ids.add(answer.producer_id)
         self._id, self._sequence = answer.producer_id, 0
 
@@ -215,14 +215,14 @@ class IdempotentProducer(Worker):
             raise Lost(f"{self.name}: {self._ledger.name} answered error {answer.error_code} to sequence {made.sequence} of "
                        f"producer {self._id}: {answer.error_message}")
         for lost in self._unanswered:
-            self._ledger.given_up(lost.values)
+            self._ledger.abandoned(lost.values)
         self._unanswered.clear()
         self._id = -1
         return False
 
 
 class RealProducer:
-    """librdkafka's idempotent producer, which repeats by its own rules and lives on over all restarts."""
+    """librdkafka's idempotent producer, with its own retries, which runs through all restarts."""
 
     def __init__(self, name: str, seed: str, ledger: PartitionLedger, topic: str, partition: int, address: str) -> None:
         self.error: BaseException | None = None
@@ -259,7 +259,7 @@ class RealProducer:
 
     def _delivered(self, error: object, message: object) -> None:
         if error is not None:
-            self.error = Lost(f"{self._name}: librdkafka gave up: {error}")
+            self.error = Lost(f"{self._name}: librdkafka could not deliver a record: {error}")
             self._end.set()
             return
         offset, value = message.offset(), message.value()  # type: ignore[attr-defined]
@@ -269,19 +269,19 @@ class RealProducer:
             self.error = lost
 
     def check(self) -> None:
-        """Raises what went wrong so far."""
+        """Raise the error, if there is one."""
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Send what is left, with the broker running; raises what went wrong."""
+        """Deliver the remaining records while the broker runs; raises the error, if there is one."""
         self._end.set()
         self._thread.join(PATIENCE_S)
         self.check()
 
 
 class Committer(Worker):
-    """Commits rising offsets for groups, as nobody and as the one member of a group."""
+    """Commits rising offsets for groups, without a member and as the only member of a group."""
 
     def __init__(self, name: str, seed: str, topic: str, partitions: int, ledgers: dict[tuple[str, int], OffsetLedger]) -> None:
         super().__init__(name, seed)
@@ -342,7 +342,7 @@ class Committer(Worker):
     def _beat(self, connection: RawConnection, member_id: str, generation: int) -> None:
         answer = connection.call(HeartbeatRequest(group_id=self._member_group, generation_id=generation, member_id=member_id), 3)
         if answer.error_code and answer.error_code not in NOT_YET:
-            raise Lost(f"{self.name}: the member of generation {generation} is not known any more: error {answer.error_code}")
+            raise Lost(f"{self.name}: the member of generation {generation} is no longer known: error {answer.error_code}")
 
 
 class Administrator(Worker):
@@ -377,7 +377,7 @@ class Administrator(Worker):
 
     def _alter(self, connection: RawConnection) -> None:
         name = self._chance.choice(sorted(self._ledger.created))
-        topic_id, _ = self._ledger.created.pop(name)  # until there is an answer either value may be there
+        topic_id, _ = self._ledger.created.pop(name)  # until there is a response, either value may be stored
         retention = str(self._chance.randrange(10**9, 10**10))
         resources = IncrementalAlterConfigsRequest.AlterConfigsResource
         config = resources.AlterableConfig(name="retention.ms", config_operation=0, value=retention)

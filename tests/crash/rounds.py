@@ -1,4 +1,4 @@
-"""The rounds of a crash test: load, kill, damage, start, compare; and from time to time Apache Kafka's opinion of the files."""
+"""The rounds of a crash test: load, kill, damage, start, compare; after some rounds Apache Kafka's dump tool reads the files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.server import ServerFailed
 from tests.support.waiting import PATIENCE_S
 
 PARTITIONS = 3
-# Small segments and indexes, and recovery points that move: what recovery meets after a week of real load.
+# Small segments and indexes, and frequent checkpoints, so that recovery has as much to do as after long real load.
 OVERRIDES = {
     "log.segment.bytes": "262144",
     "log.index.interval.bytes": "512",
@@ -38,7 +38,7 @@ OVERRIDES = {
     "offsets.topic.num.partitions": "4",
     "num.recovery.threads.per.data.dir": "2",
 }
-# Topics that differ in when the broker syncs, and in what the records become on the way.
+# Topics with different flushing, compression and timestamps.
 TOPICS = {
     "plain": {"retention.ms": "-1"},
     "synced": {"retention.ms": "-1", "flush.messages": "20"},
@@ -46,13 +46,13 @@ TOPICS = {
     "stamped": {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"},
 }
 REAL_TOPIC = "librdkafka"
-KILLED_WHILE_STARTING = 0.2  # of the rounds
+KILLED_WHILE_STARTING = 0.2  # share of the rounds
 STOPPED_CLEANLY = 0.1
 
 
 @dataclass
 class Plan:
-    """How a crash test runs. `load_s`: seconds of load in a round, from and to; `dump_every` rounds Apache Kafka reads the files."""
+    """How a crash test runs. `load_s`: seconds of load in a round, min and max; `dump_every`: rounds between two dumps of the files."""
 
     seed: str
     rounds: int
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass
 class State:
-    """What must survive."""
+    """Everything that must survive."""
 
     partitions: Ledgers = field(default_factory=dict)
     offsets: dict[tuple[str, int], OffsetLedger] = field(default_factory=dict)
@@ -83,14 +83,14 @@ class CrashTest:
         self._real: RealProducer | None = None
 
     def run(self) -> None:
-        """All rounds, and a last look at everything."""
+        """Run all rounds and the final comparison."""
         plan = self._plan
         try:
             self._set_up()
             for number in range(1, plan.rounds + 1):
                 self._round(number)
                 if number % plan.dump_every == 0 or number == plan.rounds:
-                    self._judge()
+                    self._check_files()
             self._finish()
         finally:
             self._server.close()
@@ -132,9 +132,9 @@ class CrashTest:
         self._check_others()
         plan.say(
             f"round {number:3}/{plan.rounds}: {'stopped' if clean else 'killed '} after {load_s:4.2f} s, "
-            f"{self._acknowledged() - before:6} acknowledged ({self._acknowledged()} in all), of {settled.kept + settled.dropped} without "
-            f"an answer {settled.kept} are there"
-            + (f"; killed {tries} times more while starting" if tries else "")
+            f"{self._acknowledged() - before:6} acknowledged ({self._acknowledged()} in all), {settled.kept} of "
+            f"{settled.kept + settled.dropped} unacknowledged were stored"
+            + (f"; killed {tries} more times while starting" if tries else "")
             + "".join(f"\n    {done.what}" for done in damages)
             + (f"; compared in {time.monotonic() - started:.1f} s" if plan.damage else "")
         )
@@ -158,7 +158,7 @@ class CrashTest:
         self._real.check()
 
     def _start(self) -> int:
-        """Start the broker; in some rounds it is killed meanwhile, once or twice."""
+        """Start the broker; in some rounds it is killed while it starts, up to three times. How often."""
         tries = 0
         while self._chance.random() < KILLED_WHILE_STARTING and tries < 3:
             tries += 1
@@ -188,7 +188,7 @@ class CrashTest:
             raise Lost(f"the broker logged a traceback:\n{log[-6000:]}")
         for done in damages:
             if done.cut and not re.search(rf"{re.escape(done.partition)}: removing \d+ bytes of \S+, from offset \d+ on", log):
-                raise Lost(f"the broker does not say that it cut {done.partition} after {done.what}:\n{log[-6000:]}")
+                raise Lost(f"the broker did not log a truncation of {done.partition} after this damage: {done.what}\n\n{log[-6000:]}")
             if done.lost_from is not None:
                 topic, _, partition = done.partition.rpartition("-")
                 self._state.partitions[topic, int(partition)].forget_from(done.lost_from)
@@ -196,7 +196,7 @@ class CrashTest:
     # --- comparing ---
 
     def _compare(self, *, whole: bool) -> Settled:
-        """Read every partition, or what came since the last time, and compare."""
+        """Read every partition, or only the records since the last read, and compare."""
         total = Settled()
         with RawConnection(self._server.address) as connection:
             for (topic, partition), ledger in self._state.partitions.items():
@@ -216,20 +216,20 @@ class CrashTest:
                 self._check_topic(connection, name, topic_id, retention)
             for name in self._state.topics.deleted:
                 if _describe(connection, name).error_code == 0:
-                    raise Lost(f"the topic {name} was deleted, and is there again")
+                    raise Lost(f"the deleted topic {name} exists again")
 
     def _check_topic(self, connection: RawConnection, name: str, topic_id: object, retention: str) -> None:
         found = _describe(connection, name)
         if found.error_code or found.topic_id != topic_id:
-            raise Lost(f"the topic {name} was created with the id {topic_id}; now there is {found}")
+            raise Lost(f"the topic {name} was created with the id {topic_id}; its metadata is now {found}")
         request = DescribeConfigsRequest(resources=[DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=2, resource_name=name, configuration_keys=["retention.ms"])])
         (answer,) = connection.call(request, 1).results
         if [config.value for config in answer.configs] != [retention]:
             raise Lost(f"{name} was configured with retention.ms={retention}; now it has {answer.configs}")
 
-    def _judge(self) -> None:
-        """Everything once more from the beginning, and the files as Apache Kafka reads them."""
+    def _check_files(self) -> None:
+        """Compare everything from the beginning, and read the files with Apache Kafka's tool."""
         self._compare(whole=True)
         self._server.stop()
         started = time.monotonic()
@@ -239,8 +239,8 @@ class CrashTest:
         for topic in (*TOPICS, REAL_TOPIC):
             until_leaders(self._server, topic, PARTITIONS)
 
-    def _answer_all(self) -> None:
-        """Let the idempotent producers get the answers that they wait for."""
+    def _finish_batches(self) -> None:
+        """Let the idempotent producers receive the outstanding responses."""
         stop = Event()
         stop.set()
         for worker in self._workers:
@@ -249,10 +249,10 @@ class CrashTest:
             worker.join()
 
     def _finish(self) -> None:
-        """Read everything again, and stop."""
+        """Compare everything and stop."""
         assert self._real is not None
         self._real.close()
-        self._answer_all()
+        self._finish_batches()
         self._compare(whole=True)
         status = self._server.stop()
         if status != 0:
@@ -277,7 +277,7 @@ def read(connection: RawConnection, topic: str, partition: int, start: int) -> l
         request.topics[0].partitions[0].partition = partition
         answer = fetched(connection.call(request, 11))
         if answer.error_code:
-            raise Lost(f"{topic}-{partition} cannot be read from offset {offset} on: error {answer.error_code}")
+            raise Lost(f"{topic}-{partition} cannot be read from offset {offset}: error {answer.error_code}")
         found += [(record.offset, record.value or b"") for record in answer.records if record.offset >= offset]
         if not answer.records:
             return found
@@ -285,7 +285,7 @@ def read(connection: RawConnection, topic: str, partition: int, start: int) -> l
 
 
 def committed(connection: RawConnection, group: str, topic: str, partition: int) -> int:
-    """The committed offset of a group, once the coordinator has read it."""
+    """The committed offset of a group, once the coordinator has loaded it."""
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
     deadline = time.monotonic() + PATIENCE_S
     while True:

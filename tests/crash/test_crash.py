@@ -1,4 +1,4 @@
-"""The short form of `make crash`: a few kills, with and without damaged files, each time with another seed."""
+"""The short form of `make crash`: a few kills, with and without damaged files, with a new seed each time."""
 
 from __future__ import annotations
 

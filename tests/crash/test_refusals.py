@@ -1,4 +1,4 @@
-"""A broker that refuses to start says why in one sentence, ends with another status than 0, and loses nothing of the data."""
+"""A broker that refuses to start reports why in one sentence, exits with a status other than 0, and changes no data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT = 500
 
 @pytest.fixture(scope="module")
 def broker_with_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that was killed under way, so that its next start has to recover; its port is free."""
+    """A killed broker, whose next start has to recover; its port is free."""
     server = BrokerProcess(tmp_path_factory.mktemp("refusals"), {"log.segment.bytes": "20000"})
     server.start()
     create_topic(server, TOPIC)
@@ -40,7 +40,7 @@ def broker_with_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broke
 
 
 def try_to_start(server: BrokerProcess, **overrides: str) -> str:
-    """What a start that must fail prints."""
+    """The output of a start that must fail."""
     keys = {name.replace("_", "."): value for name, value in overrides.items()}
     settings = {"listeners": f"PLAINTEXT://{HOST}:0", "log.dirs": str(server.data), **keys}
     command = [sys.executable, "-m", "txbroker", "run"]
@@ -128,8 +128,8 @@ def test_a_refusal_loses_nothing(broker_with_data: BrokerProcess, refusal: Calla
     everything_is_there(broker_with_data)
 
 
-def test_a_directory_less_loses_nothing(tmp_path: Path) -> None:
-    """Started with one of its two directories, a broker serves what is there, and has all again when both are back."""
+def test_a_missing_directory_loses_nothing(tmp_path: Path) -> None:
+    """With one of its two directories a broker serves the logs in that one, and with both again it serves all."""
     first, second = tmp_path / "one", tmp_path / "two"
     server = BrokerProcess(tmp_path / "server", {"log.dirs": f"{first},{second}"})
     server.start()

@@ -1,4 +1,4 @@
-"""Every file of a log directory, damaged in every way, before a start: what is read is what was written, and the others have all of it."""
+"""Every file of a log directory is damaged in every way before a start: only written records are read, and undamaged logs are complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txbroker.names import TopicPartition
 from txbroker.wire.compression import Codec
 
 V0 = TopicPartition("v", 0)
-START = 3  # where each log begins
+START = 3  # the log start offset of each log
 CONFIG = {"segment_bytes": 1500, "index_interval_bytes": 100, "retention_ms": -1}
 
 Rows = dict[TopicPartition, list[tuple[int, int, bytes | None, bytes | None]]]
@@ -32,7 +32,7 @@ def emptied(path: DiskPath, chance: random.Random) -> None:
 
 
 def zeroed(path: DiskPath, chance: random.Random) -> None:
-    """All of it, or from somewhere on: what a file system leaves whose journal came further than the data."""
+    """The whole file, or its end: what a file system leaves when it wrote the file's length and not its data."""
     data = path.read_bytes()
     start = chance.choice([0, chance.randrange(len(data) + 1)])
     path.write_bytes(data[:start] + bytes(len(data) - start))
@@ -54,7 +54,7 @@ def removed(path: DiskPath, chance: random.Random) -> None:
 
 
 def unreadable(path: DiskPath, chance: random.Random) -> None:
-    """A directory in its place: nobody can read or write that, root neither."""
+    """Replace the file by a directory: not even root can read or write it."""
     path.unlink()
     path.mkdir()
 
@@ -73,7 +73,7 @@ def fill(log: Log, count: int) -> None:
 
 
 def make_template(root: DiskPath) -> Rows:
-    """Two directories with two logs each, all kinds of files in them, cleanly closed; what they hold."""
+    """Write two directories with two logs each and all kinds of files, cleanly closed; the records written."""
     broker = DirectoryHarness(root, 2, **CONFIG)
     broker.start()
     written: Rows = {}
@@ -89,7 +89,7 @@ def make_template(root: DiskPath) -> Rows:
 
 
 def files(root: DiskPath) -> list[str]:
-    """The files of the first directory and of one log in it: of a closed and of the active segment, and the others."""
+    """The files of the first directory, and of one log in it: those of a closed and of the active segment, and the others."""
     log = sorted(path.name for path in (root / "a" / "t-0").iterdir() if path.is_file())
     bases = sorted({name[:20] for name in log if name.endswith(".log")})
     assert len(bases) >= 3
@@ -102,7 +102,7 @@ def files(root: DiskPath) -> list[str]:
 
 
 def seen(log: Log) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-    """What a client can read that checks CRCs, and stops where they do not hold."""
+    """The records that a client can read that verifies CRCs."""
     try:
         yield from rows(log)
     except CorruptRecords:
@@ -116,7 +116,7 @@ def seen(log: Log) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
 
 
 def check(root: DiskPath, written: Rows, name: str) -> str:
-    """What became of it, in a word."""
+    """Start on the damaged directory and check all logs; the outcome in one word."""
     broker = DirectoryHarness(root, 2, **CONFIG)
     try:
         directories = broker.start()
@@ -134,33 +134,33 @@ def check(root: DiskPath, written: Rows, name: str) -> str:
         except StorageError as error:
             if log is not None:
                 directories.fail(log, error)
-            assert topic_partition in (T0, T1), f"{topic_partition} suffers from {name}: {error}"
+            assert topic_partition in (T0, T1), f"damage to {name} affects {topic_partition}: {error}"
             outcome = "offline"
             continue
         kept = [row for row in expected if row[0] >= START]
         if topic_partition == T0:
-            # A batch's offset and epoch are not covered by its CRC: a record may seem to be at another place, as in Kafka.
+            # The CRC of a batch does not cover its offset and epoch: a record may be read at another offset, as in Kafka.
             known = {row[1:] for row in expected}
             wrong = [row for row in found if row[1:] not in known]
             assert not wrong, f"{name}: {wrong[0]} was never written"
             if [row for row in found if row[0] >= START] != kept:
                 outcome = "less"
         elif topic_partition == T1 and name == "log-start-offset-checkpoint":
-            # Lines of digits, without a checksum, as in Kafka: another number is believed.
-            assert found == expected[len(expected) - len(found) :], f"{topic_partition} suffers from {name}"
+            # Lines of digits without a checksum, as in Kafka: a changed number is used.
+            assert found == expected[len(expected) - len(found) :], f"damage to {name} affects {topic_partition}"
         elif topic_partition == T1 and not name.startswith("t-0/"):
-            # Without its checkpoint the start is where the files begin.
-            assert [row for row in found if row[0] >= START] == kept, f"{topic_partition} suffers from {name}"
+            # Without the checkpoint the log starts where its files start.
+            assert [row for row in found if row[0] >= START] == kept, f"damage to {name} affects {topic_partition}"
         else:
-            assert found == kept, f"{topic_partition} suffers from {name}"
-    assert ("offline" in outcome) == bool(directories.offline()), "an offline directory has lost its logs, and no other has"
+            assert found == kept, f"damage to {name} affects {topic_partition}"
+    assert ("offline" in outcome) == bool(directories.offline()), "logs are offline in the offline directory only"
     broker.worker.run()
     broker.stop()
     return outcome
 
 
 def sweep(root: DiskPath, written: Rows, scratch: DiskPath, damage: Damage, *, clean: bool, seed: str) -> dict[str, str]:
-    """What becomes of each file, damaged in this way before a start after a clean stop, or a kill."""
+    """Damage each file in this way before a start, after a clean stop or a kill; the outcomes by file."""
     chance = random.Random(seed)
     outcomes: dict[str, str] = {}
     for number, name in enumerate(files(root)):

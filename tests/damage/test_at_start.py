@@ -1,4 +1,4 @@
-"""The short form of `make damage`: every file in every way, once, each time with another seed."""
+"""The short form of `make damage`: every file in every way, once, with a new seed each time."""
 
 from __future__ import annotations
 

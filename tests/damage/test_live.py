@@ -1,4 +1,4 @@
-"""Files that are damaged under a running broker: it answers Kafka's storage error for what it cannot use, and serves the rest."""
+"""Files are damaged while the broker runs: it returns KAFKA_STORAGE_ERROR for what it cannot use, and serves the rest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def zeroed(directory: Path) -> None:
 
 
 def flipped(directory: Path) -> None:
-    """A bit of the first record's value. What comes before a batch's CRC, offset, length and epoch, is not covered by it, as in Kafka."""
+    """Flip a bit of the first record's value. The CRC does not cover the fields before it: offset, length and epoch, as in Kafka."""
     with min(directory.glob("*.log")).open("r+b") as file:
         file.seek(100)
         byte = file.read(1)[0]
@@ -70,7 +70,7 @@ def send(connection: RawConnection, partition: int, number: int) -> int:
 
 
 def read(connection: RawConnection, partition: int, end: int) -> int:
-    """Reads all that can be read by a client that checks CRCs: it must be what was written. The error at which it ended, 0 for none."""
+    """Read as a client that verifies CRCs: only what was written may be read. The error at the end, 0 for none."""
     offset = 0
     while offset < end:
         request = fetch_request(TOPIC, offset)
@@ -100,7 +100,7 @@ def test_damage_while_it_runs(start_broker: Callable[..., Server], tmp_path: Pat
     paths = [tmp_path / "a", tmp_path / "b"]
     server = start_broker(ROLLING | {"log.dirs": ",".join(map(str, paths))})
     create_topic(server, TOPIC, PARTITIONS, {"retention.ms": "-1"})
-    inside = sorted(p for p in range(PARTITIONS) if (paths[1] / f"{TOPIC}-{p}").is_dir())  # the metadata are in the first one
+    inside = sorted(p for p in range(PARTITIONS) if (paths[1] / f"{TOPIC}-{p}").is_dir())  # the metadata is in the first one
     outside = sorted(set(range(PARTITIONS)) - set(inside))
     victim, beside = inside
     with RawConnection(server.address) as connection:
@@ -109,12 +109,12 @@ def test_damage_while_it_runs(start_broker: Callable[..., Server], tmp_path: Pat
         damage(paths[1] / f"{TOPIC}-{victim}")
         with RawConnection(server.address) as reader:
             if damage is cut:
-                # The head of the answer is under way when the file turns out to be shorter; from then on it is known.
+                # Part of the response was sent before the broker found the file too short, so it closes the connection.
                 with pytest.raises(ConnectionEnded):
                     read(reader, victim, COUNT)
             else:
                 assert read(reader, victim, COUNT) in (0, CORRUPT_MESSAGE, STORAGE_ERROR)
-        # The victim rolls, which needs its directory; others go on meanwhile.
+        # The damaged log rolls, which needs its directory; other logs are not affected.
         codes = set()
         for number in range(COUNT, 2 * COUNT):
             codes.add(send(connection, victim, number))
@@ -125,7 +125,7 @@ def test_damage_while_it_runs(start_broker: Callable[..., Server], tmp_path: Pat
         for partition in outside:
             assert read(connection, partition, 2 * COUNT) == 0
         if offline:
-            # As Kafka: all that is in a directory which cannot be used is offline with it.
+            # As in Kafka, all logs of a failed directory are offline.
             until(lambda: send(connection, beside, COUNT) == STORAGE_ERROR, "the directory is offline")
             assert read(connection, beside, 1) == STORAGE_ERROR
         else:

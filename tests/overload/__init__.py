@@ -1,1 +1,1 @@
-"""Overload: clients that take all they can get, while others must be served: `make overload`, and its short forms."""
+"""Overload tests: clients that use all the resources they can get, while other clients must be served: `make overload`."""

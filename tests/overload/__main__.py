@@ -1,6 +1,6 @@
-"""`python -m tests.overload`: each abuse for some time, and what it does to the others' latencies: a table beside a stated bound.
+"""`python -m tests.overload`: run each abuse for some time, and print the latencies of other clients beside their limits.
 
-A round trip of the others is two requests: a record is produced with acks=all, and fetched. Exit status 1 when a bound is broken.
+A round trip of the other clients is two requests: a record is produced with acks=all, and fetched. Exit status 1 when a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tests.overload.others import Others, prepare
 from tests.overload.watch import Watch, broker_for, under
 from tests.support.waiting import until
 
-# Others' p99 under an abuse: at most so many times what it is without, or so much at all, whichever is more.
+# The limit for the other clients' p99 under an abuse: this multiple of the p99 without it, and at least this time.
 RATIO_MAX = 10.0
 FLOOR_S = 0.100
 
 
 def _row(abuse: Abuse, seconds: float, directory: Path) -> tuple[list[str], list[str]]:
-    """The cells of one abuse, and what is wrong."""
+    """The table row of one abuse, and the exceeded limits."""
     server = broker_for(abuse, directory)
     server.start()
     try:
@@ -38,7 +38,7 @@ def _row(abuse: Abuse, seconds: float, directory: Path) -> tuple[list[str], list
             others.take_latencies()
             time.sleep(seconds)
             busy = others.take_latencies()
-            until(lambda: not watch.missing(abuse), f"{abuse.name}: what is refused is counted", every_s=0.2)
+            until(lambda: not watch.missing(abuse), f"{abuse.name}: refusals are counted", every_s=0.2)
         others.close()
         grown, counted = watch.grown_mib, watch.counted()
     finally:
@@ -48,9 +48,9 @@ def _row(abuse: Abuse, seconds: float, directory: Path) -> tuple[list[str], list
     allowed = max(RATIO_MAX * p99_quiet, FLOOR_S)
     wrong = []
     if p99_busy > allowed:
-        wrong.append(f"{abuse.name}: the others' p99 is {p99_busy * 1e3:.0f} ms, {allowed * 1e3:.0f} ms allowed")
+        wrong.append(f"{abuse.name}: the p99 of other clients is {p99_busy * 1e3:.0f} ms, the limit is {allowed * 1e3:.0f} ms")
     if grown > abuse.memory_mib:
-        wrong.append(f"{abuse.name}: the broker grew by {grown:.0f} MiB, {abuse.memory_mib} allowed: {abuse.why}")
+        wrong.append(f"{abuse.name}: the broker grew by {grown:.0f} MiB, the limit is {abuse.memory_mib} MiB ({abuse.why})")
     cells = [
         abuse.name, f"{quiet[len(quiet) // 2] * 1e3:.1f}", f"{p99_quiet * 1e3:.1f}", f"{busy[len(busy) // 2] * 1e3:.1f}",
         f"{p99_busy * 1e3:.1f}", f"{p99_busy / p99_quiet:.1f}", f"{allowed * 1e3:.0f}", f"{grown:.0f}", str(abuse.memory_mib),
@@ -59,20 +59,20 @@ def _row(abuse: Abuse, seconds: float, directory: Path) -> tuple[list[str], list
     return cells, wrong
 
 
-HEADER = ["abuse", "p50 without, ms", "p99 without", "p50 under it", "p99 under it", "ratio", "p99 allowed", "grown, MiB", "allowed",
-          "counted"]
+HEADER = ["abuse", "p50 without, ms", "p99 without", "p50 with", "p99 with", "ratio", "p99 limit", "growth, MiB", "limit",
+          "refusals"]
 
 
 def main() -> int:
     """The command line."""
     names = [abuse.name for abuse in ABUSES]
     parser = argparse.ArgumentParser(prog="make overload ARGS=...", description=__doc__.split("\n\n")[0])
-    parser.add_argument("abuses", nargs="*", metavar="ABUSE", help=f"of {', '.join(names)}; all of them unless named")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each abuse, and without it (%(default)s)")
+    parser.add_argument("abuses", nargs="*", metavar="ABUSE", help=f"one of {', '.join(names)} (default: all)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each abuse and of the run without it (%(default)s)")
     options = parser.parse_args()
     unknown = set(options.abuses) - set(names)
     if unknown:
-        parser.error(f"no such abuse: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+        parser.error(f"unknown abuse: {', '.join(sorted(unknown))}; specify one of {', '.join(names)}")
     directory = Path(tempfile.mkdtemp(prefix="txbroker-overload-"))
     rows, wrong = [HEADER], []
     try:
@@ -87,7 +87,7 @@ def main() -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
     print("\n" + "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows))
     for problem in wrong:
-        print(f"BROKEN: {problem}")
+        print(f"FAILED: {problem}")
     return 1 if wrong else 0
 
 

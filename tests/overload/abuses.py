@@ -1,6 +1,6 @@
-"""The abuses: each runs in a process of its own against a broker, from `started` until `stop` is set.
+"""The abuses. Each runs in its own process against a broker: it sets `started`, and runs until `stop` is set.
 
-They take as little of the processor as they can: what others suffer should come from the broker.
+They use little CPU time, so that delays of other clients come from the broker.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tests.support.raw_log import batch, fetch_request, produce_request
 from tests.support.records import numbered
 from tests.support.server import HOST
 
-# Topics that `others.prepare` makes: one that syncs every append, and one that is full of large batches.
+# Topics that `others.prepare` creates; SYNCED syncs every append, FULL holds large batches.
 SYNCED, FULL, VICTIM = "synced", "full", "victim"
 FULL_PARTITIONS = 4
 MIB = 1 << 20
 KIB = 1 << 10
-# The flood comes from an address of its own, which may have so many connections at once.
+# The flood comes from its own address, which may have this many connections.
 FLOOD_HOST = "127.0.0.2"
 FLOOD_ALLOWED = 100
 REQUEST_MAX = 104_857_600  # socket.request.max.bytes
-REQUEST_MEMORY = REQUEST_MAX  # queued.max.request.bytes, the least that it may be
-POOL = 64 * MIB  # what the broker keeps of large buffers
+REQUEST_MEMORY = REQUEST_MAX  # queued.max.request.bytes, its smallest allowed value
+POOL = 64 * MIB  # large buffers that the broker keeps
 
 OVERRIDES = {
     "queued.max.request.bytes": str(REQUEST_MEMORY),
@@ -39,7 +39,7 @@ OVERRIDES = {
 
 
 class Event(Protocol):
-    """As of threads or processes."""
+    """An event of `threading` or `multiprocessing`."""
 
     def set(self) -> None: ...
     def is_set(self) -> bool: ...
@@ -48,7 +48,7 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Abuse:
-    """One kind. `memory_mib`: by how much the broker may grow, and `why` in the terms of ARCHITECTURE.md (What bounds the memory)."""
+    """One abuse. `memory_mib`: how much the broker may grow; `why`: the sum of limits that gives this number."""
 
     name: str
     what: str
@@ -56,16 +56,16 @@ class Abuse:
     memory_mib: int
     why: str
     refusals: tuple[str, ...] = ()
-    """Reasons of `txbroker_refusals` that must be counted meanwhile."""
+    """The reasons of `txbroker_refusals` that must be counted."""
     paused: bool = False
     """Whether `txbroker_reading_paused` must rise."""
     idle_ms: int = 600_000
-    """connections.max.idle.ms. Short where the broker is to give up soon; who takes 8 KB a second empties the system's buffers for
-    much longer than that, and nothing seems to move meanwhile."""
+    """connections.max.idle.ms. Short where the broker must close connections soon. Not for slow consumers: while one empties the kernel's
+    buffers, its connection looks idle to the broker."""
 
     @property
     def overrides(self) -> dict[str, str]:
-        """What the broker is started with."""
+        """The broker's configuration."""
         return {**OVERRIDES, "connections.max.idle.ms": str(self.idle_ms)}
 
 
@@ -94,14 +94,14 @@ def _fetch(number: int) -> bytes:
     return _encoded(request, 11)
 
 
-# --- producers at twice what the disk takes ---
+# --- producers at twice the rate of the disk ---
 
 PRODUCERS = 8
 RATE_S = 1.0
 
 
 def too_much_for_the_disk(address: str, started: Event, stop: Event) -> None:
-    """What the disk takes is measured first, with each append synced; then twice that is offered, whoever may take it."""
+    """Measures the rate of synced appends, then offers twice that rate."""
     frame = _encoded(produce_request(SYNCED, batch(numbered(900, size=1000))), 8)
     with RawConnection(address) as connection:
         begin, count = time.monotonic(), 0
@@ -119,7 +119,7 @@ def too_much_for_the_disk(address: str, started: Event, stop: Event) -> None:
     started.set()
     begin, offered, turn = time.monotonic(), 0.0, 0
     while not stop.is_set():
-        # Each socket has one request under way at a time; what is due and finds no free one is offered as soon as there is one.
+        # Each socket has one request in flight. A request that is due and finds no free socket waits for one.
         due = 2 * rate * (time.monotonic() - begin)
         while offered < due and len(unsent) < len(sockets):
             turn += 1
@@ -146,7 +146,7 @@ SLOW = 500
 
 
 def slow_consumers(address: str, started: Event, stop: Event) -> None:
-    """Each asks for a megabyte and takes four kilobytes of it now and then, in small buffers."""
+    """Each requests a megabyte and reads four kilobytes of it now and then, with small buffers."""
     sockets = [_connect(address, receive_buffer=4 * KIB) for _ in range(SLOW)]
     for number, one in enumerate(sockets):
         one.sendall(_fetch(number) * 2)
@@ -168,8 +168,8 @@ DRIPPED_AFTER = 4 * MIB
 
 
 def one_byte_at_a_time(address: str, started: Event, stop: Event) -> None:
-    """Half of them in a small request, which takes as long as it takes. Half in a request of 50 MB, of which 4 MB come soon: together
-    they hold all memory for requests, so that those that do not go on are ended."""
+    """Half of the clients send a small request. The others send a request of 50 MB, whose first 4 MB arrive soon: together they hold all
+    memory for requests, so the broker must close the connections that stall."""
     small = _encoded(ApiVersionsRequest(client_software_name="x" * 1000, client_software_version="1"), 3)
     large = struct.pack(">ihhi", 50 * MIB, 0, 8, 1) + bytes(DRIPPED_AFTER)
     sockets = [_connect(address) for _ in range(DRIPPING)]
@@ -192,14 +192,14 @@ def one_byte_at_a_time(address: str, started: Event, stop: Event) -> None:
                 soon.discard(one)
 
 
-# --- who never reads ---
+# --- clients that never read ---
 
 DEAF = 30
 ASKED = 200
 
 
 def never_read(address: str, started: Event, stop: Event) -> None:
-    """Very many requests for a megabyte each, and not a byte of the answers is taken; anew when the broker has had enough."""
+    """Many requests for a megabyte each, without reading a byte of the responses. Connects again when the broker closes a connection."""
     request = b"".join(_fetch(number) for number in range(ASKED))
     sockets: list[socket.socket] = []
     while not stop.is_set():
@@ -213,7 +213,7 @@ def never_read(address: str, started: Event, stop: Event) -> None:
 
 
 def _is_closed(one: socket.socket) -> bool:
-    """Without reading: a reset shows as an error of the socket."""
+    """Whether the broker reset the connection; does not read from it."""
     return one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
 
@@ -223,7 +223,7 @@ HUGE = 6
 
 
 def huge_requests(address: str, started: Event, stop: Event) -> None:
-    """Six connections that send as much as a request may have, over and over, and one that sends more than that."""
+    """Six connections that send requests of the maximum size, and one that sends larger ones."""
     size = REQUEST_MAX - 200
     head = struct.pack(">qiib", 0, size - 12, 0, 2)  # base offset, length, leader epoch, magic
     frame = _encoded(produce_request(VICTIM, head + bytes(size - len(head))), 8)
@@ -235,7 +235,7 @@ def huge_requests(address: str, started: Event, stop: Event) -> None:
         one.setblocking(False)
         selector.register(one, selectors.EVENT_READ | selectors.EVENT_WRITE, one)
     started.set()
-    turned_away = 0.0
+    refused_s = 0.0
     while not stop.is_set():
         for key, events in selector.select(0.1):
             one = key.data
@@ -243,8 +243,8 @@ def huge_requests(address: str, started: Event, stop: Event) -> None:
                 raise ConnectionError("the broker closed the connection of a request that was not too large")
             if events & selectors.EVENT_WRITE:
                 left[one] = left[one][one.send(left[one][:MIB]) :] or memoryview(frame)
-        if time.monotonic() > turned_away + 1:
-            turned_away = time.monotonic()
+        if time.monotonic() > refused_s + 1:
+            refused_s = time.monotonic()
             with _connect(address) as more:
                 more.sendall(struct.pack(">ihhi", 2 * REQUEST_MAX, 0, 8, 1))
                 assert more.recv(1) == b"", "a request above socket.request.max.bytes was not refused"
@@ -256,7 +256,7 @@ FLOODING = 400
 
 
 def flood(address: str, started: Event, stop: Event) -> None:
-    """Connections from one address: far more than it may have at once, closed and made again."""
+    """Connections from one address, far more than it may have, closed and opened again."""
     held: list[socket.socket] = []
     while not stop.is_set():
         for _ in range(50):
@@ -274,33 +274,33 @@ def flood(address: str, started: Event, stop: Event) -> None:
 
 ABUSES = (
     Abuse(
-        "disk", f"{PRODUCERS} producers that offer twice what the disk takes, 1 MB a request, each append synced", too_much_for_the_disk,
-        (REQUEST_MEMORY + REQUEST_MAX + POOL) // MIB + 32, "queued.max.request.bytes, one frame, the pool; and 32 MiB of everything else",
+        "disk", f"{PRODUCERS} producers that send twice as much as the disk can sync, 1 MB per request", too_much_for_the_disk,
+        (REQUEST_MEMORY + REQUEST_MAX + POOL) // MIB + 32, "queued.max.request.bytes, one frame, the pool, and 32 MiB for everything else",
     ),
     Abuse(
-        "slow-consumers", f"{SLOW} consumers that take 8 KB a second of megabytes that they asked for", slow_consumers,
-        SLOW * 64 * KIB // MIB + 32, "64 KiB a connection: what it asked for lies in files; and 32 MiB of everything else",
+        "slow-consumers", f"{SLOW} consumers that read 8 KB per second of megabytes that they requested", slow_consumers,
+        SLOW * 64 * KIB // MIB + 32, "64 KiB per connection, as the data is in files, and 32 MiB for everything else",
     ),
     Abuse(
-        "one-byte", f"{DRIPPING} clients that send one byte a second, half of them of requests of 50 MB", one_byte_at_a_time,
+        "one-byte", f"{DRIPPING} clients that send one byte per second, half of them of requests of 50 MB", one_byte_at_a_time,
         (REQUEST_MEMORY + 50 * MIB + POOL) // MIB + 32,
-        "queued.max.request.bytes, one frame, the pool; and 32 MiB of everything else",
+        "queued.max.request.bytes, one frame, the pool, and 32 MiB for everything else",
         refusals=("stalled_request", "request_memory"), idle_ms=6000,
     ),
     Abuse(
-        "never-reads", f"{DEAF} clients that ask for {ASKED} MB each, and read nothing", never_read,
-        DEAF * 2 + 32, "2 MiB a connection: answers and requests that wait; and 32 MiB of everything else",
+        "never-reads", f"{DEAF} clients that request {ASKED} MB each and read nothing", never_read,
+        DEAF * 2 + 32, "2 MiB per connection for queued responses and requests, and 32 MiB for everything else",
         refusals=("replies_not_taken",), paused=True, idle_ms=6000,
     ),
     Abuse(
-        "huge-requests", f"{HUGE} clients that send 100 MB requests, and larger ones that are refused", huge_requests,
+        "huge-requests", f"{HUGE} clients that send requests of 100 MB, and one that sends larger ones", huge_requests,
         (REQUEST_MEMORY + REQUEST_MAX + POOL) // MIB + 32 + 16 * 4,
-        "queued.max.request.bytes, one frame, the pool, steps of growth; and 32 MiB of everything else",
+        "queued.max.request.bytes, one frame, the pool, growing buffers, and 32 MiB for everything else",
         refusals=("request_memory", "record_too_large", "request_too_large"),
     ),
     Abuse(
-        "flood", f"{FLOODING} connections of one address that may have {FLOOD_ALLOWED}, made again and again", flood,
-        32, "FLOOD_ALLOWED connections at a time; 32 MiB of everything",
+        "flood", f"{FLOODING} connections from one address that may have {FLOOD_ALLOWED}, opened again and again", flood,
+        32, "32 MiB for everything, with FLOOD_ALLOWED connections",
         refusals=("max_connections_per_ip",),
     ),
 )

@@ -1,4 +1,4 @@
-"""Those who mean no harm: each produces a record and fetches it back, over and over; nothing may be lost, and it is timed."""
+"""The other clients: each produces a record and fetches it, repeatedly. No record may be lost, and the latencies are measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILLED_BATCHES = 16
 
 
 def prepare(server: Server) -> None:
-    """The topics of those who mean harm."""
+    """Create the topics that the abuses use."""
     soon = {**KEEP, "segment.bytes": str(16 << 20), "retention.bytes": str(32 << 20), "file.delete.delay.ms": "100"}
     create_topic(server, VICTIM, 1, KEEP)
     create_topic(server, SYNCED, 1, {**soon, "flush.messages": "1"})
@@ -33,7 +33,7 @@ def prepare(server: Server) -> None:
 
 
 class Other:
-    """One of them, on a thread and a partition of its own."""
+    """One client, with its own thread and partition."""
 
     def __init__(self, server: Server, topic: str, partition: int) -> None:
         self.latencies: list[float] = []
@@ -59,7 +59,7 @@ class Other:
         begin = time.perf_counter()
         answer = produce(connection, self._topic, data, partition=self._partition)
         assert answer.error_code == 0, answer
-        assert answer.base_offset == self.count, "somebody else's record, or a lost one"
+        assert answer.base_offset == self.count, "the record is not at the next offset"
         request = fetch_request(self._topic, self.count, bytes_min=1, wait_ms=1000)
         request.topics[0].partitions[0].partition = self._partition
         found = fetched(connection.call(request, 11))
@@ -68,10 +68,10 @@ class Other:
         self.count += 1
 
     def close(self) -> None:
-        """Stop, raise what went wrong, and see that all records are there in their order."""
+        """Stop, raise the client's error, and check that all records are stored in order."""
         self._stop.set()
         self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), "an answer has not come for two minutes"
+        assert not self._thread.is_alive(), f"no response for {PATIENCE_S:.0f} s"
         if self.error is not None:
             raise self.error
         with RawConnection(self._server.address) as connection:
@@ -90,7 +90,7 @@ def _all_numbers(connection: RawConnection, topic: str, partition: int, end: int
 
 
 class Others:
-    """All of them."""
+    """All other clients."""
 
     def __init__(self, server: Server, topic: str) -> None:
         create_topic(server, topic, OTHERS, KEEP)
@@ -98,14 +98,14 @@ class Others:
 
     @property
     def count(self) -> int:
-        """Round trips so far, of the one that had fewest; raises what went wrong."""
+        """Round trips so far, of the client with the fewest; raises a client's error."""
         for other in self._all:
             if other.error is not None:
                 raise other.error
         return min(other.count for other in self._all)
 
     def take_latencies(self) -> list[float]:
-        """Sorted seconds of a round trip (two requests), since the last time."""
+        """The sorted seconds of the round trips (two requests) since the last call."""
         taken = []
         for other in self._all:
             latencies, other.latencies = other.latencies, []

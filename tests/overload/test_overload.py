@@ -1,4 +1,4 @@
-"""The short forms of `make overload`: others lose nothing, memory stays within its limit, each refusal is counted."""
+"""The short form of `make overload`: other clients are served, memory stays within its limit, and refusals are counted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.broker import BrokerProcess
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
-SERVED = 50  # round trips of each other client while the abuse goes on
+SERVED = 50  # round trips of each other client during the abuse
 
 
 @pytest.fixture
 def start(server_directory: Path) -> Iterator[Callable[[Abuse], BrokerProcess]]:
-    """A broker for an abuse."""
+    """Starts a broker for an abuse."""
     started: list[BrokerProcess] = []
 
     def start(abuse: Abuse) -> BrokerProcess:
@@ -37,15 +37,15 @@ def start(server_directory: Path) -> Iterator[Callable[[Abuse], BrokerProcess]]:
 
 
 @pytest.mark.parametrize("abuse", ABUSES, ids=lambda abuse: abuse.name)
-def test_others_are_served(start: Callable[[Abuse], BrokerProcess], abuse: Abuse, name: str) -> None:
+def test_other_clients_are_served(start: Callable[[Abuse], BrokerProcess], abuse: Abuse, name: str) -> None:
     server = start(abuse)
     others = Others(server, name)
-    until(lambda: others.count > 10, "others are served before")
+    until(lambda: others.count > 10, "other clients are served before")
     watch = Watch(server)
     with under(abuse, server):
         before = others.count
-        until(lambda: others.count >= before + SERVED, "others are served meanwhile")
-        until(lambda: not watch.missing(abuse), "what is refused is counted", every_s=0.2)
+        until(lambda: others.count >= before + SERVED, "other clients are served during the abuse")
+        until(lambda: not watch.missing(abuse), "refusals are counted", every_s=0.2)
     others.close()
     assert watch.grown_mib < abuse.memory_mib, abuse.why
     assert server.stop() == server.stopped_status

@@ -1,1 +1,1 @@
-"""The soak: hours of mixed load with clients that come, go and hang, after which the broker must be as it was: `make soak HOURS=2`."""
+"""The soak test: hours of mixed load from clients that connect, leave, hang and are killed: `make soak HOURS=2`."""

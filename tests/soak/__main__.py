@@ -1,4 +1,4 @@
-"""`python -m tests.soak --hours 2`: mixed load for hours, and a verdict; samples and a plot of them stay in a directory."""
+"""`python -m tests.soak --hours 2`: hours of mixed load, then a verdict. Samples of the process and a plot are kept in a directory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def _hours(text: str) -> float:
     try:
         hours = float(Fraction(text))
     except (ValueError, ZeroDivisionError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of hours, such as 2, 0.5 or 1/30") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours, such as 2, 0.5 or 1/30") from error
     if not 0 < hours <= HOURS_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and {HOURS_MAX} hours")
     return hours
 
 
 def main() -> int:
-    """Exit status 0 when all stayed as it was, 1 when something did not."""
+    """Exit status 0 when no check failed, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="make soak HOURS=... ARGS=...", description=__doc__)
     parser.add_argument("--hours", type=_hours, default=2.0, help="how long: 2, 0.5 or 1/30 (%(default)s)")
     parser.add_argument("--results", type=Path, default=Path("soak-results"), help="where samples.csv, soak.svg and logs go (%(default)s)")
@@ -36,7 +36,7 @@ def main() -> int:
     options = parser.parse_args()
     plan = Plan(options.hours * 3600, options.seed, say=lambda text: print(text, flush=True))
     if options.results.exists() and any(options.results.iterdir()) and not (options.results / "samples.csv").exists():
-        parser.error(f"{options.results} is not empty and holds no earlier soak: name another directory with --results")
+        parser.error(f"{options.results} is not empty and has no results of a soak; specify another directory with --results")
     shutil.rmtree(options.results, ignore_errors=True)
     print(f"== {options.hours * 60:.1f} minutes of mixed load (--seed {options.seed}), results in {options.results}", flush=True)
     try:
@@ -46,7 +46,7 @@ def main() -> int:
         return 1
     _keep(verdict, options.results, options.hours)
     print(verdict)
-    print("FAILED: see broker.log and the clients' logs there" if verdict.faults else "all stayed as it was", flush=True)
+    print("FAILED: see broker.log and the clients' logs in the results directory" if verdict.faults else "passed", flush=True)
     return 1 if verdict.faults else 0
 
 

@@ -1,4 +1,4 @@
-"""The administrator of a soak: topics that come and go, configurations, deleted records, and questions about groups."""
+"""The administrator of a soak test: creates and deletes topics, alters configurations, deletes records, describes groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from tests.soak.books import Books
+from tests.soak.ledgers import Ledgers
 from tests.soak.plan import ERASED, TOPICS
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import delete_records, leaders
@@ -29,12 +29,12 @@ from tests.support.waiting import until
 
 TOPIC = 2
 UNKNOWN_TOPIC = 3
-# Of deleting a group: it is not empty, or its offsets have expired and it with them.
+# Errors of deleting a group: it is not empty, or it expired with its offsets.
 NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND = 68, 69
 
 
 def log_start(address: str, topic: str, partition: int) -> int:
-    """The first offset that a partition still has."""
+    """The first offset of a partition."""
     topics = ListOffsetsRequest.ListOffsetsTopic
     part = topics.ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
     with RawConnection(address, client_id="administrator") as connection:
@@ -46,17 +46,17 @@ def log_start(address: str, topic: str, partition: int) -> int:
 
 
 class Administrator:
-    """What it does is done in turn by `act`; AssertionError when an answer is not as it should be."""
+    """`act` performs one action; AssertionError when an answer is wrong."""
 
-    def __init__(self, server: Server, books: Books, chance: random.Random) -> None:
+    def __init__(self, server: Server, ledgers: Ledgers, chance: random.Random) -> None:
         self._server = server
-        self._books = books
+        self._ledgers = ledgers
         self._chance = chance
         self._count = 0
         self._there: list[str] = []
 
     def act(self) -> None:
-        """One thing of many."""
+        """One action, chosen at random."""
         with RawConnection(self._server.address, client_id="administrator") as connection:
             if len(self._there) < 3:
                 self._create(connection)
@@ -64,13 +64,13 @@ class Administrator:
                 self._chance.choice((self._create, self._delete, self._delete, self._configure, self._erase, self._groups))(connection)
 
     def finish(self) -> None:
-        """Delete what is left."""
+        """Delete the topics that remain."""
         with RawConnection(self._server.address, client_id="administrator") as connection:
             while self._there:
                 self._delete(connection)
 
     def _create(self, connection: RawConnection) -> None:
-        """A topic, more partitions, some records, and they come back."""
+        """Create a topic, add partitions, produce some records and fetch them."""
         if len(self._there) > 8:
             return
         self._count += 1
@@ -85,13 +85,13 @@ class Administrator:
         (grown,) = connection.call(CreatePartitionsRequest(topics=[more], timeout_ms=30_000, validate_only=False), 2).results
         assert grown.error_code == 0, grown
         until(lambda: leaders(connection, name) == 3, f"the partitions of {name} have leaders")
-        # Of now: retention, which comes round all the time, would take older ones before they are read.
+        # With current timestamps: retention runs all the time and would delete older records before they are read.
         records = numbered(self._chance.randint(1, 50), size=200, base_timestamp=time.time_ns() // 1_000_000)
         answer = produce(connection, name, batch(records, codec=self._chance.randrange(5)))
         assert answer.error_code == 0, answer
         found = fetch(connection, name, 0)
         assert [record.value for record in found.records] == [record.value for record in records], found
-        self._books.counts.add("topics created")
+        self._ledgers.counts.add("topics created")
 
     def _delete(self, connection: RawConnection) -> None:
         name = self._there.pop(self._chance.randrange(len(self._there)))
@@ -101,7 +101,7 @@ class Administrator:
         assert deleted.error_code == 0, deleted
         answer = produce(connection, name, batch(numbered(1)))
         assert answer.error_code == UNKNOWN_TOPIC, answer
-        self._books.counts.add("topics deleted")
+        self._ledgers.counts.add("topics deleted")
 
     def _configure(self, connection: RawConnection) -> None:
         name, value = self._chance.choice(self._there), str(self._chance.randrange(10**9, 10**10))
@@ -115,20 +115,20 @@ class Administrator:
             resource_type=TOPIC, resource_name=name, configuration_keys=["retention.ms"])
         (answer,) = connection.call(DescribeConfigsRequest(resources=[resource]), 1).results
         assert [entry.value for entry in answer.configs] == [value], answer
-        self._books.counts.add("configurations changed")
+        self._ledgers.counts.add("configurations changed")
 
     def _erase(self, connection: RawConnection) -> None:
-        """Delete records that the reader of all has seen."""
+        """Delete records that the reader has read."""
         partitions = next(topic.partitions for topic in TOPICS if topic.name == ERASED)
         number = self._chance.randrange(partitions)
-        book = self._books.partitions[ERASED, number]
+        ledger = self._ledgers.partitions[ERASED, number]
         start = log_start(self._server.address, ERASED, number)
-        if start < book.position:
-            delete_records(self._server, ERASED, self._chance.randint(start, book.position), number)
-            self._books.counts.add("times that records were deleted")
+        if start < ledger.position:
+            delete_records(self._server, ERASED, self._chance.randint(start, ledger.position), number)
+            self._ledgers.counts.add("times that records were deleted")
 
     def _groups(self, connection: RawConnection) -> None:
-        """List and describe them all, and try to delete one that only visits."""
+        """List and describe all groups, and try to delete one of the short-lived ones."""
         listed = [group.group_id for group in connection.call(ListGroupsRequest(), 3).groups]
         described: Any = connection.call(DescribeGroupsRequest(groups=listed), 4).groups
         assert {group.error_code for group in described} <= {0}, described
@@ -136,4 +136,4 @@ class Administrator:
         if visitors:
             (answer,) = connection.call(DeleteGroupsRequest(groups_names=[self._chance.choice(visitors)]), 2).results
             assert answer.error_code in (0, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND), answer
-        self._books.counts.add("times that groups were described")
+        self._ledgers.counts.add("times that groups were described")

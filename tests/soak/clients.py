@@ -1,4 +1,4 @@
-"""Client processes that come, go, hang and are killed, one after the other in each slot."""
+"""Client processes that start, stop, hang and are killed, one after the other in each slot."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from tests.soak.books import Books
+from tests.soak.ledgers import Ledgers
 from tests.soak.plan import CODECS, TOPICS, Plan, Topic
 from tests.support.cache import CHECKOUT, Missing
 
 PROGRAMS = ("confluent", "kafka_python", "aio")
-# How a client ends: by itself, killed, stopped for a while and then by itself, stopped and then killed.
-GOES, KILLED, HANGS, HANGS_AND_IS_KILLED = "clients that went", "clients killed", "clients that hung", "clients killed while they hung"
+# How a client ends: by SIGTERM, killed, suspended for a while and then by SIGTERM, suspended and then killed.
+GOES, KILLED, HANGS, HANGS_AND_IS_KILLED = "clients stopped", "clients killed", "clients suspended", "clients killed while suspended"
 ENDS = (GOES, KILLED, HANGS, HANGS_AND_IS_KILLED)
 LEAVE_S = 90.0
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 def kcat() -> str:
-    """The program."""
+    """The path of kcat; Missing when it is not installed."""
     program = shutil.which("kcat")
     if program is None:
         raise Missing("kcat is not installed: run `make prepare` as root, or on Debian apt-get install kcat")
@@ -34,11 +34,11 @@ def kcat() -> str:
 
 
 class Child:
-    """One process, whose lines are read on a thread."""
+    """One process; a thread reads its output line by line."""
 
-    def __init__(self, command: list[str], books: Books, errors: Path, *, feeds: bool = False) -> None:
+    def __init__(self, command: list[str], ledgers: Ledgers, errors: Path, *, feeds: bool = False) -> None:
         self.command = command
-        self._books = books
+        self._ledgers = ledgers
         self._ready = False
         self._errors_path = errors
         with errors.open("ab") as log:
@@ -55,13 +55,13 @@ class Child:
                 if line != b"ready\n":
                     self.line(line.decode())
             except Exception as error:
-                self._books.faults.add(f"{self.command}: {line[:200]!r}: {error!r}")
+                self._ledgers.faults.add(f"{self.command}: {line[:200]!r}: {error!r}")
 
     def line(self, text: str) -> None:
-        """A line that it wrote."""
+        """One line of its output."""
 
     def ended(self, timeout_s: float) -> int | None:
-        """Its exit status, once all that it wrote was read; None when it does not end."""
+        """The exit status, after all output was read; None when the process does not end in time."""
         try:
             status = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -70,7 +70,7 @@ class Child:
         return status
 
     def end(self, how: str, hang_s: float, stop: threading.Event) -> None:
-        """End it, and see that it goes well when it goes by itself."""
+        """End the process. After SIGTERM its exit status must be 0."""
         if how in (HANGS, HANGS_AND_IS_KILLED):
             self.process.send_signal(signal.SIGSTOP)
             stop.wait(hang_s)
@@ -78,17 +78,17 @@ class Child:
             self.process.kill()
         if how == HANGS:
             self.process.send_signal(signal.SIGCONT)
-            stop.wait(3)  # it finds out what it missed
+            stop.wait(3)  # time to notice what it missed
         if how in (GOES, HANGS):
             self.process.terminate()
         status = self.ended(LEAVE_S)
         if status is None:
             self.process.kill()
             self.ended(LEAVE_S)
-            self._books.faults.add(f"{' '.join(self.command)}: did not end within {LEAVE_S:.0f} s of SIGTERM\n{self._errors()}")
+            self._ledgers.faults.add(f"{' '.join(self.command)}: did not end within {LEAVE_S:.0f} s after SIGTERM\n{self._errors()}")
         elif how in (GOES, HANGS) and status and (self._ready or status != -signal.SIGTERM):
-            self._books.faults.add(f"{' '.join(self.command)}: ended with {status}\n{self._errors()}")
-        self._books.counts.add(how)
+            self._ledgers.faults.add(f"{' '.join(self.command)}: ended with {status}\n{self._errors()}")
+        self._ledgers.counts.add(how)
 
     def _errors(self) -> str:
         return self._errors_path.read_text(errors="replace")[-1500:]
@@ -101,12 +101,12 @@ class _ProducerChild(Child):
     def line(self, text: str) -> None:
         what, *values = text.split()
         numbers = [int(value) for value in values]
-        book = self._books.partitions[self.topic, numbers[0]]
+        ledger = self._ledgers.partitions[self.topic, numbers[0]]
         if what == "acked":
-            book.acknowledged(numbers[1], self.name, numbers[2])
-            self._books.counts.add("samples of acknowledgements")
+            ledger.acknowledged(numbers[1], self.name, numbers[2])
+            self._ledgers.counts.add("samples of acknowledgements")
         elif what == "last":
-            book.promised(self.name, numbers[1])
+            ledger.promised(self.name, numbers[1])
 
 
 class _MemberChild(Child):
@@ -116,19 +116,19 @@ class _MemberChild(Child):
         what, *values = text.split()
         if what == "read":
             topic, (number, first, last) = values[0], map(int, values[1:])
-            self._books.given(self.group, (topic, number), first, last)
+            self._ledgers.given(self.group, (topic, number), first, last)
         elif what == "rebalanced":
-            self._books.counts.add("commits that came too late")
+            self._ledgers.counts.add("commits that came too late")
 
 
 class Slot(ABC):
-    """One after the other, until the end."""
+    """Runs one client after the other, until the soak test ends."""
 
-    def __init__(self, plan: Plan, address: str, books: Books, directory: Path, name: str) -> None:
+    def __init__(self, plan: Plan, address: str, ledgers: Ledgers, directory: Path, name: str) -> None:
         self.name = name
         self._plan = plan
         self._address = address
-        self._books = books
+        self._ledgers = ledgers
         self._directory = directory
         self._chance = random.Random(f"{plan.seed} {name}")
         self._thread: threading.Thread | None = None
@@ -138,18 +138,18 @@ class Slot(ABC):
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the last client to go."""
+        """Wait until the last client has ended."""
         assert self._thread is not None
         self._thread.join(2 * LEAVE_S + 60)
         if self._thread.is_alive():
-            self._books.faults.add(f"{self.name} does not end")
+            self._ledgers.faults.add(f"{self.name} did not end in time")
 
     def _run(self, stop: threading.Event) -> None:
         try:
             while not stop.is_set():
                 self.one(stop)
         except Exception as error:
-            self._books.faults.add(f"{self.name} failed: {type(error).__name__}: {error}")
+            self._ledgers.faults.add(f"{self.name} failed: {type(error).__name__}: {error}")
 
     @abstractmethod
     def one(self, stop: threading.Event) -> None:
@@ -159,7 +159,7 @@ class Slot(ABC):
         return self._directory / f"{self.name}.log"
 
     def _live(self, child: Child, stop: threading.Event) -> None:
-        """Its life, which must not end by itself."""
+        """Let a client run for a while, then end it; it must not end by itself."""
         stop.wait(self._chance.uniform(*self._plan.client_life_s))
         how = GOES if stop.is_set() else self._chance.choice((GOES, *ENDS))
         if child.process.poll() is not None:
@@ -171,10 +171,10 @@ class Slot(ABC):
 
 
 class ProducerSlot(Slot):
-    """Producers of one library, with all codecs, idempotent and not."""
+    """Producers of one library, with all codecs, with and without idempotence."""
 
-    def __init__(self, plan: Plan, address: str, books: Books, directory: Path, library: str) -> None:
-        super().__init__(plan, address, books, directory, f"producer-{library}")
+    def __init__(self, plan: Plan, address: str, ledgers: Ledgers, directory: Path, library: str) -> None:
+        super().__init__(plan, address, ledgers, directory, f"producer-{library}")
         self._library = library
 
     def one(self, stop: threading.Event) -> None:
@@ -184,21 +184,21 @@ class ProducerSlot(Slot):
         idempotent = acks == "all" and self._chance.random() < 0.6
         name = f"{self._library}-{next(_numbers)}"
         for number in range(topic.partitions):
-            self._books.partitions[topic.name, number].expect(name, idempotent=idempotent)
+            self._ledgers.partitions[topic.name, number].expect(name, idempotent=idempotent)
         command = self._program(
             self._library, "produce", "--name", name, "--topic", topic.name, "--partitions", str(topic.partitions), "--codec", codec,
             "--acks", acks, "--rate", str(self._plan.records_per_s), *(["--idempotent"] if idempotent else []))
-        child = _ProducerChild(command, self._books, self._errors())
+        child = _ProducerChild(command, self._ledgers, self._errors())
         child.topic, child.name = topic.name, name
         self._live(child, stop)
-        self._books.counts.add(f"producers of {self._library}")
+        self._ledgers.counts.add(f"producers of {self._library}")
 
 
 class KcatSlot(Slot):
-    """kcat, which sends what it is given on standard input, and visits groups."""
+    """kcat, as a producer of lines from standard input and as the only member of a new group."""
 
-    def __init__(self, plan: Plan, address: str, books: Books, directory: Path) -> None:
-        super().__init__(plan, address, books, directory, "kcat")
+    def __init__(self, plan: Plan, address: str, ledgers: Ledgers, directory: Path) -> None:
+        super().__init__(plan, address, ledgers, directory, "kcat")
         self._kcat = kcat()
 
     def one(self, stop: threading.Event) -> None:
@@ -210,11 +210,11 @@ class KcatSlot(Slot):
     def _produce(self, topic: Topic, partition: int, stop: threading.Event) -> None:
         name = f"kcat-{next(_numbers)}"
         idempotent = self._chance.random() < 0.5
-        book = self._books.partitions[topic.name, partition]
-        book.expect(name, idempotent=idempotent)
+        ledger = self._ledgers.partitions[topic.name, partition]
+        ledger.expect(name, idempotent=idempotent)
         command = [self._kcat, "-P", "-b", self._address, "-t", topic.name, "-p", str(partition), "-z", self._chance.choice(CODECS),
                    "-X", f"enable.idempotence={str(idempotent).lower()}", "-X", "linger.ms=20", "-X", "batch.size=65536"]
-        child = Child(command, self._books, self._errors(), feeds=True)
+        child = Child(command, self._ledgers, self._errors(), feeds=True)
         assert child.process.stdin is not None
         count = 0
         for _ in range(self._chance.randint(3, 20)):
@@ -227,29 +227,29 @@ class KcatSlot(Slot):
         child.process.stdin.close()
         status = child.ended(LEAVE_S)
         if status == 0:
-            book.promised(name, count)
+            ledger.promised(name, count)
         else:
-            self._books.faults.add(f"{' '.join(command)}: ended with {status}")
-        self._books.counts.add("producers of kcat")
+            self._ledgers.faults.add(f"{' '.join(command)}: ended with {status}")
+        self._ledgers.counts.add("producers of kcat")
 
     def _visit(self, topic: Topic) -> None:
-        """A group of its own that reads to the end of all partitions, or very much: where all fetches bring something, it sees no end."""
+        """A new group that reads to the end of all partitions, at most 1,000 records: under load it may not reach an end."""
         command = [self._kcat, "-b", self._address, "-G", f"visitor-{next(_numbers)}", "-q", "-e", "-c", "1000",
                    "-X", "auto.offset.reset=earliest", "-X", "check.crcs=true", "-f", "%p %o\\n", topic.name]
-        child = Child(command, self._books, self._errors())
+        child = Child(command, self._ledgers, self._errors())
         status = child.ended(LEAVE_S)
         if status != 0:
             child.process.kill()
-            self._books.faults.add(f"{' '.join(command)}: ended with {status}")
-        self._books.counts.add("visits of kcat to a group")
+            self._ledgers.faults.add(f"{' '.join(command)}: ended with {status}")
+        self._ledgers.counts.add("visits of kcat to a group")
 
 
 class MemberSlot(Slot):
-    """Members of one group; `libraries` are those that share it."""
+    """Members of one group, each of a library of `libraries`."""
 
-    def __init__(self, plan: Plan, address: str, books: Books, directory: Path, number: int, group: str, libraries: tuple[str, ...],
+    def __init__(self, plan: Plan, address: str, ledgers: Ledgers, directory: Path, number: int, group: str, libraries: tuple[str, ...],
                  topics: tuple[str, ...], *, static: bool = False) -> None:
-        super().__init__(plan, address, books, directory, f"member-{group}-{number}")
+        super().__init__(plan, address, ledgers, directory, f"member-{group}-{number}")
         self.group = group
         self.topics = topics
         self._libraries = libraries
@@ -259,15 +259,15 @@ class MemberSlot(Slot):
         library = self._chance.choice(self._libraries)
         child = self._child(library, self._static)
         self._live(child, stop)
-        self._books.counts.add(f"members of {library}")
+        self._ledgers.counts.add(f"members of {library}")
 
     def _child(self, library: str, static: str | None) -> _MemberChild:
         command = self._program(library, "consume", "--group", self.group, "--topics", ",".join(self.topics),
                                 *(["--static", static] if static else []))
-        child = _MemberChild(command, self._books, self._errors())
+        child = _MemberChild(command, self._ledgers, self._errors())
         child.group = self.group
         return child
 
     def last(self) -> Child:
-        """A last member, which reads what is left."""
+        """A last member, which reads the remaining records."""
         return self._child(self._libraries[0], self._static)

@@ -1,4 +1,4 @@
-"""The samples of a soak as a picture."""
+"""A plot of the samples of a soak test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, Callable[[Sample], float]], ...]], ..
 
 
 def draw(samples: Sequence[Sample], path: Path, title: str) -> None:
-    """An SVG with time from left to right; matplotlib must be there."""
+    """Write an SVG; needs matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 11), layout="constrained")

@@ -1,4 +1,4 @@
-"""Who reads every partition from its first offset to its last, and keeps the books."""
+"""A consumer of every partition, from its first offset to its last, which fills the ledgers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
 
-from tests.soak.books import Books, PartitionBook
+from tests.soak.ledgers import Ledgers, PartitionLedger
 from tests.support.raw import RawConnection
 
 OFFSET_OUT_OF_RANGE = 1
@@ -19,15 +19,15 @@ PARTITION_BYTES = 1 << 20
 class Reader:
     """One connection that fetches all partitions at once, over and over."""
 
-    def __init__(self, address: str, books: Books) -> None:
+    def __init__(self, address: str, ledgers: Ledgers) -> None:
         self._address = address
-        self._books = books
+        self._ledgers = ledgers
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the request that is under way."""
+        """Stop after the current request."""
         self._stop.set()
         self._thread.join(30)
 
@@ -36,38 +36,38 @@ class Reader:
             with RawConnection(self._address, client_id="reader") as connection:
                 while not self._stop.is_set():
                     self._fetch(connection)
-                    self._books.settle()
+                    self._ledgers.settle()
         except Exception as error:
-            self._books.faults.add(f"the reader of all partitions failed: {type(error).__name__}: {error}")
+            self._ledgers.faults.add(f"the reader failed: {type(error).__name__}: {error}")
 
     def _fetch(self, connection: RawConnection) -> None:
         topics: dict[str, list[Any]] = {}
-        for (topic, number), book in self._books.partitions.items():
+        for (topic, number), ledger in self._ledgers.partitions.items():
             topics.setdefault(topic, []).append(FetchRequest.FetchTopic.FetchPartition(
-                partition=number, fetch_offset=book.position, partition_max_bytes=PARTITION_BYTES))
+                partition=number, fetch_offset=ledger.position, partition_max_bytes=PARTITION_BYTES))
         request = FetchRequest(
             max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=16 * PARTITION_BYTES, session_epoch=-1, forgotten_topics_data=[],
             topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()])
         for answer in connection.call(request, 11).responses:
             for part in answer.partitions:
-                self._take(self._books.partitions[answer.topic, part.partition_index], part)
+                self._take(self._ledgers.partitions[answer.topic, part.partition_index], part)
 
-    def _take(self, book: PartitionBook, part: Any) -> None:
-        book.log_start = max(book.log_start, part.log_start_offset)
+    def _take(self, ledger: PartitionLedger, part: Any) -> None:
+        ledger.log_start = max(ledger.log_start, part.log_start_offset)
         if part.error_code == OFFSET_OUT_OF_RANGE:
-            book.jumped(self._log_start(book))
+            ledger.skipped_to(self._log_start(ledger))
             return
         if part.error_code:
-            self._books.faults.add(f"{book.partition}: a fetch was answered with error {part.error_code}")
+            self._ledgers.faults.add(f"{ledger.partition}: a fetch returned error {part.error_code}")
             return
         batches = MemoryRecords(bytes(part.records or b""))
         while batches.has_next():
             for record in batches.next_batch():
-                if record.offset >= book.position:
-                    book.read(record.offset, record.value)
+                if record.offset >= ledger.position:
+                    ledger.read(record.offset, record.value)
 
-    def _log_start(self, book: PartitionBook) -> int:
+    def _log_start(self, ledger: PartitionLedger) -> int:
         from tests.soak.admin import log_start
 
-        book.log_start = log_start(self._address, *book.partition)
-        return book.log_start
+        ledger.log_start = log_start(self._address, *ledger.partition)
+        return ledger.log_start

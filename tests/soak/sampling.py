@@ -1,4 +1,4 @@
-"""What the system says of the broker's process, every few seconds, as lines of a CSV file."""
+"""The broker process's memory, threads, descriptors and CPU time, sampled every few seconds into a CSV file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment. `rss_kib`: all memory that is resident, `anonymous_kib` without what is of files; `segments`: log files on disk."""
+    """One sample. `rss_kib`: resident memory; `anonymous_kib`: resident memory without mapped files; `segments`: log files on disk."""
 
     elapsed_s: float
     rss_kib: int
@@ -33,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What is open, by kind."""
+    """Numbers of open descriptors by kind."""
 
     total: int
     sockets: int
@@ -42,21 +42,21 @@ class Descriptors:
 
 
 def descriptors(pid: int) -> Descriptors:
-    """The process's open descriptors; files that are open and deleted hold their disk space."""
+    """The process's open descriptors. Deleted files that are still open keep their disk space."""
     folder = f"/proc/{pid}/fd"
     targets = []
     for name in os.listdir(folder):
         try:
             targets.append(os.readlink(f"{folder}/{name}"))
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # was closed
     files = [target for target in targets if target.startswith("/") and not target.startswith("/dev/")]
     deleted = tuple(target for target in files if target.endswith(" (deleted)"))
     return Descriptors(len(targets), sum(target.startswith("socket:") for target in targets), len(files), deleted)
 
 
 def sample(pid: int, data: Path, elapsed_s: float, records: int) -> Sample:
-    """Ask the system."""
+    """Take a sample from /proc and the data directory."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     found = descriptors(pid)
@@ -69,7 +69,7 @@ def sample(pid: int, data: Path, elapsed_s: float, records: int) -> Sample:
 
 
 def _disk(data: Path) -> tuple[int, int]:
-    """KiB, and log files that hold something or will."""
+    """KiB on disk, and the number of log files."""
     total = segments = 0
     for folder, _, names in os.walk(data):
         for name in names:
@@ -77,12 +77,12 @@ def _disk(data: Path) -> tuple[int, int]:
             try:
                 total += os.stat(os.path.join(folder, name)).st_blocks
             except FileNotFoundError:
-                continue  # retention was there first
+                continue  # retention removed it
     return total // 2, segments
 
 
 class Sampler:
-    """Samples on a thread; each is a line of `path` at once."""
+    """Takes samples on a thread, and appends each to the file `path`."""
 
     def __init__(self, pid: int, data: Path, path: Path, every_s: float, records: Callable[[], int]) -> None:
         self.samples: list[Sample] = []
@@ -97,7 +97,7 @@ class Sampler:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; the samples stay."""
+        """Stop taking samples."""
         self._stop.set()
         self._thread.join(30)
 
@@ -110,7 +110,7 @@ class Sampler:
                 try:
                     taken = sample(self._pid, self._data, time.monotonic() - start, self._records())
                 except OSError as error:
-                    self.problem = f"the broker's process cannot be looked at any more: {error}"
+                    self.problem = f"the broker process cannot be sampled: {error}"
                     return
                 self.samples.append(taken)
                 lines.writerow(astuple(taken))
@@ -118,7 +118,7 @@ class Sampler:
 
 
 def describe(taken: Sample) -> str:
-    """For a line of progress."""
+    """A sample as part of a line of progress."""
     values = asdict(taken)
     return (f"{values['anonymous_kib'] / 1024:.1f} MiB, {values['descriptors']} descriptors ({values['sockets']} sockets), "
             f"{values['threads']} threads, {values['cpu_s']:.0f} s of CPU, {values['disk_kib'] / 1024:.0f} MiB on disk, "

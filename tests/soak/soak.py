@@ -1,4 +1,4 @@
-"""The soak itself: a broker, who uses it, and what is looked at when all have gone."""
+"""The soak test: a broker, its clients, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.soak.admin import Administrator
-from tests.soak.books import Books
+from tests.soak.checks import Trend, log_problems, trends
 from tests.soak.clients import ENDS, GOES, PROGRAMS, KcatSlot, MemberSlot, ProducerSlot, Slot
-from tests.soak.hangers import Hangers
-from tests.soak.judging import Trend, log_problems, trends
+from tests.soak.ledgers import Ledgers
+from tests.soak.misbehaving import MisbehavingConnections
 from tests.soak.plan import OVERRIDES, REPEATED, TOPICS, Plan
 from tests.soak.reader import Reader
 from tests.soak.sampling import Sample, Sampler, describe, descriptors
@@ -25,14 +25,14 @@ from tests.support.raw_log import LATEST
 from tests.support.waiting import PATIENCE_S, until
 
 THREADS_MAX = 40
-# What clients and the administrator must have done by the end, beside the actions of `Hangers`.
+# What must have happened at the end, besides the actions of `MisbehavingConnections`.
 HAPPENS = (*ENDS, "topics created", "topics deleted", "configurations changed", "visits of kcat to a group",
            "times that records were deleted", "samples of acknowledgements", "records given to members of groups")
 
 
 @dataclass
 class Verdict:
-    """What came of it. `faults`: reasons to fail, in sentences."""
+    """The result. `faults`: why the test failed, in sentences."""
 
     faults: list[str]
     trends: list[Trend]
@@ -45,18 +45,18 @@ class Verdict:
 
 
 class Soak:
-    """One run, with everything it writes in `directory`."""
+    """One run, which writes its files to `directory`."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self._plan = plan
         self._directory = directory
-        self._books = Books([(topic.name, number) for topic in TOPICS for number in range(topic.partitions)])
+        self._ledgers = Ledgers([(topic.name, number) for topic in TOPICS for number in range(topic.partitions)])
         directory.mkdir(parents=True, exist_ok=True)
         self._server = BrokerProcess(directory / "broker", OVERRIDES)
         self._stop = threading.Event()
 
     def run(self) -> Verdict:
-        """All of it."""
+        """Run the whole soak test."""
         server = self._server
         server.start()
         try:
@@ -69,38 +69,42 @@ class Soak:
             server.close()
 
     def _with_clients(self, quiet: int, log_start: int) -> Verdict:
-        plan, server, books = self._plan, self._server, self._books
+        plan, server, ledgers = self._plan, self._server, self._ledgers
         slots = self._slots()
-        hangers = [Hangers(server.address, books, random.Random(f"{plan.seed} hanger {n}"), self._stop, plan.wait_s_max, 4 * n)
-                   for n in range(2)]
-        administrator = Administrator(server, books, random.Random(f"{plan.seed} administrator"))
-        sampler = Sampler(server.pid, server.data, self._directory / "samples.csv", plan.sample_s, lambda: books.read)
-        reader = Reader(server.address, books)
+        misbehaving = [
+            MisbehavingConnections(
+                server.address, ledgers, random.Random(f"{plan.seed} misbehaving {n}"), self._stop, plan.wait_s_max, first=4 * n
+            )
+            for n in range(2)
+        ]
+        administrator = Administrator(server, ledgers, random.Random(f"{plan.seed} administrator"))
+        sampler = Sampler(server.pid, server.data, self._directory / "samples.csv", plan.sample_s, lambda: ledgers.read)
+        reader = Reader(server.address, ledgers)
         for slot in slots:
             slot.start(self._stop)
-        others = [self._again(f"hanger {n}", hanger.act, pause_s=0.5) for n, hanger in enumerate(hangers)]
+        others = [self._again(f"connections {n}", connections.act, pause_s=0.5) for n, connections in enumerate(misbehaving)]
         others.append(self._again("administrator", administrator.act, pause_s=plan.administrator_pause_s))
-        what_happens = [*hangers[0].names, *HAPPENS]
+        what_happens = [*misbehaving[0].names, *HAPPENS]
         self._wait(sampler, what_happens)
         self._stop.set()
-        plan.say("all clients go now, and those that stay read to the end")
+        plan.say("stopping all clients; the last members and the reader read to the end")
         for slot in slots:
             slot.join()
         for other in others:
             other.join(60)
         sampler.close()
-        faults = books.faults
+        faults = ledgers.faults
         if server.running:
             self._finish(slots, administrator, reader, quiet)
         else:
             faults.add(f"the broker ended:\n{server.log_tail()}")
         if sampler.problem:
             faults.add(sampler.problem)
-        suspects = set().union(*(hanger.suspects for hanger in hangers))
+        suspects = set().union(*(connections.suspects for connections in misbehaving))
         found = trends(sampler.samples)
         for trend in found:
             if not trend.flat:
-                faults.add(f"not flat: {trend}")
+                faults.add(f"grows: {trend}")
         for sample in sampler.samples:
             if sample.threads > THREADS_MAX:
                 faults.add(f"{sample.threads} threads after {sample.elapsed_s:.0f} s")
@@ -108,13 +112,13 @@ class Soak:
         for problem in log_problems(server.log(log_start).splitlines(), suspects)[:20]:
             faults.add(f"the broker logged: {problem}")
         for what in self._missing(what_happens):
-            faults.add(f"this did not happen: {what}")
+            faults.add(f"this never happened: {what}")
         shutil.copyfile(server.log_path, self._directory / "broker.log")
-        return Verdict(faults.sentences, found, {**books.counts.all(), "records read, each once": books.read}, sampler.samples)
+        return Verdict(faults.sentences, found, {**ledgers.counts.all(), "records read, each once": ledgers.read}, sampler.samples)
 
     def _slots(self) -> list[Slot]:
-        plan, address, books, directory = self._plan, self._server.address, self._books, self._directory
-        common = plan, address, books, directory
+        plan, address, ledgers, directory = self._plan, self._server.address, self._ledgers, self._directory
+        common = plan, address, ledgers, directory
         return [
             *(ProducerSlot(*common, library) for library in PROGRAMS),
             KcatSlot(*common),
@@ -133,7 +137,7 @@ class Soak:
                     act()
                 except Exception as error:
                     if not self._stop.is_set():
-                        self._books.faults.add(f"{name}: {type(error).__name__}: {error}")
+                        self._ledgers.faults.add(f"{name}: {type(error).__name__}: {error}")
                         self._stop.wait(1)
 
         thread = threading.Thread(target=work, name=name, daemon=True)
@@ -141,10 +145,10 @@ class Soak:
         return thread
 
     def _missing(self, what_happens: Sequence[str]) -> list[str]:
-        return [what for what in what_happens if not self._books.counts[what]]
+        return [what for what in what_happens if not self._ledgers.counts[what]]
 
     def _wait(self, sampler: Sampler, what_happens: Sequence[str]) -> None:
-        """Until the time is over and everything has happened, which takes longer on a loaded machine."""
+        """Until the time is over and every action has happened, which takes longer on a loaded machine."""
         plan, start = self._plan, time.monotonic()
         shown = 0
         while self._server.running:
@@ -154,32 +158,32 @@ class Soak:
             self._stop.wait(min(plan.progress_s, left) if left > 0 else 1.0)
             if sampler.samples:
                 plan.say(f"{(time.monotonic() - start) / 60:6.1f} min  {describe(sampler.samples[-1])}")
-            for fault in self._books.faults.sentences[shown:]:
+            for fault in self._ledgers.faults.sentences[shown:]:
                 shown += 1
                 plan.say(f"FAULT: {fault}")
 
-    # --- after the end ---
+    # --- checks at the end ---
 
     def _finish(self, slots: list[Slot], administrator: Administrator, reader: Reader, quiet: int) -> None:
-        faults = self._books.faults
+        faults = self._ledgers.faults
         try:
             administrator.finish()
             self._read_out(slots)
             reader.close()
-            for book in self._books.partitions.values():
-                book.check_promises()
-            until(lambda: descriptors(self._server.pid).sockets == quiet, f"there are {quiet} sockets again, as before the first client")
+            for ledger in self._ledgers.partitions.values():
+                ledger.check_promises()
+            until(lambda: descriptors(self._server.pid).sockets == quiet, f"the broker has {quiet} sockets, as before the first client")
             self._until_no_deleted_file()
         except AssertionError as error:
-            faults.add(f"after all clients had gone: {error}")
+            faults.add(f"after all clients ended: {error}")
         status = self._server.stop()
         if status:
             faults.add(f"the broker ended with {status}")
 
     def _read_out(self, slots: list[Slot]) -> None:
-        """A last member of each group reads what is left, and so does the reader of all."""
+        """A last member of each group, and the reader, read to the end."""
         ends = self._ends()
-        until(lambda: all(self._books.partitions[at].position >= end for at, end in ends.items()), "the reader of all is at the end")
+        until(lambda: all(self._ledgers.partitions[at].position >= end for at, end in ends.items()), "the reader is at the end")
         groups = {slot.group: slot for slot in slots if isinstance(slot, MemberSlot)}
         members = [slot.last() for slot in groups.values()]
         expected = [(slot.group, (topic.name, number)) for slot in groups.values() for topic in TOPICS if topic.name in slot.topics
@@ -188,17 +192,17 @@ class Soak:
         def missing() -> list[str]:
             late = []
             for group, partition in expected:
-                book = self._books.groups.get((group, partition))
-                seen = book.end if book else 0
-                if seen < ends[partition] and self._books.partitions[partition].log_start < ends[partition]:
-                    late.append(f"{group} is at {seen} of {ends[partition]} in {partition[0]}-{partition[1]}")
+                ledger = self._ledgers.groups.get((group, partition))
+                seen = ledger.end if ledger else 0
+                if seen < ends[partition] and self._ledgers.partitions[partition].log_start < ends[partition]:
+                    late.append(f"{group} is at offset {seen} of {ends[partition]} in {partition[0]}-{partition[1]}")
             return late
 
         try:
             until(lambda: not missing(), "every group is at the end", every_s=0.2)
         except AssertionError:
             for sentence in missing():
-                self._books.faults.add(f"groups do not come to the end: {sentence}")
+                self._ledgers.faults.add(f"a group did not reach the end: {sentence}")
         for member in members:
             member.end(GOES, 0, self._stop)
 
@@ -219,10 +223,10 @@ class Soak:
         try:
             until(lambda: not descriptors(pid).deleted, "no deleted file is open")
         except AssertionError as error:
-            raise AssertionError(f"files are deleted, and open: {descriptors(pid).deleted}") from error
+            raise AssertionError(f"deleted files are still open: {descriptors(pid).deleted}") from error
 
     def _quiet_sockets(self) -> int:
-        """How many sockets there are without clients, once those that prepared have gone."""
+        """The number of sockets without clients."""
         counts: list[int] = []
 
         def settled() -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.books import Books, PartitionBook
-from tests.soak.judging import MEMORY_KIB, log_problems, slope, trends
+from tests.soak.checks import MEMORY_KIB, log_problems, slope, trends
+from tests.soak.ledgers import Ledgers, PartitionLedger
 from tests.soak.plan import Plan
 from tests.soak.sampling import Sample
 from tests.soak.soak import Soak
@@ -28,14 +28,14 @@ def taken(elapsed_s: float, kib: float, descriptors: int = 50) -> Sample:
     return Sample(elapsed_s, int(kib), int(kib), 5, descriptors, 10, 30, 0, 20, 0.0, 0, 0)
 
 
-def test_a_slope_is_that_of_most_points() -> None:
+def test_one_outlier_does_not_change_the_slope() -> None:
     points = [(float(x), 3.0 * x) for x in range(2000)]
     points[1500] = (1500.0, 1e9)
     assert slope(points) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("kib_per_s", "flat"), [(0.0, True), (-1.0, True), (1.0, True), (10.0, False)])
-def test_memory_that_grows_in_the_second_half_is_seen(kib_per_s: float, flat: bool) -> None:
+def test_growing_memory_in_the_second_half_is_found(kib_per_s: float, flat: bool) -> None:
     hour = [taken(x, 30_000 + kib_per_s * x) for x in range(0, 7200, 5)]
     assert trends(hour)[0].flat is flat
 
@@ -44,7 +44,7 @@ def test_memory_may_grow_at_first() -> None:
     assert all(trend.flat for trend in trends([taken(x, min(x, 3000) * MEMORY_KIB) for x in range(0, 7200, 5)]))
 
 
-def test_threads_may_fill_their_pools_in_the_first_minutes_and_never_grow_later() -> None:
+def test_threads_may_grow_to_the_pool_sizes_in_the_first_minutes_only() -> None:
     def growing(seconds: int, least: int, most: int) -> list[str]:
         samples = [replace(taken(x, 1), threads=least + (most - least) * x // seconds) for x in range(seconds)]
         return [trend.what for trend in trends(samples) if not trend.flat]
@@ -54,12 +54,12 @@ def test_threads_may_fill_their_pools_in_the_first_minutes_and_never_grow_later(
     assert growing(7200, 6, 20) == ["threads"]
 
 
-def test_descriptors_that_grow_are_seen() -> None:
+def test_growing_descriptors_are_found() -> None:
     found = trends([taken(x, 1, 50 + x // 100) for x in range(7200)])
-    assert [trend.what for trend in found if not trend.flat] == ["descriptors beside segments"]
+    assert [trend.what for trend in found if not trend.flat] == ["descriptors without segments"]
 
 
-def test_what_the_log_may_say() -> None:
+def test_unexplained_lines_of_the_log_are_found() -> None:
     lines = [
         "[2026-01-01 00:00:00,000] INFO group visitor-1: generation 1 has 1 members (txbroker.groups)",
         "[2026-01-01 00:00:00,000] WARNING closing the connection of 127.0.0.1:4711: there is no request 999 (txbroker.connection)",
@@ -70,24 +70,24 @@ def test_what_the_log_may_say() -> None:
     assert log_problems(bad, {4711}) == bad
 
 
-def book() -> tuple[PartitionBook, list[str]]:
-    books = Books([("t", 0)])
-    partition = books.partitions["t", 0]
+def ledger() -> tuple[PartitionLedger, list[str]]:
+    ledgers = Ledgers([("t", 0)])
+    partition = ledgers.partitions["t", 0]
     partition.expect("p", idempotent=True)
-    return partition, books.faults.sentences
+    return partition, ledgers.faults.sentences
 
 
-def read(partition: PartitionBook, *records: tuple[int, int]) -> None:
+def read(partition: PartitionLedger, *records: tuple[int, int]) -> None:
     for offset, number in records:
         partition.read(offset, b"p %d padding" % number)
 
 
 def test_the_books_of_a_partition() -> None:
-    partition, faults = book()
+    partition, faults = ledger()
     partition.acknowledged(1, "p", 2)
     read(partition, (0, 1), (1, 2))
     partition.acknowledged(0, "p", 1)
-    partition.jumped(10)
+    partition.skipped_to(10)
     read(partition, (10, 9))
     partition.promised("p", 9)
     partition.check_promises()
@@ -100,14 +100,14 @@ def test_the_books_of_a_partition() -> None:
     pytest.param([(0, 1), (2, 2)], id="an offset is missing"),
     pytest.param([(0, 2)], id="the first is lost"),
 ])
-def test_what_is_wrong_in_a_partition_is_seen(records: list[tuple[int, int]]) -> None:
-    partition, faults = book()
+def test_faults_of_a_partition_are_found(records: list[tuple[int, int]]) -> None:
+    partition, faults = ledger()
     read(partition, *records)
     assert len(faults) == 1
 
 
-def test_broken_promises_are_seen() -> None:
-    partition, faults = book()
+def test_acknowledged_records_that_were_not_read_are_found() -> None:
+    partition, faults = ledger()
     read(partition, (0, 1), (1, 2))
     partition.acknowledged(0, "p", 2)
     partition.acknowledged(5, "p", 3)
@@ -117,16 +117,16 @@ def test_broken_promises_are_seen() -> None:
 
 
 def test_the_books_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    books = Books([("t", 0)])
+    ledgers = Ledgers([("t", 0)])
     for first, last in ((0, 9), (20, 29), (5, 19)):
-        books.given("g", ("t", 0), first, last)
-    group = books.groups["g", ("t", 0)]
+        ledgers.given("g", ("t", 0), first, last)
+    group = ledgers.groups["g", ("t", 0)]
     assert group.end == 30
-    books.partitions["t", 0].log_start = 40
-    books.given("g", ("t", 0), 40, 49)
+    ledgers.partitions["t", 0].log_start = 40
+    ledgers.given("g", ("t", 0), 40, 49)
     assert (group.end, group.skipped) == (50, 10)
-    books.given("g", ("t", 0), 60, 69)
+    ledgers.given("g", ("t", 0), 60, 69)
     assert group.end == 50
-    monkeypatch.setattr("tests.soak.books.SETTLED_WITHIN_S", -1.0)
-    books.settle()
-    assert group.end == 70 and len(books.faults.sentences) == 1
+    monkeypatch.setattr("tests.soak.ledgers.SETTLED_WITHIN_S", -1.0)
+    ledgers.settle()
+    assert group.end == 70 and len(ledgers.faults.sentences) == 1

@@ -1,1 +1,1 @@
-"""Client programs of a soak, each a process of its own that can be killed and stopped: `python -m tests.soak.programs LIBRARY ...`."""
+"""Client programs of a soak test, each a process that can be killed and suspended: `python -m tests.soak.programs LIBRARY ...`."""

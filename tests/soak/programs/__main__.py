@@ -1,10 +1,10 @@
-"""One producer or one member of a group, until SIGTERM; what it does is reported on standard output, a line each.
+"""One producer or one member of a group, until SIGTERM. It reports on standard output:
 
-    ready                             SIGTERM is understood from now on
-    acked PARTITION OFFSET NUMBER     a sample of what was acknowledged
-    last PARTITION NUMBER             at the end: all up to there was acknowledged
-    read TOPIC PARTITION FIRST LAST   what a member was given, before it commits
-    rebalanced                        a commit came too late
+    ready                             SIGTERM is handled from now on
+    acked PARTITION OFFSET NUMBER     a sample of the acknowledgements
+    last PARTITION NUMBER             at the end: all records up to NUMBER were acknowledged
+    read TOPIC PARTITION FIRST LAST   what a member received, before it commits
+    rebalanced                        a commit failed because of a rebalance
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def main() -> None:
     consumer.add_argument("--static")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the soak test
     _say("ready")
     library: Library = importlib.import_module(f"tests.soak.programs.{options.library}").LIBRARY
     (produce if options.kind == "produce" else consume)(library, options)

@@ -38,7 +38,7 @@ class _Sender:
         while self._sent and self._sent[0][0].done():
             future, done = self._sent.popleft()
             result = future.result()
-            done(-1 if result is None else result.offset)  # acks=0: nobody knows
+            done(-1 if result is None else result.offset)  # acks=0: the offset is unknown
 
     def close(self) -> None:
         self._runner.run(self._producer.flush())

@@ -55,7 +55,7 @@ class _Member:
         self._consumer.subscribe(self._topics)
 
     def _fenced_by_itself(self, problem: KafkaError) -> bool:
-        """After a time-out librdkafka joins again by its instance id and gives up, fenced by that, as with Kafka: begin anew."""
+        """After a timeout librdkafka rejoins with its instance id and is fenced by it, as with Kafka: create another consumer."""
         if not (self._static and problem.code() == KafkaError._FATAL and "fenced" in problem.str()):
             return False
         self._consumer.close()

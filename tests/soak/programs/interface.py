@@ -1,4 +1,4 @@
-"""What a soak needs of a client library."""
+"""What a soak test needs of a client library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEARTBEAT_MS = 1000
 
 
 class Record(NamedTuple):
-    """What is sent."""
+    """A record to send."""
 
     topic: str
     partition: int
@@ -19,26 +19,26 @@ class Record(NamedTuple):
 
 
 class Sender(Protocol):
-    """A producer; what cannot be delivered raises, here or there."""
+    """A producer. A record that cannot be delivered raises in one of the methods."""
 
     def send(self, record: Record, done: Callable[[int], None]) -> None:
-        """Send, and call `done(offset)` once it is acknowledged, from any of these methods."""
+        """Send a record. `done(offset)` is called within one of the methods once it is acknowledged."""
 
     def poll(self, seconds: float) -> None:
-        """Let the client work for so long."""
+        """Let the client work for this time."""
 
     def close(self) -> None:
-        """Deliver all, and go."""
+        """Deliver all records and close."""
 
 
 class Member(Protocol):
-    """A consumer in a group that commits by itself never."""
+    """A consumer in a group, without automatic commits."""
 
     def poll(self) -> Sequence[tuple[str, int, int]]:
-        """Topic, partition and offset of what came; waits half a second at most."""
+        """Topic, partition and offset of the records that arrived; waits half a second at most."""
 
     def commit(self) -> bool:
-        """Commit what was polled; False when the group has gone on without this member."""
+        """Commit what was polled; False when the member is no longer part of the generation."""
 
     def close(self) -> None:
         """Leave the group."""

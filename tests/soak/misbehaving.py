@@ -1,6 +1,6 @@
-"""Connections that misbehave: half a request, one byte at a time, no reading, no goodbye.
+"""Connections that misbehave: incomplete requests, one byte at a time, responses that are not read, members that disappear.
 
-The local ports of those that the broker may complain about are noted: each of its warnings must be about one of them.
+`suspects` has the local ports of the connections that the broker may warn about; a warning about another one is a fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from kafka.protocol.consumer import FetchRequest, JoinGroupRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from tests.soak.books import Books
+from tests.soak.ledgers import Ledgers
 from tests.soak.plan import REPEATED, TOPICS
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import producer_id
@@ -28,42 +28,42 @@ HALF_FRAME = struct.pack(">ihhi", 300_000, 0, 8, 1) + bytes(20_000)
 GARBAGE = struct.pack(">ihhi", 100, 999, 77, 1) + bytes(92)
 
 
-class Hangers:
-    """`act` does one of these, and takes as long as that takes."""
+class MisbehavingConnections:
+    """`act` performs one action and returns when it is over."""
 
-    def __init__(self, address: str, books: Books, chance: random.Random, stop: threading.Event, wait_s_max: float, first: int) -> None:
+    def __init__(self, address: str, ledgers: Ledgers, chance: random.Random, stop: threading.Event, wait_s_max: float, first: int) -> None:
         """`first`: the number of the action to begin with."""
         host, _, port = address.rpartition(":")
         self._at = host, int(port)
         self._address = address
-        self._books = books
+        self._ledgers = ledgers
         self._chance = chance
         self._stop = stop
         self.suspects: set[int] = set()
         self._acts: tuple[tuple[str, Callable[[], None]], ...] = (
             ("half requests", self._half),
             ("requests of one byte at a time", self._dribble),
-            ("answers that nobody reads", self._never_read),
-            ("long polls that are left", self._leave_poll),
-            ("members that vanish", self._vanish),
-            ("connections that are made and closed", self._come_and_go),
-            ("requests that are nonsense", self._nonsense),
-            ("batches that are sent twice", self._twice),
+            ("responses that are not read", self._never_read),
+            ("long polls that are abandoned", self._leave_poll),
+            ("members that disappear", self._vanish),
+            ("connections that are opened and closed", self._come_and_go),
+            ("malformed requests", self._malformed),
+            ("batches that are sent repeatedly", self._twice),
         )
         self._turn = first
         self._wait_s_max = wait_s_max
 
     @property
     def names(self) -> list[str]:
-        """All that must have been done."""
+        """The names of all actions."""
         return [name for name, _ in self._acts]
 
     def act(self) -> None:
-        """The next one in turn."""
+        """Perform the next action."""
         name, act = self._acts[self._turn % len(self._acts)]
         self._turn += 1
         act()
-        self._books.counts.add(name)
+        self._ledgers.counts.add(name)
 
     def _connect(self) -> socket.socket:
         return socket.create_connection(self._at, 30)
@@ -88,21 +88,21 @@ class Hangers:
         with RawConnection(self._address, client_id="never reads") as connection:
             for _ in range(50):
                 topic = self._chance.choice(TOPICS)
-                connection.send(fetch_request(topic.name, self._books.partitions[topic.name, 0].log_start, bytes_max=1 << 20), 11)
+                connection.send(fetch_request(topic.name, self._ledgers.partitions[topic.name, 0].log_start, bytes_max=1 << 20), 11)
             self._stop.wait(self._chance.uniform(1, 2 * self._wait_s_max / 3))
 
     def _leave_poll(self) -> None:
         with RawConnection(self._address, client_id="leaves") as connection:
             for number in range(4):
                 partition = FetchRequest.FetchTopic.FetchPartition(
-                    partition=number, fetch_offset=self._books.partitions["sized", number].position, partition_max_bytes=1 << 20)
+                    partition=number, fetch_offset=self._ledgers.partitions["sized", number].position, partition_max_bytes=1 << 20)
                 topics = [FetchRequest.FetchTopic(topic="sized", partitions=[partition])]
                 connection.send(FetchRequest(max_wait_ms=60_000, min_bytes=1 << 30, max_bytes=1 << 30, session_id=0, session_epoch=0,
                                              topics=topics, forgotten_topics_data=[]), 11)
             self._stop.wait(self._chance.uniform(0.1, 5))
 
     def _vanish(self) -> None:
-        """A member of a group of its own, or of one that others are in, without a goodbye."""
+        """A member of a new group that does not leave it."""
         protocols = JoinGroupRequest.JoinGroupRequestProtocol
         group = f"visitor-{self._chance.randrange(10**9)}"
         with RawConnection(self._address, client_id="vanishes") as connection:
@@ -120,14 +120,14 @@ class Hangers:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closed with a reset
             connection.close()
 
-    def _nonsense(self) -> None:
+    def _malformed(self) -> None:
         with self._connect() as connection:
             self.suspects.add(connection.getsockname()[1])
             connection.sendall(GARBAGE)
-            assert connection.recv(1) == b"", "the broker answered nonsense"
+            assert connection.recv(1) == b"", "the broker answered a malformed request"
 
     def _twice(self) -> None:
-        """An idempotent batch is where it was, however often it is sent; into a topic that nobody compares."""
+        """An idempotent batch that is sent again gets the same offset. The topic is not in the ledgers."""
         with RawConnection(self._address, client_id="repeats") as connection:
             given = producer_id(connection)
             data = batch(numbered(3, base_timestamp=time.time_ns() // 1_000_000), producer=Producer(given.producer_id, 0, 0))

@@ -1,6 +1,7 @@
-"""Whether the broker is as it was: memory, descriptors and threads flat, and a log that the clients' doings explain.
+"""Checks of the samples and of the broker's log: memory, descriptors and threads do not grow, and clients explain every warning.
 
-The fit is Theil and Sen's, the median of the slopes of all pairs: a burst does not move it. The first half of the time is for warming up.
+The slope is the Theil-Sen estimator, the median of the slopes of all pairs, which a burst does not change. The first half of the time is
+for warming up.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from statistics import median
 
 from tests.soak.sampling import Sample
 
-# An hour of the second half may grow by so much, and every second half, be it ever so short, by so much more (warming up goes on).
+# The growth allowed in the second half: per hour, plus a constant, because warming up may still go on.
 MEMORY_KIB_PER_HOUR = 3 * 1024
 MEMORY_KIB = 6 * 1024
 DESCRIPTORS_PER_HOUR = 4
 DESCRIPTORS = 12
 THREADS = 3
-# In its first minutes the pools of threads still grow as work comes, but never beyond their sizes: 16, 10 and 1, and the main thread.
+# Thread pools grow to their sizes in the first minutes: 16, 10 and 1, plus the main thread.
 WARM_S = 600
 THREADS_MAX = 28
 PAIRS_POINTS_MAX = 200
 
-# What the broker may warn about: because of a connection that meant it.
+# A warning that a misbehaving connection explains.
 _CLOSED = re.compile(r"closing the connection of [\d.]+:(\d+)\b.*")
 _LINE = re.compile(r"^\[[^]]+\] (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)")
 
 
 @dataclass(frozen=True)
 class Trend:
-    """How much something grew in the second half, by its fit, and how much it may."""
+    """The growth of something in the second half, by its slope, and the growth allowed."""
 
     what: str
     unit: str
@@ -46,14 +47,14 @@ class Trend:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Theil and Sen's: of y for one x. Of many points every so-manieth is taken."""
+    """The Theil-Sen slope; of many points a regular selection is used."""
     some = points[:: len(points) // PAIRS_POINTS_MAX + 1]
     slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(some) for x2, y2 in some[i + 1 :] if x2 > x1]
     return median(slopes) if slopes else 0.0
 
 
 def trends(samples: Sequence[Sample]) -> list[Trend]:
-    """Of the second half of the time."""
+    """The growth in the second half of the samples."""
     middle = samples[-1].elapsed_s / 2
     half = [sample for sample in samples if sample.elapsed_s >= middle]
     seconds = half[-1].elapsed_s - half[0].elapsed_s
@@ -65,21 +66,21 @@ def trends(samples: Sequence[Sample]) -> list[Trend]:
     threads = THREADS if half[0].elapsed_s >= WARM_S else max(THREADS, THREADS_MAX - half[0].threads)
     return [
         Trend("memory", "KiB", growth(lambda sample: sample.anonymous_kib), MEMORY_KIB + MEMORY_KIB_PER_HOUR * hours),
-        # Segments come and go with what is produced and deleted; each has one.
-        Trend("descriptors beside segments", "", growth(lambda sample: sample.descriptors - sample.segments),
+        # Each segment has one; their number depends on what is produced and deleted.
+        Trend("descriptors without segments", "", growth(lambda sample: sample.descriptors - sample.segments),
               DESCRIPTORS + DESCRIPTORS_PER_HOUR * hours),
         Trend("threads", "", growth(lambda sample: sample.threads), threads),
     ]
 
 
 def log_problems(lines: Iterable[str], suspects: set[int]) -> list[str]:
-    """Lines of the broker's log that nothing explains. `suspects`: local ports of connections that misbehaved."""
+    """Lines of the broker's log that no client explains. `suspects`: local ports of connections that misbehaved."""
     problems = []
     for line in lines:
         found = _LINE.match(line)
         if found is None:
             if line.strip():
-                problems.append(line)  # part of a traceback, or something printed
+                problems.append(line)  # part of a traceback, or a print
             continue
         level, message = found.groups()
         closed = _CLOSED.match(message)
