@@ -82,12 +82,8 @@ UNCLEAR_STILL = (
     "tests/support/",
     "tests/transport/",
     "tests/wire/",
-    "txbroker/api/",
     "txbroker/cli/",
-    "txbroker/connection",
     "txbroker/log/cleaner/",
-    "txbroker/peer",
-    "txbroker/transport/",
 )
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -47,7 +47,7 @@ def test_a_flood_of_connections_leaves_files_for_the_logs(few_files: FewFiles) -
         for one in flood:
             one.setblocking(False)
             one.connect_ex((HOST, few_files.port))
-        until(lambda: "accepting waits" in few_files.log(), "the broker accepts no more")
+        until(lambda: "no more connections are accepted" in few_files.log(), "the broker accepts no more")
         assert produce(connection, "before", batch(numbered(1))).error_code == 0
         creatable = CreateTopicsRequest.CreatableTopic(name="after", num_partitions=10, replication_factor=1, assignments=[], configs=[])
         (created,) = connection.call(CreateTopicsRequest(topics=[creatable], timeout_ms=10_000, validate_only=False), 5).topics

@@ -34,4 +34,4 @@ def test_a_connection_that_fails_at_its_end_leaves_the_others_served(house: Call
     failing.socket.close()
     rooms.until(lambda: rooms.protocols[1].lost)
     ask(other, b"after it")
-    assert "did not end cleanly" in caplog.text
+    assert "internal error while a connection was closed" in caplog.text

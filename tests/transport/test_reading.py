@@ -163,7 +163,7 @@ def test_who_stalls_in_a_large_frame_while_others_wait_is_closed(
     here.until(sent)
     assert waiting.answer() == hashlib.sha1(bytes(1_500_000)).digest()
     assert stalling.at_end()
-    assert [record.message for record in caplog.records if "stopped in the middle" in record.message]
+    assert [record.message for record in caplog.records if "it has stopped within a large request" in record.message]
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, 1001, 2**31 - 1])

@@ -175,7 +175,7 @@ def test_a_file_that_ends_early_closes_the_connection_with_one_line(house: Make,
     file.truncate(1_000_000)
     here.until(lambda: client.receive_some() is None)
     assert len(caplog.records) == 1
-    assert f"{file.path} ends before position 4000000" in caplog.records[0].message
+    assert f"{file.path} is truncated at 1000000 or earlier, before position 4000000" in caplog.records[0].message
     assert gone == [file.path]
 
 

@@ -1,10 +1,10 @@
-"""The sockets: large shared receive buffers, whole frames in, parts and file regions out.
+"""The sockets: large shared receive buffers; whole frames in, bytes and file regions out.
 
-    hub = Hub(reactor, limits, run_in_worker=…)          what all connections of one reactor share; hub.start(), hub.stop()
+    hub = Hub(reactor, limits, run_in_worker, actions)           what all connections of one reactor share; hub.start(), hub.stop()
     listener = Listener(hub, "PLAINTEXT", host, port, build)
     listener.startListening() … listener.stopListening()         (a twisted.internet.tcp.Port)
 
-`build()` makes one `Connection` (txbroker.connection), or anything else that satisfies `FrameProtocol`.
+`build()` returns a `Connection` (txbroker.connection), or any other `FrameProtocol`.
 """
 
 from __future__ import annotations

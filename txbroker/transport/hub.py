@@ -1,4 +1,4 @@
-"""What all connections of one reactor share: buffers, quotas, limits, the worker for cold reads, and one timer."""
+"""What all connections of one reactor share: buffers, quotas, limits, the worker for cold reads, and a timer."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger("txbroker.transport")
 
 RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
 
-# The timer looks at all connections this many times in connections.max.idle.ms, and at least this often.
+# The timer checks all connections this many times in connections.max.idle.ms, and at least every SWEEP_S_MAX seconds.
 SWEEPS_PER_IDLE_TIME = 8
 SWEEP_S_MAX = 5.0
 
-# What a stopping broker grants its connections to take their last answers.
+# When the broker stops, connections have this much time to take their last responses.
 STOP_GRACE_S = 1.0
 
 
@@ -42,7 +42,7 @@ class Member(Protocol):
         """Nothing moved for connections.max.idle.ms."""
 
     def check_progress(self) -> None:
-        """Others wait for memory that a half-received frame may hold."""
+        """Other connections wait for memory of the receive budget, which an incomplete frame may hold."""
 
     def loseConnection(self) -> None: ...
 
@@ -50,14 +50,14 @@ class Member(Protocol):
 
 
 class Hub:
-    """Owned by whoever listens; `start` it before the listeners.
+    """To be started before the listeners.
 
-    `serving` is set while some connection is being served. What becomes due on other connections meanwhile is sent when
-    that one is done, so that many answers to one connection leave together. `completing` is set while the actions of a turn run: an
-    answer is sent at once then, unless its connection has requests in flight whose answers may come in the same turn.
+    `serving` is set while a connection is served. Responses that become ready on other connections meanwhile are sent afterwards, so that
+    several responses to one connection are sent together. `completing` is set while the actions of a turn run: a response is then sent at
+    once, unless its connection has requests in flight, whose responses may become ready in the same turn.
 
-    `closed_for` counts the connections that the transport ended itself, by the reason; `pauses` how often one was not read any further
-    because enough of it was in flight. `file_gone` is called with the path of a file whose region could not be sent.
+    `closed_for` counts the connections that the transport has closed, by reason. `pauses` counts how often reading of a connection stopped
+    because too much was in flight. `file_gone` is called with the path of a file whose region cannot be sent.
     """
 
     def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker, actions: ActionQueue) -> None:
@@ -84,20 +84,20 @@ class Hub:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """How many connections there are now."""
         return len(self._members)
 
     def by_listener(self) -> Counter[str]:
-        """How many there are now on each listener."""
+        """How many connections each listener has now."""
         return Counter(member.session.listener for member in self._members)
 
     def start(self) -> None:
-        """Start the timer, and look at sockets."""
+        """Start the poller and the timer."""
         self.poller.start()
         self._timer = self.reactor.callLater(self._sweep_s, self._sweep)
 
     def stop(self) -> Deferred[None]:
-        """Let every connection take its last answers, and close it; fires when all are gone. Listeners must have stopped."""
+        """Send the last responses and close all connections; fires when they are closed. Listeners must have stopped."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -130,11 +130,11 @@ class Hub:
             emptied.callback(None)
 
     def postpone(self, member: Member) -> None:
-        """Something is due on a connection that is sent later: see `serving` and `completing`."""
+        """Send the responses of this connection later: see `serving` and `completing`."""
         self._postponed.append(member)
 
     def served(self) -> None:
-        """A connection was served: send what became due on others meanwhile."""
+        """A connection was served: send the responses that became ready on others meanwhile."""
         if self._postponed and not self.completing:
             self._flush_postponed()
         self.serving = False
@@ -148,7 +148,7 @@ class Hub:
         self.serving = False
 
     def _complete_actions(self) -> None:
-        """The poller has served what there was: run the actions of its turn."""
+        """At the end of the poller's turn: run its actions."""
         if not self.actions:
             self.actions.end_turn()
             return
@@ -176,5 +176,5 @@ class Hub:
                 member.check_progress()
             if idle_ticks is not None and self.tick - member.active > idle_ticks:
                 member.reap()
-        self.quotas.look_again()
+        self.quotas.check_room()
         self.quotas.report(log)

@@ -1,4 +1,17 @@
-"""The received bytes of one connection that are not handled yet, in whichever of three places suits them."""
+"""The received bytes of one connection that are not handled yet.
+
+There are four states. `consumed` decides on the state after each read.
+
+| state    | `_owned`, `_stash`                 | the next read goes                         | reached when                               |
+|----------|------------------------------------|--------------------------------------------|--------------------------------------------|
+| empty    | None, no bytes                     | into the shared buffer                     | all bytes were handled, frames are small   |
+| rest     | None, some bytes                   | into the shared buffer, after these bytes  | a short beginning of a small frame is left |
+| frame    | buffer; `need` is the frame's end  | into the buffer, up to the frame's end     | a longer beginning, or of a large frame    |
+| expected | buffer; `need` is a guess          | into the buffer, up to the guessed end     | the last frame was large, a buffer is free |
+
+A frame in an owned buffer is in place, without a copy, when it is complete. In the states "frame" and "expected" the memory of the buffer
+is reserved from the budget (`_reserved`). While the budget is used up the inbox is `starved`: it is not read until memory is granted.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +22,30 @@ from txbroker.transport.receive import KIB, OWNED_BYTES_MIN, SHARED_BYTES, Owned
 
 SIZE = struct.Struct(">i")
 
-# A rest up to this long is kept as bytes and put back into the shared buffer for the next read.
+# A rest up to this size is kept as bytes and copied to the shared buffer before the next read.
 STASH_MAX = 8 * KIB
 
-# After a frame this large, the next one is received into an owned buffer straight away.
+# After a frame of at least this size, the next one is expected to be as large.
 LARGE = SHARED_BYTES // 2
 
 
 class Inbox:
-    """Fills a buffer from the socket, offers it as `view[:filled]`, and keeps what `consumed` leaves.
+    """Reads from the socket, offers the bytes as `view[:filled]`, and keeps what `consumed` leaves.
 
-    - Nothing, or a short rest, is left: the next read goes into the shared buffer, behind the rest.
-    - A longer rest, or the beginning of a large frame, is left: it moves into an owned buffer, and the next reads go on there, no
-      further than this frame's end, so that its bytes are in place when it is whole.
-    - The last frame was large: the next read goes into a pooled buffer from the start.
-
-    `view` is valid until the reactor serves another connection; `starved` says that the budget does not allow to read on.
+    `view` is valid until the reactor serves another connection. `starved`: the bytes that it waits for to be reserved; 0 if it can be read.
     """
 
-    __slots__ = ("_buffers", "_expected", "_owned", "_pending", "_reserved", "_settled", "_stash", "_waiter", "filled", "starved", "view")
+    __slots__ = ("_buffers", "_expected", "_is_frame", "_owned", "_reserved", "_stash", "_waiter", "filled", "starved", "view")
 
     def __init__(self, buffers: ReceiveBuffers, waiter: Waiter) -> None:
         self._buffers = buffers
         self._waiter = waiter
         self._stash = b""
         self._owned: OwnedBuffer | None = None
+        self._is_frame = False  # of the states with an owned buffer: "frame", not "expected"
         self._reserved = 0
-        self._pending = 0  # to be reserved while it is starved
-        self._expected = 0
-        self._settled = False  # whether the owned buffer's need is the one that its frame announces
-        self.starved = False
+        self._expected = 0  # the size of the last frame if it was large
+        self.starved = 0
         self.view = buffers.shared
         self.filled = 0
 
@@ -67,7 +74,7 @@ class Inbox:
         return count
 
     def _expect(self) -> OwnedBuffer | None:
-        """A pooled buffer for a frame like the last one, if one is there and the budget has room."""
+        """A pooled buffer for a frame like the last one, if there is one and the budget is not used up."""
         buffers, expected = self._buffers, self._expected
         owned = buffers.ready(expected)
         if owned is None:
@@ -80,7 +87,7 @@ class Inbox:
         owned.view[: owned.filled] = self._stash
         owned.need = expected
         self._owned = owned
-        self._settled = False
+        self._is_frame = False
         self._stash = b""
         return owned
 
@@ -115,7 +122,7 @@ class Inbox:
             self.view[: self.filled] = self._stash
 
     def consumed(self, position: int) -> None:
-        """Everything before `position` is done with; keep the rest, which begins with a frame's size."""
+        """The bytes before `position` are handled; keep the rest, which begins with the size of a frame."""
         rest = self.filled - position
         owned = self._owned
         if owned is None:
@@ -123,7 +130,7 @@ class Inbox:
                 self._keep(position, rest)
             elif self._stash:
                 self._stash = b""
-        elif position or not self._settled:
+        elif position or not self._is_frame:
             if position:
                 self._release()
             if position < LARGE:
@@ -134,6 +141,7 @@ class Inbox:
                 self._give_back()
 
     def _keep(self, position: int, rest: int) -> None:
+        """Keep the rest from `position` on: go to the state "rest" or "frame"."""
         kept = self.view[position : self.filled]
         announced = SIZE.unpack_from(kept)[0] if rest >= SIZE.size else 0
         if rest <= STASH_MAX and announced <= SHARED_BYTES - SIZE.size:
@@ -145,9 +153,9 @@ class Inbox:
         owned = self._owned or self._buffers.take(need)
         if owned.capacity < rest:
             owned.grow(rest)
-        # When the buffer is full already, the next read begins with its growth.
+        # If the buffer is full, the next read begins with its growth.
         if not self._reserve(min(owned.capacity if rest < owned.capacity else 4 * owned.capacity, need)) and owned.capacity > 4 * rest:
-            # Who must wait does it with little.
+            # A connection that waits does so with a small buffer.
             if owned is not self._owned:
                 self._buffers.give(owned)
             owned = OwnedBuffer(max(rest, OWNED_BYTES_MIN))
@@ -158,7 +166,7 @@ class Inbox:
         owned.filled = rest
         owned.need = need
         self._owned = owned
-        self._settled = True
+        self._is_frame = True
         self._stash = b""
         if need >= LARGE:
             self._expected = need
@@ -166,43 +174,40 @@ class Inbox:
     def _give_back(self) -> None:
         owned, self._owned = self._owned, None
         if owned is not None:
-            self.view, self.filled = self._buffers.shared, 0  # a view would hold the memory as long as this connection is remembered
+            self.view, self.filled = self._buffers.shared, 0  # a view would keep the buffer's memory
             self._buffers.give(owned)
 
     def _reserve(self, size: int) -> bool:
-        """Have `size` bytes reserved in all; False: `starved` until they are granted."""
+        """Reserve `size` bytes in total; False: `starved` until they are granted."""
         more = size - self._reserved
         if more > 0:
             if not self._buffers.reserve(more, self):
-                self._pending = more
-                self.starved = True
+                self.starved = more
                 return False
             self._reserved = size
         return True
 
     def granted(self) -> None:
-        """What was wanted is reserved now."""
-        self._reserved += self._pending
-        self._pending = 0
-        self.starved = False
+        """The budget has reserved what this inbox waits for."""
+        self._reserved += self.starved
+        self.starved = 0
         self._waiter.granted()
 
     def _release(self) -> None:
         reserved, self._reserved = self._reserved, 0
         if self.starved:
-            self.starved = False
-            self._pending = 0
+            self.starved = 0
             self._buffers.forget(self)
         if reserved:
             self._buffers.release(reserved, self)
 
     @property
     def holding(self) -> int:
-        """How many bytes it keeps from others and may add to: 0 while it is starved, or in no large frame."""
+        """How many bytes of an incomplete large frame use up the budget; 0 while it is starved."""
         return self._owned.filled if self._owned is not None and self._reserved > 0 and not self.starved else 0
 
     def close(self) -> None:
-        """The connection is gone: give everything back."""
+        """The connection is lost: return all memory."""
         self._release()
         self._stash = b""
         self._give_back()

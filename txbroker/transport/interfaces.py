@@ -1,51 +1,67 @@
-"""What a transport asks of the protocol above it, and what it offers: frames go up, parts come down."""
+"""The interface between transport and protocol: frames go up, parts of responses come down."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
 
 
+class Region(Protocol):
+    """A file region (txbroker.log.region), as the transport uses it."""
+
+    file: Any
+    position: int
+
+    def __len__(self) -> int: ...
+
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# A part of a response frame.
+Part: TypeAlias = Buffer | Region
+
+
 class FrameTransport(Protocol):
-    """A connection's way out, as the protocol sees it."""
+    """The transport of a connection, as the protocol sees it."""
 
     session: Session
 
     def flush(self) -> None:
-        """Output is ready: fetch it with `take_output` and send it, at the latest when the current reactor event is done."""
+        """Output is ready: take it with `take_output` and send it, at the latest at the end of the poller's turn."""
 
     def loseConnection(self) -> None:
-        """Send what is queued, then close."""
+        """Send the output, then close."""
 
 
 class FrameProtocol(Protocol):
-    """One connection's protocol, as the transport sees it. Twisted calls the camelCase methods."""
+    """The protocol of a connection, as the transport sees it. Twisted calls the camelCase methods."""
 
     output_bytes: int
-    """How much `take_output` would give."""
+    """The size of what `take_output` would return."""
 
     full: bool
-    """No more frames for now: enough is in flight. When it becomes false again, the protocol calls `flush`."""
+    """Too much is in flight to take more frames. When it becomes false again, the protocol calls `flush`."""
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for an answer; while there are any, the connection is not idle."""
+        """Requests without a response yet; while there are any, the connection is not idle."""
 
-    def makeConnection(self, transport: Any) -> None: ...
+    def makeConnection(self, transport: Any) -> None: ...  # a FrameTransport
 
     def connectionLost(self, reason: Failure) -> None: ...
 
     def frame_received(self, frame: memoryview) -> bool:
-        """Take one whole frame without its size: writable, and valid until this returns. Never raises for what the peer sent.
+        """Take one whole frame without its size: writable, and valid until this returns. Never raises because of its content.
 
-        False: it was not taken, and the protocol is `full`. The same frame is to be offered again once that is over.
+        False: the frame was not taken, and the protocol is `full`. The transport offers it again when `full` becomes false.
         """
 
     def bad_size(self, size: int, size_max: int) -> None:
-        """The peer announced a frame of a size that cannot be; nothing more will come up. Closes the connection."""
+        """A frame has an impossible size. Closes the connection; no more frames follow."""
 
-    def take_output(self) -> list[Any]:
-        """The parts of all replies that are due, in order: bytes-like objects and file regions."""
+    def take_output(self) -> Sequence[Part]:
+        """The parts of all responses that are ready, in order: bytes-like objects and file regions."""

@@ -1,4 +1,4 @@
-"""The limits of the transport, with Kafka's names and defaults where Kafka has them."""
+"""The limits of the transport, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ class Limits:
     """Sizes in bytes, -1 for none. The same for all listeners of a broker."""
 
     request_bytes_max: int = 100 * MIB
-    """socket.request.max.bytes: a frame that announces more closes the connection."""
+    """socket.request.max.bytes: a larger frame closes the connection."""
 
     queued_request_bytes_max: int = -1
-    """queued.max.request.bytes: memory of large frames that are being received, all connections together."""
+    """queued.max.request.bytes: memory of the large frames that are being received on all connections."""
 
     connections_max: int = 2**31 - 1
-    """max.connections: beyond it, accepting waits."""
+    """max.connections: at the limit no more connections are accepted until one is closed."""
 
     connections_per_ip_max: int = 2**31 - 1
-    """max.connections.per.ip: beyond it, a connection is closed at once."""
+    """max.connections.per.ip: above the limit a new connection is closed at once."""
 
     connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
     """max.connections.per.ip.overrides, by address."""
 
     descriptors_max: int | None = None
-    """File descriptors of the whole process, None for the system's limit: near it, accepting waits as beyond max.connections."""
+    """File descriptors of the process, None for the system's limit: near it no more connections are accepted, as at max.connections."""
 
     idle_ms_max: int = 600_000
     """connections.max.idle.ms."""
 
     send_buffer_bytes: int = 102_400
-    """socket.send.buffer.bytes; -1 leaves it to the system, whose own choice costs half as much CPU again for large fetches."""
+    """socket.send.buffer.bytes; -1 for the system's default, with which large fetches need half as much CPU again."""
 
     receive_buffer_bytes: int = -1
-    """socket.receive.buffer.bytes; -1 leaves it to the system. Kafka's default is 102400, but the system's own choice is kinder to
-    throughput: a large produce then costs less than half the CPU."""
+    """socket.receive.buffer.bytes; -1 for the system's default. Kafka's default is 102400; with the system's a large produce needs less
+    than half the CPU."""
 
     output_bytes_max: int = 1 * MIB
-    """Replies of one connection that its peer has not taken; above it the connection is not read. Kafka allows one request at a time."""
+    """Responses of one connection that its peer has not received; above the limit the connection is not read."""

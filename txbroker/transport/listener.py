@@ -1,4 +1,4 @@
-"""A listening socket that makes a `ServerTransport` of each connection it accepts."""
+"""A listening socket, which makes a `ServerTransport` for each connection that it accepts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import ServerTransport, plain_host
 
-# Connections accepted before others have their turn.
+# Connections that are accepted before the reactor serves others.
 ACCEPTS_PER_TURN = 100
 
 
 class _Protocols(Factory):
-    """Twisted's way to make a protocol, and to refuse one."""
+    """Builds the protocol of a new connection, or refuses the connection (Twisted's Factory)."""
 
     noisy = False
 
@@ -38,7 +38,7 @@ class _Protocols(Factory):
 class Listener(tcp.Port):
     """One listener of the broker: `startListening` binds (CannotListenError), `stopListening` closes and returns a Deferred.
 
-    `host` is an address; "" is the wildcard, of IPv4 and IPv6 where the system has both. Port 0 takes any free one; `getHost().port` tells.
+    `host` is an address; "" is the wildcard of IPv4 and IPv6, if the system has both. Port 0 is any free port; `getHost().port` returns it.
     """
 
     transport = ServerTransport  # type: ignore[assignment]
@@ -51,7 +51,7 @@ class Listener(tcp.Port):
         super().__init__(port, factory, backlog, "::" if self._both else host, hub.reactor)  # type: ignore[arg-type]
 
     def createInternetSocket(self) -> socket.socket:
-        """A socket whose options the accepted ones inherit."""
+        """A socket with the options that accepted ones inherit."""
         made: socket.socket = super().createInternetSocket()
         if self._both:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -65,7 +65,7 @@ class Listener(tcp.Port):
         return made
 
     def doRead(self) -> None:
-        """Accept what waits, as far as max.connections and the limit of open files allow."""
+        """Accept connections, as far as max.connections and the limit of open files allow."""
         room = self.hub.quotas.room
         if not room:
             self.stopReading()

@@ -1,7 +1,7 @@
-"""What is on its way out of one connection: bytes, joined where they are small, and file regions, sent with sendfile.
+"""The output of one connection: bytes, which are joined if they are small, and file regions, which are sent with sendfile.
 
-A region that the page cache does not hold must not make the reactor wait for the disk: before each slice is sent, a few
-bytes of it are read with RWF_NOWAIT, and a cold slice is first read by a worker.
+The reactor must not wait for the disk when a region is not in the page cache: before each slice is sent, a few bytes of it are read with
+RWF_NOWAIT, and a cold slice is first read by a worker.
 """
 
 from __future__ import annotations
@@ -11,36 +11,27 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+
+from txbroker.transport.interfaces import Buffer, Part, Region
 
 KIB = 1024
 MIB = 1024 * KIB
 
-# Below this, reading a region and joining it to what stands before and after it costs less than a sendfile of its own.
+# A smaller region is read and joined with the parts before and after it, which costs less than a sendfile.
 REGION_READ_MAX = 8 * KIB
 
-# Parts up to this size are copied together; larger ones are sent from where they are.
+# Parts up to this size are joined; larger ones are sent one by one.
 PART_JOIN_MAX = 32 * KIB
 
-# A region is examined, and read by the worker, in slices of this size; the kernel reads ahead some way beyond.
+# A region is probed, and read by the worker, in slices of this size; the kernel reads ahead by READ_AHEAD.
 SLICE = 1 * MIB
 READ_AHEAD = 8 * MIB
 PROBE_STEP = 256 * KIB
 
-# A turn of one connection ends after this much, however fast its peer reads.
+# At most this much is sent to one connection before others are served.
 TURN_BYTES = 4 * MIB
 
-Buffer = bytes | bytearray | memoryview
 _BUFFERS = (bytes, bytearray, memoryview)
-
-
-class Region(Protocol):
-    """A file region (txbroker.log.region), as far as it matters here."""
-
-    file: Any
-    position: int
-
-    def __len__(self) -> int: ...
 
 
 class RegionGone(Exception):
@@ -52,7 +43,7 @@ class RegionGone(Exception):
 
 
 class Stretch:
-    """The part of a region that is still to be sent. Up to `warm_until` its bytes need not be looked for on the disk."""
+    """The part of a region that is still to be sent. Up to the position `warm_until` it is in the page cache."""
 
     __slots__ = ("end", "position", "region", "warm_until")
 
@@ -63,7 +54,7 @@ class Stretch:
         self.warm_until = region.position
 
     def is_cold(self) -> bool:
-        """Whether the next slice would have to wait for the disk."""
+        """Whether sending the next slice would wait for the disk."""
         if self.position < self.warm_until:
             return False
         slice_end = min(self.position + SLICE, self.end)
@@ -73,13 +64,13 @@ class Stretch:
         return False
 
     def warming(self) -> Callable[[], None]:
-        """What a worker has to do so that the next slice is warm."""
+        """A job for a worker that reads the next slice into the page cache."""
         region, start, end = self.region, self.position, min(self.position + SLICE, self.end)
         ahead = min(start + READ_AHEAD, self.end) - start
         self.warm_until = end
 
         def read() -> None:
-            # The region is held, and with it the file open, until this is done.
+            # The region keeps the file open until this is done.
             fd = region.file.fileno()
             os.posix_fadvise(fd, start, ahead, os.POSIX_FADV_WILLNEED)
             os.pread(fd, end - start, start)
@@ -88,27 +79,27 @@ class Stretch:
 
     @property
     def slice_left(self) -> int:
-        """The bytes that are known to be warm."""
+        """The bytes of the slice that are still to be sent."""
         return min(self.end, self.warm_until) - self.position
 
     def send(self, fd: int) -> int:
-        """Send what the socket takes of the next slice; raises BlockingIOError when it takes nothing."""
+        """Send as much of the slice as the socket takes; raises BlockingIOError when it takes nothing."""
         file = self.region.file
         try:
             count = os.sendfile(fd, file.fileno(), self.position, self.slice_left)
         except OSError as error:
             if error.errno == errno.EIO:
-                raise RegionGone(file.path, f"{file.path} cannot be read, and a reply cannot be finished") from error
+                raise RegionGone(file.path, f"{file.path} cannot be read; a response is incomplete") from error
             raise
         if count == 0:
-            where = f"{file.path} ends before position {self.end}, at {self.position} or earlier"
-            raise RegionGone(file.path, f"{where}, and a reply cannot be finished")
+            where = f"{file.path} is truncated at {self.position} or earlier, before position {self.end}"
+            raise RegionGone(file.path, f"{where}; a response is incomplete")
         self.position += count
         return count
 
 
 class SendQueue:
-    """Parts in the order of sending. `size` counts the bytes in it; `cold` says that a worker must warm the head first."""
+    """Parts in the order of sending. `size`: the bytes in the queue; `cold`: a worker must first read its head into the page cache."""
 
     __slots__ = ("_chunks", "cold", "size")
 
@@ -117,7 +108,7 @@ class SendQueue:
         self.size = 0
         self.cold = False
 
-    def add(self, parts: Iterable[Buffer | Region], size: int) -> None:
+    def add(self, parts: Iterable[Part], size: int) -> None:
         """Queue parts of `size` bytes together."""
         self.size += size
         run: list[Buffer] = []
@@ -144,7 +135,10 @@ class SendQueue:
             self._chunks.append(joined)
 
     def send(self, skt: socket.socket) -> bool:
-        """Send until all is gone (True), the socket is full, the head is cold or the turn is over (False). OSError, RegionGone."""
+        """Send until the queue is empty (True), or the socket is full, the head is cold or TURN_BYTES are sent (False).
+
+        OSError, RegionGone.
+        """
         chunks = self._chunks
         limit = self.size - TURN_BYTES
         try:
@@ -160,7 +154,7 @@ class SendQueue:
                     if head.position == head.end:
                         chunks.popleft()
                     elif count < wanted:
-                        return False  # the socket is full: to ask again would only tell the same
+                        return False  # the socket is full; another call would only return an error
                 else:
                     count = skt.send(head, socket.MSG_MORE if len(chunks) > 1 else 0)
                     self.size -= count
@@ -175,18 +169,18 @@ class SendQueue:
         return True
 
     def clear(self) -> None:
-        """Forget what is left: a region holds its file, and the file its space on the disk after it was deleted."""
+        """Remove everything: a region keeps its file open, and a deleted file its disk space."""
         self._chunks.clear()
         self.size = 0
 
     def warming(self) -> Callable[[], None]:
-        """The work that the cold head needs."""
+        """The job for a worker that reads the cold head."""
         head = self._chunks[0]
         assert isinstance(head, Stretch)
         return head.warming()
 
 
-def join_small(parts: Iterable[Buffer | Region]) -> bytes | None:
+def join_small(parts: Iterable[Part]) -> bytes | None:
     """All parts as bytes; None where a region is large, or not in the page cache."""
     run: list[Buffer] = []
     for part in parts:
@@ -217,13 +211,13 @@ _probe = [bytearray(1)]
 
 
 def _is_cached(fd: int, start: int, end: int) -> bool:
-    """Whether the page cache seems to hold this range: looks at its ends and at places between."""
+    """Whether this range seems to be in the page cache: its ends are, and some places between."""
     try:
         for position in (*range(start, end - 1, PROBE_STEP), end - 1):
             os.preadv(fd, _probe, position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError:
-        # A file system that cannot tell, such as tmpfs on older kernels. What else is wrong, sendfile will say.
+        # The file system does not support RWF_NOWAIT, as tmpfs on older kernels. For other errors sendfile will fail, too.
         return True
     return True

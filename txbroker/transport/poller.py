@@ -1,8 +1,7 @@
-"""Watches the sockets of all connections with an epoll of its own, which the reactor watches as one descriptor.
+"""Polls the sockets of all connections with its own epoll, which is one descriptor for the reactor.
 
-A reactor calls each descriptor through its logging context, which costs as much as reading a small request; and between two looks at
-the sockets it looks at everything else. Here a connection is called straight away, and sockets are looked at again while they
-have something.
+A reactor calls each descriptor through its logging context, which costs as much as reading a small request, and it checks timers and other
+sources after each poll. The poller calls connections directly, and polls again as long as sockets are ready.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from twisted.python.failure import Failure
 
 log = logging.getLogger("txbroker.transport")
 
-# Looks at the sockets before timers, workers and the rest of the reactor have their turn.
+# Polls before the reactor serves timers, workers and the rest.
 ROUNDS_MAX = 4
 EVENTS_MAX = 256
 
@@ -26,7 +25,7 @@ _GONE = select.EPOLLHUP | select.EPOLLERR
 
 
 class Member(Protocol):
-    """A connection. What it returns, if anything, is why it ends."""
+    """A connection. It returns the reason if it is to be closed."""
 
     def fileno(self) -> int: ...
 
@@ -41,7 +40,7 @@ class Poller:
     """A reader of `reactor` from `start` to `stop`."""
 
     def __init__(self, reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
-        """`begin_turn` and `end_turn` are called around each turn: a look at the sockets, in which those that have something are served."""
+        """`begin_turn` and `end_turn` are called around each turn, in which the sockets that one poll has returned are served."""
         self._reactor = reactor
         self._begin_turn = begin_turn
         self._end_turn = end_turn
@@ -50,17 +49,17 @@ class Poller:
         self._wanted: dict[int, int] = {}
 
     def start(self) -> None:
-        """Let the reactor look here."""
+        """Let the reactor call `doRead` when a socket is ready."""
         self._reactor.addReader(self)
 
     def stop(self) -> None:
-        """No member is left, and none will come. Nothing the second time."""
+        """After the last member has left. Does nothing the second time."""
         if self._epoll.closed:
             return
         self._reactor.removeReader(self)
         self._epoll.close()
 
-    # What a reactor asks of its readers
+    # IReadDescriptor
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -69,20 +68,20 @@ class Poller:
         return "connections"
 
     def connectionLost(self, reason: Failure) -> None:
-        """The reactor is at its end."""
+        """The reactor is stopping."""
 
     def doRead(self) -> None:
-        """Serve the sockets that have something, some times over."""
+        """Serve the sockets that are ready, in at most ROUNDS_MAX turns."""
         members = self._members
         for _ in range(ROUNDS_MAX):
-            # The last member's end may have stopped all.
+            # The end of the last member may have stopped the poller.
             events = () if self._epoll.closed else self._epoll.poll(0, EVENTS_MAX)
             if not events:
                 return
             self._begin_turn()
             for fd, event in events:
                 member = members.get(fd)
-                if member is not None:  # else another one's turn has ended it
+                if member is not None:  # else it was closed while another one was served
                     self._serve(member, event)
             self._end_turn()
 
@@ -96,20 +95,20 @@ class Poller:
             if event & _WRITE and why is None and member.fileno() in self._members:
                 why = member.doWrite()
         except Exception as error:
-            log.exception("closing a connection: a bug")
+            log.exception("internal error: closing a connection")
             why = error
         if why is not None:
             try:
                 self.forget(member)
                 member.connectionLost(Failure(why))
             except Exception:
-                # The reactor would take the poller itself for broken, and look at no connection any more.
-                log.exception("a connection did not end cleanly: a bug")
+                # The reactor would remove the poller itself, and with it all connections.
+                log.exception("internal error while a connection was closed")
 
-    # What members ask
+    # For members
 
     def want(self, member: Member, *, read: bool | None = None, write: bool | None = None) -> None:
-        """Call the member when there is something to read, or room to write, or not any longer; None leaves it as it is."""
+        """Call the member, or call it no more, when its socket can be read or written; None: unchanged."""
         fd = member.fileno()
         if fd < 0:
             return
@@ -132,7 +131,7 @@ class Poller:
             self._epoll.register(fd, wanted)
 
     def forget(self, member: Member) -> None:
-        """Call the member no more."""
+        """Do not call the member any more."""
         fd = member.fileno()
         if self._wanted.pop(fd, 0):
             del self._members[fd]

@@ -1,4 +1,4 @@
-"""How many connections there may be, in all and from one address."""
+"""The limits of connections, in total and per address."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 
 
 class ConnectionQuotas:
-    """Counts connections against max.connections, and max.connections.per.ip with its overrides by address.
+    """Counts connections for max.connections, max.connections.per.ip and max.connections.per.ip.overrides.
 
-    As in Kafka, accepting waits while there are too many in all, and what is too many from one address is closed at once.
-    `accepted` and `refused` count connections since the start; `waits_for_...` how often accepting had to wait, and for what.
+    As in Kafka, no more connections are accepted at the total limit, and a connection above the limit of its address is closed at once.
+    `accepted` and `refused` count connections since the start; `waits_for_connections` and `waits_for_descriptors` count how often
+    accepting had to wait.
     """
 
     def __init__(
@@ -22,7 +23,7 @@ class ConnectionQuotas:
         overrides: Mapping[str, int],
         descriptors: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
-        """`descriptors` tells how many file descriptors connections may still take."""
+        """`descriptors` returns how many file descriptors connections may still use."""
         self._connections_max = connections_max
         self._per_ip_max = per_ip_max
         self._overrides = overrides
@@ -38,19 +39,19 @@ class ConnectionQuotas:
         self.waits_for_descriptors = 0
 
     def change(self, connections_max: int, per_ip_max: int, overrides: Mapping[str, int]) -> None:
-        """Other limits from now on. Connections that are too many now stay."""
+        """Change the limits. Existing connections above a limit stay."""
         self._connections_max = connections_max
         self._per_ip_max = per_ip_max
         self._overrides = overrides
-        self.look_again()
+        self.check_room()
 
     @property
     def room(self) -> int:
-        """How many connections more may be accepted now."""
+        """How many more connections may be accepted now."""
         return min(max(self._connections_max - self.count, 0), self._descriptors())
 
     def when_room(self, call: Callable[[], None]) -> None:
-        """Call it once, as soon as there is room again."""
+        """Call it once, as soon as a connection can be accepted again."""
         if self.count >= self._connections_max:
             self.waits_for_connections += 1
         else:
@@ -59,7 +60,7 @@ class ConnectionQuotas:
         self._waited = True
 
     def allows(self, ip: str) -> bool:
-        """Whether one more connection from this address may stay; counts those that may not."""
+        """Whether one more connection from this address is allowed; counts the refused ones."""
         if self._by_ip[ip] < self._overrides.get(ip, self._per_ip_max):
             return True
         self._refused[ip] += 1
@@ -67,31 +68,31 @@ class ConnectionQuotas:
         return False
 
     def add(self, ip: str) -> None:
-        """A connection from this address was made."""
+        """A connection from this address was accepted."""
         self.count += 1
         self.accepted += 1
         self._by_ip[ip] += 1
 
     def remove(self, ip: str) -> None:
-        """A connection from this address is gone."""
+        """A connection from this address was closed."""
         self.count -= 1
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:
             del self._by_ip[ip]
-        self.look_again()
+        self.check_room()
 
-    def look_again(self) -> None:
-        """Connections are not all that may have made room."""
+    def check_room(self) -> None:
+        """Let waiting listeners accept if there is room: not only closed connections make room."""
         if self._waiting and self.room:
             waiting, self._waiting = self._waiting, []
             for call in waiting:
                 call()
 
     def report(self, log: logging.Logger) -> None:
-        """Log what was refused since the last report, one line an address, and whether connections had to wait."""
+        """Log the refused connections since the last report, one line per address, and whether accepting had to wait."""
         for ip, count in self._refused.items():
-            log.warning("refused %d connections from %s: it has max.connections.per.ip of them already", count, ip)
+            log.warning("refused %d connections from %s: the limit is max.connections.per.ip", count, ip)
         self._refused.clear()
         if self._waited:
             self._waited = bool(self._waiting)
-            log.warning("accepting waits: %d connections are what max.connections, or the limit of open files, has room for", self.count)
+            log.warning("no more connections are accepted: %d are open; raise max.connections or the limit of open files", self.count)

@@ -1,7 +1,7 @@
-"""Where received bytes live: one buffer that all connections share, and buffers owned by a connection in the middle of a large frame.
+"""The memory of received bytes: one buffer that all connections share, and buffers owned by connections that receive a large frame.
 
-Owned buffers are anonymous private memory, which the system fills in page by page as bytes arrive, and which grows by moving
-page tables. They are pooled between frames, and given back to the system when nobody has needed them for a while.
+Owned buffers are anonymous private memory: the system provides pages as bytes arrive, and a buffer grows by moving page tables. They are
+pooled between frames, and returned to the system when they have not been used for a while.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Protocol
 KIB = 1024
 MIB = 1024 * KIB
 
-# One read takes at most this much, so this also bounds the work of one connection before others have their turn.
+# The limit of one read, and so of the work for one connection before others are served.
 SHARED_BYTES = 256 * KIB
 
-# An owned buffer starts with this much, or with what its frame needs, and grows fourfold as bytes really arrive.
+# The first size of an owned buffer, if its frame is not smaller. It grows fourfold as bytes arrive.
 OWNED_BYTES_MIN = 64 * KIB
 
-# What the pool keeps for the next large frames; larger buffers, and more of them, go back to the system at once.
+# The limits of the pool. Larger buffers, and more of them, are returned to the system at once.
 POOLED_BUFFER_MAX = 16 * MIB
 POOLED_BYTES_MAX = 64 * MIB
 
 
 class OwnedBuffer:
-    """Memory for the bytes of one connection: `filled` bytes of it are in use, `need` bytes make the first frame whole."""
+    """Memory for the bytes of one connection: `filled` bytes are in use; with `need` bytes the first frame is complete."""
 
     __slots__ = ("_map", "capacity", "filled", "need", "view")
 
@@ -37,14 +37,14 @@ class OwnedBuffer:
         self.need = 0
 
     def grow(self, capacity: int) -> None:
-        """Make it larger, keeping what is in it."""
+        """Make it larger and keep its content."""
         try:
             self.view.release()
             self._map.resize(capacity)
             self.view = memoryview(self._map)
         except (BufferError, ValueError, SystemError):
-            # Somebody still looks at an earlier frame (BufferError), or the platform cannot resize: take new memory.
-            # The old one goes with the last view of it.
+            # There is a view of an earlier frame (BufferError), or the platform cannot resize: take new memory.
+            # The old memory is freed with its last view.
             grown = _anonymous(capacity)
             view = memoryview(grown)
             view[: self.filled] = memoryview(self._map)[: self.filled]
@@ -57,18 +57,19 @@ def _anonymous(size: int) -> mmap.mmap:
 
 
 class Waiter(Protocol):
-    """A connection that waits for its share of the budget."""
+    """A connection that waits for memory of the budget."""
 
     def granted(self) -> None:
-        """The reservation that was refused is made now; read on."""
+        """The reservation that was refused is made now; continue to read."""
 
 
 class ReceiveBuffers:
     """The shared buffer, the pool, and the budget for large frames of all connections of one reactor.
 
-    The budget counts the memory that frames in the making take up, not what they announce: whoever only announces holds up nobody. When it
-    is used up connections wait, first come, first served, but for one of them, the favourite: it gets whatever its frame needs, so that
-    somebody always comes to an end. All together hold no more than the budget, one step of growth, and the favourite's frame.
+    The budget counts the memory that incomplete frames use, not the sizes that they announce, so that announcing a size does not block
+    others. When it is used up, connections wait in the order of their requests. One of them, the favourite, is exempt and gets whatever its
+    frame needs, so that there is always a frame that can be completed. All connections together use at most the budget, one step of growth,
+    and the favourite's frame.
     """
 
     def __init__(self, budget: int = -1) -> None:
@@ -84,11 +85,11 @@ class ReceiveBuffers:
         self._spare = 0
 
     def take(self, size: int) -> OwnedBuffer:
-        """An empty buffer for `size` bytes of which some are there; it may have to grow."""
+        """An empty buffer for a frame of `size` bytes, some of which have been received; it may have to grow."""
         return self._pop() if self._free else OwnedBuffer(min(size, OWNED_BYTES_MIN))
 
     def ready(self, size: int) -> OwnedBuffer | None:
-        """An empty buffer of at least `size` bytes, if the pool has one on top."""
+        """An empty buffer of at least `size` bytes, if the pool has one at its end."""
         return self._pop() if self._free and self._free[-1].capacity >= size else None
 
     def _pop(self) -> OwnedBuffer:
@@ -99,20 +100,20 @@ class ReceiveBuffers:
         return buffer
 
     def give(self, buffer: OwnedBuffer) -> None:
-        """Put a buffer back whose bytes are done with."""
+        """Return a buffer whose bytes are not used any more."""
         if buffer.capacity <= POOLED_BUFFER_MAX and self._free_bytes + buffer.capacity <= POOLED_BYTES_MAX:
             self._free.append(buffer)
             self._free_bytes += buffer.capacity
 
     def trim(self) -> None:
-        """Give the system back what nobody took since the last call."""
+        """Return the buffers to the system that were not used since the last call."""
         self._free_bytes -= sum(buffer.capacity for buffer in self._free[: self._spare])
         del self._free[: self._spare]
         self._spare = len(self._free)
 
     @property
     def contended(self) -> bool:
-        """Somebody waits for the budget."""
+        """Whether a connection waits for the budget."""
         return bool(self._waiting)
 
     def reserve(self, size: int, waiter: Waiter) -> bool:
@@ -128,14 +129,14 @@ class ReceiveBuffers:
         return True
 
     def reserve_now(self, size: int, waiter: Waiter) -> bool:
-        """Count `size` more bytes if something of the budget is left; False: no, and nobody waits for it."""
+        """Count `size` more bytes if the budget is not used up; False: it is, and the connection does not wait."""
         if self.budget >= 0 and waiter is not self._favourite and (self._waiting or self.reserved >= self.budget):
             return False
         self.reserved += size
         return True
 
     def release(self, size: int, waiter: Waiter) -> None:
-        """Return what a connection has reserved, all of it; those that wait are served."""
+        """Return all that a connection has reserved; connections that wait are served."""
         self.reserved -= size
         if waiter is self._favourite:
             self._favourite = None
@@ -147,5 +148,5 @@ class ReceiveBuffers:
             first.granted()
 
     def forget(self, waiter: Waiter) -> None:
-        """A connection does not wait any longer; what it has is still reserved."""
+        """A connection does not wait any more; what it has is still reserved."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not waiter)

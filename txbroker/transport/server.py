@@ -1,9 +1,10 @@
-"""One connection's socket: reads into large buffers, cuts frames, sends what is due, and stops reading when too much is."""
+"""The socket of one connection: reads into large buffers, cuts frames, sends responses, and stops reading when too many wait."""
 
 from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet import main, tcp
@@ -11,6 +12,7 @@ from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
 from txbroker.transport.inbox import SIZE, Inbox
+from txbroker.transport.interfaces import FrameProtocol, Part
 from txbroker.transport.output import RegionGone, SendQueue, join_small
 
 if TYPE_CHECKING:
@@ -21,11 +23,11 @@ log = logging.getLogger("txbroker.transport")
 # API key, version and correlation id: no request is shorter.
 FRAME_BYTES_MIN = 8
 
-# Replies up to this long, together, are joined and sent at once.
+# Responses of at most this size together are joined and sent at once.
 SEND_JOINED_MAX = 64 * 1024
 
-# While others wait for the receive budget, a connection must get on with its large frame by this much between two sweeps; one that did not
-# for so many is given up.
+# While others wait for the receive budget, a connection must receive this much of its large frame between two sweeps. One that has not for
+# STALLED_SWEEPS is closed.
 PROGRESS_BYTES_MIN = 64 * 1024
 STALLED_SWEEPS = 6
 
@@ -33,13 +35,13 @@ _SIZE_BYTES = SIZE.size
 
 
 class ServerTransport(tcp.Server):
-    """What a `Listener` makes of each accepted socket. Satisfies `FrameTransport`.
+    """The transport of each accepted socket. Satisfies `FrameTransport`.
 
-    Reading stops while the protocol is full or too much output waits (`_blocked`; frames that were received already stay in the inbox),
-    and while the budget for large frames is used up (`inbox.starved`).
+    Reading stops while the protocol is full or too much output waits (`_blocked`; received frames stay in the inbox), and while the budget
+    for large frames is used up (`inbox.starved`).
     """
 
-    protocol: Any
+    protocol: FrameProtocol  # type: ignore[assignment]
 
     def __init__(self, sock: socket.socket, protocol: Any, client: Any, server: Listener, sessionno: int, reactor: Any) -> None:
         hub = server.hub
@@ -53,7 +55,7 @@ class ServerTransport(tcp.Server):
         self._blocked = False
         self._warming = False
         self._dirty = False
-        self._held = 0  # of a large frame, when others last waited
+        self._held = 0  # bytes of a large frame at the last sweep during which others waited
         self._stalled_sweeps = 0
         self.active = hub.tick
         self.session = _session(sock, client, server.name, sessionno)
@@ -61,7 +63,7 @@ class ServerTransport(tcp.Server):
         hub.quotas.add(self.session.peer_host)
         hub.opened(self)
 
-    # Twisted would ask its reactor; the hub's poller is faster.
+    # Twisted would use its reactor; the hub's poller is faster.
 
     def startReading(self) -> None:
         self._hub.poller.want(self, read=True)
@@ -107,7 +109,7 @@ class ServerTransport(tcp.Server):
         return why
 
     def _handle(self) -> Exception | None:
-        """Hand over every whole frame in the inbox, as long as the protocol takes them."""
+        """Pass every whole frame in the inbox to the protocol, as long as it takes them."""
         inbox, protocol, size_max = self._inbox, self.protocol, self._frame_bytes_max
         view, end = inbox.view, inbox.filled
         position = 0
@@ -135,7 +137,7 @@ class ServerTransport(tcp.Server):
         return why
 
     def _end_of_input(self) -> Exception | None:
-        """The peer sends no more. It still gets what is due by now."""
+        """The peer has closed its side. It still gets the responses that are ready."""
         why = self._send()
         if why is None and self._queue.size:
             self.loseConnection()
@@ -154,7 +156,7 @@ class ServerTransport(tcp.Server):
             hub.served()
 
     def flush_now(self) -> None:
-        """Send what is due, and continue with frames that had to wait for that."""
+        """Send the responses that are ready, and continue with frames that had to wait for that."""
         self._dirty = False
         if not self.connected:
             return
@@ -194,11 +196,11 @@ class ServerTransport(tcp.Server):
             self.startReading()
 
     def granted(self) -> None:
-        """The receive budget has room for the large frame that this connection is in."""
+        """The receive budget has memory for the large frame of this connection."""
         self._read_on()
 
     def _send(self) -> Exception | None:
-        """Take the protocol's output, and send what the socket takes."""
+        """Take the protocol's output, and send as much as the socket takes."""
         protocol, queue = self.protocol, self._queue
         size = protocol.output_bytes
         if size:
@@ -217,13 +219,13 @@ class ServerTransport(tcp.Server):
             queue.add(parts, size)
         return self._send_queue() if queue.size else None
 
-    def _join(self, parts: list[Any]) -> bytes | None:
-        """The parts as bytes, where they are small and at hand."""
+    def _join(self, parts: Sequence[Part]) -> bytes | None:
+        """The parts as bytes, if they are small and in memory."""
         if not self._has_regions:
             try:
-                return b"".join(parts)
+                return b"".join(parts)  # type: ignore[arg-type]  # a TypeError says that there are regions
             except TypeError:
-                # A fetch: this connection's answers will mostly have regions from now on.
+                # A fetch: from now on most responses of this connection have regions.
                 self._has_regions = True
         return join_small(parts)
 
@@ -254,22 +256,22 @@ class ServerTransport(tcp.Server):
         return None
 
     def _warm(self) -> None:
-        """Let a worker read what the page cache does not hold, and go on when it has."""
+        """Let a worker read the next slice into the page cache, and continue then."""
         self._warming = True
         self.stopWriting()
         self._hub.run_in_worker(self._queue.warming()).addBoth(self._warmed)
 
     def _warmed(self, _: object) -> None:
-        # Where the worker failed to read, sendfile will fail too, and say why.
+        # If the worker could not read, sendfile will fail, too, with the error.
         self._warming = False
         self._queue.cold = False
         self.flush()
 
     def reap(self) -> None:
-        """Close a connection on which nothing moved for connections.max.idle.ms, unless it waits for an answer."""
+        """Close a connection that was idle for connections.max.idle.ms, unless it waits for a response."""
         if self._queue.size:
             self._hub.closed_for["replies_not_taken"] += 1
-            log.info("closing the connection of %s: it does not take its replies", self.session.connection_id)
+            log.info("closing the connection of %s: it does not receive its responses", self.session.connection_id)
             self.abortConnection()
         elif not self.protocol.in_flight:
             self._hub.closed_for["idle"] += 1
@@ -277,7 +279,7 @@ class ServerTransport(tcp.Server):
             self.loseConnection()
 
     def check_progress(self) -> None:
-        """Close a connection that has not gone on in the middle of a large frame for some sweeps."""
+        """Close a connection that has not continued an incomplete large frame for some sweeps."""
         held, before = 0 if self._blocked else self._inbox.holding, self._held
         self._held = held
         if not held or not before <= held < before + PROGRESS_BYTES_MIN:
@@ -286,7 +288,7 @@ class ServerTransport(tcp.Server):
         self._stalled_sweeps += 1
         if self._stalled_sweeps > STALLED_SWEEPS:
             self._hub.closed_for["stalled_request"] += 1
-            log.warning("closing the connection of %s: it stopped in the middle of a large request", self.session.connection_id)
+            log.warning("closing the connection of %s: it has stopped within a large request", self.session.connection_id)
             self.abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:
@@ -297,7 +299,7 @@ class ServerTransport(tcp.Server):
             try:
                 super().connectionLost(reason)
             finally:
-                # Only now its descriptor is free for the next one.
+                # Only now the descriptor is free for another connection.
                 self._hub.quotas.remove(self.session.peer_host)
                 self._hub.closed(self)
 
