@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from txbroker.cli import consume, topics
@@ -122,9 +124,19 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 )
 def test_wrong_usage_is_one_sentence(argv: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, *argv)
+    if "--json" in argv:
+        line = f"{json.loads(line)['command']}: {json.loads(line)['error']}\n"
     assert complaint in line
     command = argv[0] if argv[0] in COMMANDS else ""
     assert line.endswith(f"see {' '.join(['txbroker', *([command] if command else [])])} --help\n")
+
+
+def test_with_json_an_error_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["topics", *SERVER, "--create", "--json"], ["topics", "--json"], ["topics", "--json", "--bogus", *SERVER, "--list"]):
+        row = json.loads(refused(capsys, *argv))
+        assert (row["command"], row["status"], row["code"]) == ("txbroker topics", 2, None)
+        assert row["error"].endswith("; see txbroker topics --help")
+    assert refused(capsys, "topics").startswith("txbroker topics: "), "each command line chooses for itself"
 
 
 def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:

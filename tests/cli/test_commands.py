@@ -132,6 +132,20 @@ def test_json(broker: Server, name: str) -> None:
     assert objects("topics", "--delete", "--topic", name) == [{"topic": name, "action": "deleted"}]
 
 
+def test_json_errors_have_the_brokers_code(broker: Server, name: str) -> None:
+    create = ("topics", "--bootstrap-server", broker.address, "--create", "--topic", name, "--json")
+    run(*create)
+    output, complaint = run(*create, status=1)
+    assert output == ""
+    assert json.loads(complaint) == {
+        "error": f"topic {name} was not created: Topic '{name}' already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that",
+        "command": "txbroker topics", "status": 1, "code": "TOPIC_ALREADY_EXISTS",
+    }  # fmt: skip
+    write = ("produce", "--bootstrap-server", broker.address, "--topic", name, "--json", "--command-property", "no.such.key=1")
+    complaint = run(*write, stdin="x\n")[1]
+    assert json.loads(complaint) == {"warning": "no.such.key is not known to the client library and is ignored"}
+
+
 def test_bytes_are_bytes(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     data = bytes(byte for byte in range(256) if byte not in b"\r\n")
@@ -277,7 +291,7 @@ def test_output_that_finds_no_room_or_no_place(broker: Server) -> None:
         ended = subprocess.run(flags, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     assert ended.stderr.decode() == (
-        "txbroker broker-api-versions: there is no room for the output (No space left on device); make some, or write elsewhere\n"
+        "txbroker broker-api-versions: no space left for the output (No space left on device); free some, or write it elsewhere\n"
     )
     unwritable = ["sh", "-c", 'exec "$@" >&-', "sh", *flags]
     closed = subprocess.run(unwritable, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)
@@ -348,7 +362,7 @@ def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path
     os.close(ours)
     assert (tmp_path / "records").stat().st_size == 100 * count
     text = shown.decode()
-    assert re.search(r"\r[\d,]+ records, [\d.]+ MB, [\d,]+ records/s\x1b\[K", text)
+    assert re.search(r"\r[\d,]+ records, [\d.]+ MB \(\d+ %\), [\d,]+ records/s, .{1,20} left\x1b\[K", text)
     assert text.endswith(f"\r\nProcessed a total of {count} messages\r\n")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import socket
@@ -72,20 +74,41 @@ def test_a_signal_stops_it_cleanly(host: Sequence[str], number: signal.Signals, 
     assert f"{number.name}: stopping" in service.written
 
 
-def test_it_says_where_it_listens_and_what_to_try(start: Callable[..., Running]) -> None:
+def test_first_steps_on_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [*RUN, *flags(tmp_path / "data")]
+    with (
+        (tmp_path / "err").open("wb") as err,
+        subprocess.Popen(command, stdout=theirs, stderr=err, env=ENVIRONMENT, cwd=tmp_path) as service,
+    ):
+        os.close(theirs)
+        shown = b""
+        while b"Ctrl-C stops it." not in shown:
+            shown += os.read(ours, 65536)
+        lines = shown.decode().splitlines()
+        assert re.fullmatch(r"txbroker is listening: PLAINTEXT on 127\.0\.0\.1:\d+", lines[0])
+        assert lines[1] == f"Its data is in {tmp_path / 'data'}"
+        # The three lines work as they are.
+        shell = ["bash", "-e", "-c", "\n".join(lines[3:6])]
+        tried = subprocess.run(shell, capture_output=True, text=True, timeout=PATIENCE_S, env=ENVIRONMENT, cwd=tmp_path)
+        assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
+        service.send_signal(signal.SIGINT)
+        assert service.wait(PATIENCE_S) == 0
+    os.close(ours)
+
+
+def test_a_file_gets_the_log_only(start: Callable[..., Running]) -> None:
     service = start()
     service.wait_ready()
-    address = service.ready_file.read_text().strip()
-    service.wait_for("Ctrl-C stops it.")
-    lines = service.written.splitlines()
-    assert lines[0] == f"txbroker is listening: PLAINTEXT on {address}"
-    assert lines[1] == f"Its data is in {service.data}"
-    # The three lines work as they are.
-    script = "\n".join(lines[3:6])
-    shell = ["bash", "-e", "-c", script]
-    tried = subprocess.run(shell, capture_output=True, text=True, timeout=PATIENCE_S, env=ENVIRONMENT, cwd=service.data.parent)
-    assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
-    assert service.end(signal.SIGINT) == 0
+    assert service.end(signal.SIGTERM) == 0
+    assert service.out == ""
+    assert f"listening: PLAINTEXT on 127.0.0.1:{service_port(service)}; data: {service.data}" in service.err
+
+
+def service_port(service: Running) -> str:
+    """The port in the log; the ready file is gone when the service has ended."""
+    (port,) = re.findall(r"PLAINTEXT on 127\.0\.0\.1:(\d+)", service.err)
+    return port
 
 
 def test_with_a_json_log_nothing_else_is_written(start: Callable[..., Running]) -> None:

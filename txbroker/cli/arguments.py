@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
-from txbroker.cli.failures import USAGE
+from txbroker.cli.failures import USAGE, complain
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,7 +16,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+        sys.exit(complain(self.prog, f"{message}; see {self.prog} --help", USAGE))
 
 
 def key_value(text: str) -> tuple[str, str]:

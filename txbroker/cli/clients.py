@@ -9,7 +9,6 @@ import argparse
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -75,7 +74,7 @@ def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict
         if name in known and _can_be_text(name, known[name]):
             made[name] = _typed(key, text.strip(), name, known[name])
         else:
-            print(f"{key} is not known to the client library and is ignored", file=sys.stderr)
+            warn(f"{key} is not known to the client library and is ignored")
     return made
 
 

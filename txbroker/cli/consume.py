@@ -208,7 +208,8 @@ def _print(consumer: Any, text: Formatter, arguments: argparse.Namespace, waitin
             if polled:
                 # Counted before they are written: the reader of a pipe may then end this command.
                 printed += len(polled)
-                progress.add(_write(text, polled, arguments.skip_message_on_error), len(polled))
+                size = _write(text, polled, arguments.skip_message_on_error)
+                progress.add(size, len(polled), None if max_messages is None else printed / max_messages)
                 last_s = time.monotonic()
             else:
                 waiting()

@@ -1,9 +1,11 @@
-"""What a command tells the person at the terminal when it cannot do what it was asked: one sentence that says what to do next."""
+"""How commands fail: one sentence on standard error that says what to do next, or a JSON object with --json; and the exit status."""
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import suppress
+from typing import Any
 
 from txbroker.cli.tables import visible
 from txbroker.client.client_errors import ClientError, RequestFailed, TopicMissing
@@ -24,7 +26,7 @@ class BadUsage(CommandFailed):
     """Flags that cannot be used together, or an invalid value of one (exit status 2)."""
 
 
-# What to do about the errors that people meet first.
+# What to do about frequent errors.
 _ADVICE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `txbroker topics --list`",
     ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts that",
@@ -59,11 +61,32 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
     return CommandFailed(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""), known)
 
 
+class _Complaints:
+    """How warnings and errors are printed: set once for a command."""
+
+    as_json = False
+
+
+def complain_as_json(on: bool) -> None:
+    """Print warnings and errors as JSON objects, or as sentences."""
+    _Complaints.as_json = on
+
+
 def warn(sentence: str) -> None:
-    """Something that the person should know, and that does not end the command."""
+    """A warning, after which the command continues."""
+    _print({"warning": sentence}, sentence)
+
+
+def complain(command: str, sentence: str, status: int, code: ErrorCode | None = None) -> int:
+    """The error that ends a command, which is its name after `txbroker`; returns the exit status. `code`: that of the broker."""
+    _print({"error": sentence, "command": command, "status": status, "code": None if code is None else code.name}, f"{command}: {sentence}")
+    return status
+
+
+def _print(row: dict[str, Any], sentence: str) -> None:
     with suppress(OSError):
-        sys.stdout.flush()  # each complaint stands below what it is about, if both go to the same place
-    print(visible(sentence), file=sys.stderr, flush=True)
+        sys.stdout.flush()  # a warning follows the line that it is about, if both go to the same place
+    print(json.dumps(row) if _Complaints.as_json else visible(sentence), file=sys.stderr, flush=True)
 
 
 def missing_library(feature: str, library: str) -> CommandFailed:

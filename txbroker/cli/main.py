@@ -12,7 +12,7 @@ from importlib import import_module
 
 from txbroker import __version__
 from txbroker.cli.arguments import Parser
-from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, warn
+from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, complain, complain_as_json
 from txbroker.client.client_errors import ClientError
 
 DESCRIPTION = """\
@@ -77,17 +77,18 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
-    if sys.stdout is None:  # closed by whoever wants nothing of it
+    if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     argv = sys.argv[1:] if argv is None else argv
+    complain_as_json("--json" in argv)
     parser = build_parser(argv[0] if argv and argv[0] in COMMANDS else None)
+    name = f"txbroker {argv[0]}" if argv and argv[0] in COMMANDS else "txbroker"
     removed = _removed_flag(parser, argv)
     if removed is not None:
-        return _complain(f"txbroker {argv[0]}: {removed}; see txbroker {argv[0]} --help", USAGE)
+        return complain(name, f"{removed}; see {name} --help", USAGE)
     arguments, unknown = parser.parse_known_args(argv)
-    name = f"txbroker {arguments.name}" if arguments.name else "txbroker"
     if unknown:
-        return _complain(f"{name}: unrecognized arguments: {' '.join(unknown)}; see {name} --help", USAGE)
+        return complain(name, f"unrecognized arguments: {' '.join(unknown)}; see {name} --help", USAGE)
     if arguments.name is None:
         parser.print_help(sys.stderr)
         return USAGE
@@ -95,24 +96,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.command(arguments)
         sys.stdout.flush()
     except BadUsage as wrong:
-        return _complain(f"{name}: {wrong}; see {name} --help", USAGE)
+        return complain(name, f"{wrong}; see {name} --help", USAGE)
     except CommandFailed as failure:
-        return _complain(f"{name}: {failure}", FAILED)
+        return complain(name, str(failure), FAILED, failure.code)
     except ClientError as problem:
-        return _complain(f"{name}: {client_failure(problem)}", FAILED)
+        known = client_failure(problem)
+        return complain(name, str(known), FAILED, known.code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # whoever read it has enough
+        _drop_output()  # its reader has ended
         return FAILED
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _drop_output()
-            return _complain(f"{name}: there is no room for the output ({error.strerror}); make some, or write elsewhere", FAILED)
+            return complain(name, f"no space left for the output ({error.strerror}); free some, or write it elsewhere", FAILED)
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exc()
-        what = f"a fault of this command ({type(error).__name__}: {error})"
-        return _complain(f"{name}: {what}; {TRACEBACK_VARIABLE}=1 in the environment shows where, for a report", FAILED)
+        what = f"internal error of this command ({type(error).__name__}: {error})"
+        return complain(name, f"{what}; set {TRACEBACK_VARIABLE}=1 in the environment to see where, and report it", FAILED)
     return status
 
 
@@ -128,10 +130,5 @@ def _removed_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str |
 
 
 def _drop_output() -> None:
-    """What is still buffered goes nowhere, without a complaint at exit."""
+    """Discard what is still buffered, so that no error follows at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _complain(sentence: str, status: int) -> int:
-    warn(sentence)
-    return status

@@ -85,8 +85,8 @@ def _refuse(why: str) -> None:
 
 
 def _welcome(log_format: str) -> Callable[[Any], None]:
-    """What is said once clients are served: nothing where logs are JSON, since a container's log mixes both outputs."""
-    return _print_welcome if log_format == TEXT else lambda broker: None
+    """What is printed once clients are served: first steps on a terminal, and nothing elsewhere; the log has the addresses too."""
+    return _print_welcome if log_format == TEXT and sys.stdout.isatty() else lambda broker: None
 
 
 def _print_welcome(broker: Any) -> None:
@@ -95,7 +95,7 @@ def _print_welcome(broker: Any) -> None:
     listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in broker.bound.items())
     data = ", ".join(broker.directories)
     program = _program()
-    with contextlib.suppress(OSError):  # whoever started it may not want to read this
+    with contextlib.suppress(OSError):  # the terminal may be gone
         print(
             f"txbroker is listening: {listening}\n"
             f"Its data is in {data}\n"

@@ -1,4 +1,4 @@
-"""How far a step of an import or export is, in one line of the terminal."""
+"""The progress of the steps of an import or export, on one line of a terminal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 
 from txbroker.cli.progress import EVERY_S, FIRST_S
+from txbroker.cli.time_texts import duration
 
 
 class Steps:
-    """Writes over its own line, and only where standard error is a terminal."""
+    """Overwrites its own line, if standard error is a terminal."""
 
     def __init__(self) -> None:
         self._shows = sys.stderr.isatty()
@@ -18,19 +19,22 @@ class Steps:
         self._shown = False
 
     def step(self, what: str) -> Callable[[int, int], None]:
-        """The function to be told of `(done, total)`."""
+        """The function to call with `(done, total)`."""
+        start_s = time.monotonic()
 
-        def told(done: int, total: int) -> None:
-            if self._shows and time.monotonic() >= self._next_s:
-                self._next_s = time.monotonic() + EVERY_S
-                sys.stderr.write(f"\r{what}: {done:,} of {total:,} ({100 * done // max(total, 1)} %)\x1b[K")
+        def show(done: int, total: int) -> None:
+            now_s = time.monotonic()
+            if self._shows and now_s >= self._next_s:
+                self._next_s = now_s + EVERY_S
+                left_ms = max(round((now_s - start_s) * (total - done) / max(done, 1)), 1) * 1000
+                sys.stderr.write(f"\r{what}: {done:,} of {total:,} ({100 * done // max(total, 1)} %), {duration(left_ms)} left\x1b[K")
                 sys.stderr.flush()
                 self._shown = True
 
-        return told
+        return show
 
     def finish(self) -> None:
-        """Leave the line empty."""
+        """Clear the line."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
