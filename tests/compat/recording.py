@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that notes what each connection asks for."""
+"""A proxy between clients and a broker that records the requests of each connection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Asked(NamedTuple):
 
 
 class RecordingProxy:
-    """Listens on `address`; once `target` is set, each connection is passed on to it, byte for byte.
+    """Listens on `address`, and forwards each connection to `target`, which must be set before clients connect.
 
-    `connections` has what each asked for, in order. The target must advertise this address, or clients go around it.
+    `connections` has the requests of each connection, in order. The target must advertise the proxy's address.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class RecordingProxy:
         return f"{HOST}:{self._listener.getsockname()[1]}"
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self._listener.close()
 
     def _accept(self) -> None:

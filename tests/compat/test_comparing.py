@@ -1,4 +1,4 @@
-"""What judges clients must itself see what is wrong: tallies of a reading, parsing of the package index, and the table's cells."""
+"""The code that checks clients detects errors itself: comparing records, parsing the package index, and the cells of the table."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def test_partitions_may_come_in_any_order() -> None:
     ([*READING[:3], (1, 1, b"", b"")], "partition 1, offset 1: other bytes"),
     ([*READING[:3], (1, 1, None, None)], "partition 1, offset 1: other bytes"),
 ])
-def test_every_difference_is_said(wrong: list[tuple[int, int, bytes | None, bytes | None]], said: str) -> None:
+def test_every_difference_is_reported(wrong: list[tuple[int, int, bytes | None, bytes | None]], said: str) -> None:
     assert tally(READING).difference(tally(wrong)) == said
 
 
-def test_the_package_index_is_parted_by_empty_lines() -> None:
+def test_empty_lines_separate_entries_of_the_package_index() -> None:
     index = b"Package: a\nDescription: one\n .\n two\n\nPackage: b\n\nNotes: no name\n\n"
     assert parse(index) == [(b"a", b"Package: a\nDescription: one\n .\n two\n"), (b"b", b"Package: b\n")]
     assert parse(b"") == []
 
 
-def test_sample_records_are_checked_part_by_part() -> None:
+def test_every_part_of_sample_records_is_checked() -> None:
     sent = sample_records(33)
     check_records(sorted(sent), sent)
     wrong = [
@@ -65,7 +65,7 @@ def row(client: str = "some client", **cells: str) -> Row:
     return Row(client, "1.0", {**dict.fromkeys(FEATURES[CLIENTS], YES), **cells})
 
 
-def test_a_row_is_what_the_driver_said() -> None:
+def test_a_row_has_what_the_driver_reported() -> None:
     found = Row("some client")
     assert found.hear({"client": "what it calls itself", "version": "1.2"}) is None
     assert found.hear({"feature": "gzip", "ok": True, "detail": ""}) == "gzip"
@@ -88,7 +88,7 @@ def test_worse_cells_are_found() -> None:
     assert worse([fresh], before) == [(fresh, "gzip", ABSENT)], "a client that is not in the table yet"
 
 
-def test_the_page_is_read_as_it_was_written() -> None:
+def test_reading_and_writing_the_page_changes_nothing() -> None:
     client = row(zstd=ABSENT, lz4=FAULT, long_poll=NO)
     client.details = {"zstd": "it has none", "lz4": "a, b: c", "long_poll": "late"}
     tool = Row("a tool", "2", dict.fromkeys(FEATURES[TOOLS], YES))
@@ -101,7 +101,7 @@ def test_the_page_is_read_as_it_was_written() -> None:
         from_markdown(written.replace("| client |", "| client | more |", 1).replace("| some client | 1.0 | yes", "| some client | 1.0"))
 
 
-def test_rows_are_replaced_in_their_place() -> None:
+def test_a_new_row_replaces_the_old_one_in_place() -> None:
     half = {CLIENTS: [row("a"), row("gone"), row("b", lz4=NO)]}
     fresh = {CLIENTS: [row("b"), row("new")]}
     assert replaced(half, fresh, ["new", "a", "b"]) == {CLIENTS: [row("new"), row("a"), row("b")], TOOLS: []}
@@ -113,11 +113,11 @@ def test_a_cell_is_replaced_in_its_row() -> None:
     made, = replaced(half, {CLIENTS: [Row("a", "1.0", {"acks": YES})]}, ["a"])[CLIENTS]
     assert (made.cells, made.details) == (row(lz4=NO).cells, {"lz4": "broken"})
     other = Row("a", "2.0", {"acks": YES})
-    assert replaced(half, {CLIENTS: [other]}, ["a"])[CLIENTS] == [other], "another version has nothing of the old one"
+    assert replaced(half, {CLIENTS: [other]}, ["a"])[CLIENTS] == [other], "cells of another version are not kept"
 
 
-def test_the_committed_table_is_whole() -> None:
-    """Every client and feature has its cell, on both brokers, none is worse on ours, and what does not work has its reason."""
+def test_the_committed_table_is_complete() -> None:
+    """Every client and feature has a cell for both brokers, none is worse with txbroker, and failures have a reason."""
     page = from_markdown((HERE / "TABLE.md").read_text(encoding="utf-8"))
     for half in (OURS, KAFKA):
         rows = [row for kind in FEATURES for row in page[half][kind]]

@@ -1,4 +1,4 @@
-"""Java's client, old and new, and Kafka's own tools, by their drivers in compat/: what they alone try of a broker."""
+"""Old and new Java clients and Kafka's tools, with their drivers in compat/: features that only they use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_java_client(broker: Server, client: str) -> None:
     assert row.cells == dict.fromkeys(tried, YES), row.details
 
 
-def test_a_java_client_lives_through_a_restart(start_broker: Callable[..., Server]) -> None:
+def test_a_java_client_survives_a_restart(start_broker: Callable[..., Server]) -> None:
     server = start_broker()
     row = run_client(CLIENTS["java_4_3_1"], server.address, ["reconnect"], lambda feature: None, server.restart)
     assert row.cells == {"reconnect": YES}, row.details

@@ -1,4 +1,4 @@
-"""Clients that are not Python's, by their drivers in compat/: a few features each, and the habits that brokers have stumbled over."""
+"""Clients in other languages, with their drivers in compat/: a few features each, and unusual behaviour that brokers must support."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def proxy() -> Iterator[RecordingProxy]:
 
 @pytest.fixture
 def seen_broker(start_broker: Callable[..., Server], proxy: RecordingProxy) -> Server:
-    """A broker that clients reach through the proxy only."""
+    """A broker that clients can only reach through the proxy."""
     port = free_port()
     server = start_broker({"listeners": f"PLAINTEXT://127.0.0.1:{port}", "advertised.listeners": f"PLAINTEXT://{proxy.address}"})
     proxy.target = ("127.0.0.1", server.port or port)
@@ -34,19 +34,19 @@ def seen_broker(start_broker: Callable[..., Server], proxy: RecordingProxy) -> S
 
 
 def run(client: str, address: str) -> None:
-    """Every feature must work; what the client says is shown when not."""
+    """Every feature must work; a failure shows the details of the client."""
     row = run_client(CLIENTS[client], address, FEATURES, lambda feature: None)
     assert row.cells == dict.fromkeys(FEATURES, YES), row.details
 
 
 def test_kafkajs_fetches_without_a_handshake(seen_broker: Server, proxy: RecordingProxy) -> None:
-    """The connection on which kafkajs fetches begins with Fetch: it has learnt the versions on another."""
+    """kafkajs sends Fetch first on the connection for fetching: it got the versions on another connection."""
     run("kafkajs", proxy.address)
     assert any(asked[0].api_key == FETCH for asked in proxy.connections if asked), proxy.connections
 
 
-def test_franz_go_begins_above_our_versions(seen_broker: Server, proxy: RecordingProxy) -> None:
-    """Its first request is an ApiVersions that the broker does not know; told which it does, the client asks again on that connection."""
+def test_franz_go_retries_an_unsupported_version_of_api_versions(seen_broker: Server, proxy: RecordingProxy) -> None:
+    """Its first request is an unsupported version of ApiVersions; it retries on the same connection with the version in the response."""
     _, newest = advertised(seen_broker)[API_VERSIONS]
     run("franz_go", proxy.address)
     first = proxy.connections[0]

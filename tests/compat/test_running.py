@@ -1,4 +1,4 @@
-"""Drivers as processes: what becomes of one that hangs, ends, talks nonsense or asks for the broker, and a real one that asks for it."""
+"""Drivers as processes: one that hangs, fails, prints malformed lines or requests a restart of the broker; and a real driver."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.process
 FEATURES = ["gzip", "acks"]
 ASKS = '''echo '{"restart": true}'
 if read -r answer; then echo '{"feature": "gzip", "ok": true, "detail": "'"$answer"'"}'
-else echo '{"feature": "gzip", "ok": null, "detail": "nobody"}'; fi'''
+else echo '{"feature": "gzip", "ok": null, "detail": "no restart"}'; fi'''
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Callable[[str], Client]:
-    """A client whose driver is a few lines of shell."""
+    """Creates a client whose driver is a shell script."""
     def make(lines: str) -> Client:
         program = tmp_path / "run"
         program.write_text(f"#!/bin/sh\necho '{{\"client\": \"x\", \"version\": \"7\"}}'\n{lines}\n")
@@ -45,7 +45,7 @@ def run(client: Client, restart: Callable[[], None] | None = None, silence_s: fl
     return run_client(client, "nowhere:1", FEATURES, lambda feature: None, restart, silence_s=silence_s)
 
 
-def test_a_driver_that_hangs_is_ended_with_all_that_it_started(driver: Callable[[str], Client], tmp_path: Path) -> None:
+def test_a_hanging_driver_is_killed_with_its_children(driver: Callable[[str], Client], tmp_path: Path) -> None:
     children = tmp_path / "child"
     row = run(driver(f'''echo '{{"feature": "gzip", "ok": true}}'
         echo 'about to wait' >&2
@@ -58,20 +58,20 @@ def test_a_driver_that_hangs_is_ended_with_all_that_it_started(driver: Callable[
     until(lambda: not _lives(child), "the driver's child ends")
 
 
-def test_a_driver_that_fails_is_told_with_its_last_words(driver: Callable[[str], Client]) -> None:
+def test_a_failed_driver_is_reported_with_its_last_output(driver: Callable[[str], Client]) -> None:
     row = run(driver("echo 'no such thing' >&2; exit 3"))
     assert row.cells == dict.fromkeys(FEATURES, NO)
     assert row.details["gzip"] == "the driver ended with 3: no such thing"
 
 
 @pytest.mark.parametrize("line", ["hello", "[]", "{}", '{"feature": "gzip"}'])
-def test_a_driver_that_talks_nonsense_is_not_waited_for(driver: Callable[[str], Client], line: str) -> None:
+def test_a_driver_that_prints_a_malformed_line_is_ended(driver: Callable[[str], Client], line: str) -> None:
     row = run(driver(f"echo '{line}'; sleep 1000"))
     assert row.cells == dict.fromkeys(FEATURES, NO)
     assert line in row.details["acks"]
 
 
-def test_the_broker_is_restarted_when_a_driver_asks(driver: Callable[[str], Client]) -> None:
+def test_a_driver_can_restart_the_broker(driver: Callable[[str], Client]) -> None:
     restarts: list[int] = []
     row = run(driver(ASKS), restart=lambda: restarts.append(os.getpid()))
     assert len(restarts) == 1
@@ -79,9 +79,9 @@ def test_the_broker_is_restarted_when_a_driver_asks(driver: Callable[[str], Clie
     assert row.details["gzip"] == "restarted"
 
 
-def test_a_driver_hears_that_nobody_restarts_the_broker(driver: Callable[[str], Client]) -> None:
+def test_a_driver_without_restarts_reads_the_end_of_its_input(driver: Callable[[str], Client]) -> None:
     row = run(driver(ASKS))
-    assert (row.cells["gzip"], row.details["gzip"]) == (ABSENT, "nobody")
+    assert (row.cells["gzip"], row.details["gzip"]) == (ABSENT, "no restart")
 
 
 def test_a_restart_that_fails_ends_the_driver(driver: Callable[[str], Client]) -> None:
@@ -92,7 +92,7 @@ def test_a_restart_that_fails_ends_the_driver(driver: Callable[[str], Client]) -
         run(driver(ASKS), restart=fail)
 
 
-def test_a_client_lives_through_what_happens_to_its_broker(start_broker: Callable[..., Server]) -> None:
+def test_a_client_survives_restarts_and_rebalances(start_broker: Callable[..., Server]) -> None:
     features = ["cooperative", "static", "topic_ids", "long_poll", "reconnect"]
     server = start_broker()
     row = run_client(CLIENTS["confluent_kafka"], server.address, features, lambda feature: None, server.restart)

@@ -1,4 +1,4 @@
-"""More connections than the process may have files: the broker goes on, and so do those who were there before."""
+"""More connections than the process may have descriptors: the broker and its earlier connections keep working."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOOD = 300
 
 
 class FewFiles(BrokerProcess):
-    """A broker that may have few files open."""
+    """A broker with a low limit of descriptors."""
 
     def _command(self) -> list[str]:
         return ["sh", "-c", f'ulimit -n {FILES_MAX}; exec "$@"', "sh", *super()._command()]
@@ -32,7 +32,7 @@ class FewFiles(BrokerProcess):
 def few_files(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[FewFiles]:
     if request.config.getoption("--broker") != BrokerProcess.kind:
         pytest.skip("how many files Apache Kafka may have is not for this test to say")
-    # It looks after its connections each second; the whole flood fits into the backlog, so that none of it comes by and by.
+    # The whole flood fits into the backlog, so that all of it arrives at once.
     overrides = {"connections.max.idle.ms": "8000", "socket.listen.backlog.size": str(2 * FLOOD)}
     server = FewFiles(server_directory / "few-files", overrides)
     server.start()

@@ -1,6 +1,6 @@
-"""Requests that are valid and mean harm: while the broker answers one, others are answered too, and its memory stays within bounds.
+"""Valid requests with bad intent: while the broker handles one, other clients are served, and its memory stays within bounds.
 
-The bounds are no measure of performance; they are what a request that is served the wrong way breaks by far.
+The bounds do not measure performance; a request that is handled the wrong way exceeds them by far.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GROUP = "large"  # a group with a large member and many offsets
 
 @pytest.fixture(scope="module")
 def server(shared_broker: Server) -> Server:
-    """The shared broker with something to ask for."""
+    """The shared broker, with a wide topic and a large group."""
     create_topic(shared_broker, WIDE, PARTITIONS)
     find_coordinator(shared_broker, GROUP)
     with RawConnection(shared_broker.address) as connection:
@@ -53,8 +53,8 @@ def server(shared_broker: Server) -> Server:
 
 
 class Watch:
-    """Another client, which sends requests all the time; the most CPU time that the broker took until it answered one, and how much
-    its memory grew."""
+    """Another client, which sends requests all the time. Measures the most CPU time of the broker until a response, and the growth of its
+    memory."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -65,7 +65,7 @@ class Watch:
         self.longest_cpu_s = 0.0
 
     def __enter__(self) -> Watch:
-        Path(f"/proc/{self._server.pid}/clear_refs").write_text("5")  # the peak is counted from now on
+        Path(f"/proc/{self._server.pid}/clear_refs").write_text("5")  # reset the peak
         self._before = _peak_mib(self._server)
         self._thread.start()
         return self
@@ -154,7 +154,7 @@ REPEATED: dict[str, Callable[[], tuple[Any, int]]] = {
 
 
 @pytest.mark.parametrize("what", REPEATED)
-def test_a_name_that_is_repeated(broker: Server, server: Server, what: str) -> None:
+def test_a_name_that_occurs_many_times(broker: Server, server: Server, what: str) -> None:
     request, version = REPEATED[what]()
     with RawConnection(server.address) as connection, Watch(server) as watch:
         for _ in range(3):
@@ -164,7 +164,7 @@ def test_a_name_that_is_repeated(broker: Server, server: Server, what: str) -> N
 
 
 @pytest.mark.parametrize("partitions", [[1] * 20_000, list(range(1, PARTITIONS))], ids=["one again and again", "many"])
-def test_fetches_that_wait_while_others_produce(broker: Server, server: Server, partitions: list[int]) -> None:
+def test_many_waiting_fetches_while_others_produce(broker: Server, server: Server, partitions: list[int]) -> None:
     request, version = _fetch(partitions, version=11, max_wait_ms=30_000, min_bytes=1 << 20)
     with ExitStack() as stack:
         for _ in range(50):
@@ -178,7 +178,7 @@ def test_fetches_that_wait_while_others_produce(broker: Server, server: Server, 
 
 
 def test_large_batches_that_are_refused(broker: Server, name: str) -> None:
-    """None of their memory stays."""
+    """Their memory is released."""
     create_topic(broker, name)
     size = 32 << 20
     data = struct.pack(">qiib", 0, size - 12, 0, 2) + bytes(size - 17)  # base offset, length, leader epoch, magic
@@ -188,7 +188,7 @@ def test_large_batches_that_are_refused(broker: Server, name: str) -> None:
     watch.check()
 
 
-# A record of nothing: length, attributes, timestamp, offset, no key, no value, no headers.
+# An empty record: length, attributes, timestamp, offset, no key, no value, no headers.
 NOTHING = b"\x0c\0\0\0\x01\x01\0"
 
 
@@ -203,7 +203,7 @@ def bomb(records: int) -> bytes:
 
 @pytest.fixture
 def bombed(broker: Server, name: str) -> Iterator[str]:
-    """A topic that may hold such a batch, if the broker takes it."""
+    """A topic whose limits allow such a batch."""
     create_topic(broker, name)
     data = bomb(5_000_000)
     with RawConnection(broker.address) as connection, Watch(broker) as watch:

@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments on the files of a broker: written by several clients' codecs, rolled, stopped, killed."""
+"""Apache Kafka's DumpLogSegments on the files of a broker with all codecs, after rolls, stops and kills."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_dump_tool_accepts_our_files(start_broker: Callable[..., Server], na
         log = dumped[f"{topic}-0"]
         count = 3000 if codec is None else 300
         assert log.offsets[-1] == count - 1
-        assert log.offsets == list(range(log.offsets[0], count)), "what is left is whole"
+        assert log.offsets == list(range(log.offsets[0], count)), "the remaining records are complete"
         assert {batch[2] for batch in log.batches} == {codec or "none"}
         assert all(producer >= 0 for *_, producer in log.batches), "kafka-python's producer is idempotent"
     assert len(list(server.partition_directory(f"{name}-None").glob("*.log"))) >= 2, "segments were rolled"
@@ -59,7 +59,7 @@ def test_the_dump_tool_accepts_our_files(start_broker: Callable[..., Server], na
     dumped = dump_directory(server.data)
     for topic, codec in topics.items():
         count = 3200 if codec is None else 500
-        assert dumped[f"{topic}-0"].offsets[-1] == count - 1, "the records before the kill were acknowledged, so they are there"
+        assert dumped[f"{topic}-0"].offsets[-1] == count - 1, "records that were acknowledged before the kill are stored"
 
 
 def test_the_dump_tool_prints_our_records(start_broker: Callable[..., Server], name: str) -> None:
@@ -81,16 +81,16 @@ def test_the_dump_tool_prints_our_records(start_broker: Callable[..., Server], n
         assert found[1] == headers
 
 
-def test_a_spoilt_log_is_not_acceptable(start_broker: Callable[..., Server], name: str) -> None:
-    """The judge judges: one flipped byte, and it complains."""
+def test_the_dump_tool_reports_a_corrupted_log(start_broker: Callable[..., Server], name: str) -> None:
+    """One flipped bit, so that the other tests here can fail."""
     server = start_broker()
     create_topic(server, name)
     produce(server, name, 0, 10, None)
     server.stop()
     dump_directory(server.data)
     log = server.partition_directory(name) / f"{0:020}.log"
-    spoilt = bytearray(log.read_bytes())
-    spoilt[200] ^= 1
-    log.write_bytes(spoilt)
+    corrupted = bytearray(log.read_bytes())
+    corrupted[200] ^= 1
+    log.write_bytes(corrupted)
     with pytest.raises(Unacceptable):
         dump_directory(server.data)

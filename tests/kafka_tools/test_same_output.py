@@ -1,4 +1,4 @@
-"""What scripts read: our commands and Apache Kafka's tools, one after the other on the same broker, print the same columns and words."""
+"""Output for scripts: txbroker's commands and Apache Kafka's tools print the same columns and words on the same broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's command line tools, the Java ones, on a real broker. Each call is a JVM of its own: few calls, much looked at."""
+"""Apache Kafka's command line tools on a real broker. Each call starts a JVM, so each test checks much of the output of few calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The container image, as far as it goes without an engine: what it copies is there, and its scripts do what Kafka's do."""
+"""The container image without a container engine: the files it copies exist, and its scripts behave as Kafka's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCKERFILE = IMAGE / "Dockerfile"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """(instruction, arguments), comments and continuations taken care of."""
+    """(instruction, arguments), without comments and with continuation lines joined."""
     text = "\n".join(line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#"))
     lines = [line for line in re.sub(r"\\\n", " ", text).splitlines() if line.strip()]
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines]
@@ -36,7 +36,7 @@ def arguments(name: str) -> list[str]:
 
 
 def copied() -> list[tuple[list[str], str]]:
-    """What is copied from the checkout, and where to."""
+    """The (source, target) pairs that are copied from the checkout."""
     plain = [re.sub(r"--chmod=\S+ ", "", rest).split() for rest in arguments("COPY") if "--from" not in rest]
     return [(words[:-1], words[-1]) for words in plain]
 
@@ -51,13 +51,13 @@ def test_what_is_copied_exists_and_is_sent_to_the_engine() -> None:
     assert all((CHECKOUT / name).exists() for name in allowed)
 
 
-def test_it_has_the_manners_of_kafkas_image(capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_volumes_and_paths_are_those_of_kafkas_image(capsys: pytest.CaptureFixture[str]) -> None:
     assert arguments("EXPOSE") == ["9092"]
     assert arguments("STOPSIGNAL") == ["SIGTERM"]
-    assert arguments("USER") == ["1000:1000"], "a number, which Kubernetes can tell from the superuser"
+    assert arguments("USER") == ["1000:1000"], "a number, so that Kubernetes can check that it is not root"
     assert set(json.loads(arguments("VOLUME")[0])) == {"/var/lib/kafka/data", "/mnt/shared/config", "/etc/kafka/secrets"}
     entry = json.loads(arguments("ENTRYPOINT")[0])
-    assert entry == ["/etc/kafka/docker/run"], "testcontainers calls it by this name"
+    assert entry == ["/etc/kafka/docker/run"], "testcontainers uses this path"
     assert main(["config", "--print", "--json", "--config", str(IMAGE / "server.properties")]) == 0
     values = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]}
     assert values["log.dirs"] == "/var/lib/kafka/data"
@@ -71,7 +71,7 @@ def test_everything_that_starts_is_executable_and_a_script() -> None:
 
 
 class Container:
-    """The places and the environment that the image's scripts find, in a directory."""
+    """A directory with the paths and the environment that the image's scripts expect."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -125,8 +125,8 @@ def test_the_entry_point_starts_a_broker_that_is_healthy_until_it_stops(containe
     made = container.call("run", "topics", *server, "--create", "--topic", "t")
     assert (made.returncode, made.stdout) == (0, "Created topic t.\n"), made.stderr
     described = container.call("run", "txbroker", "topics", *server, "--describe", "--topic", "t")
-    assert "PartitionCount: 4" in described.stdout, "a variable wins over the file that is mounted"
-    assert service.end(signal.SIGTERM) == 0, "the shell gave way to the broker, which gets the signal"
+    assert "PartitionCount: 4" in described.stdout, "a variable overrides the mounted file"
+    assert service.end(signal.SIGTERM) == 0, "the broker replaces the shell and receives the signal"
     assert (container.directory / "data" / ".kafka_cleanshutdown").exists()
 
 
@@ -140,7 +140,7 @@ def test_healthcheck(container: Container) -> None:
     assert container.call("healthcheck").returncode != 0
 
 
-def test_any_other_program_is_run_as_it_is(container: Container) -> None:
+def test_any_other_command_is_executed(container: Container) -> None:
     """testcontainers starts a shell, and that starts /etc/kafka/docker/run when it knows the ports."""
     assert container.call("run", "sh", "-c", "echo $KAFKA_NODE_ID").stdout == "1\n"
     assert container.call("run", "/bin/echo", "x").stdout == "x\n"

@@ -1,4 +1,4 @@
-"""The unit for systemd: known settings only, and a command line that is one."""
+"""The systemd unit: only known settings, and a valid command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def setting(name: str) -> str:
     return line.partition("=")[2]
 
 
-def test_its_command_lines_are_ours() -> None:
+def test_its_command_lines_are_valid() -> None:
     for name in ("ExecStart", "ExecStartPre"):
         program, *arguments = shlex.split(setting(name))
         assert Path(program).name == "txbroker"
@@ -41,7 +41,7 @@ def test_its_configuration_starts_a_broker_in_the_state_directory(capsys: pytest
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="wants systemd-analyze (Debian: apt-get install systemd)")
-def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
+def test_systemd_accepts_it(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("txbroker")
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/opt/txbroker/bin/txbroker", str(program)))

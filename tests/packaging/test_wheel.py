@@ -1,4 +1,4 @@
-"""What is installed: a wheel has the package, the typing mark, the Twisted plugin and the command, and nothing else; and it works alone."""
+"""The wheel has the package, py.typed, the Twisted plugin and the command, and nothing else; it works in an empty environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.running import Running
 pytestmark = pytest.mark.process
 
 SOURCES = ("txbroker", "twisted", "setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
-# An environment without what this one has.
+# The environment variables without those of this virtual environment.
 CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
 
@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] = CLEAN_
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist, built from a copy: setuptools leaves its traces where it builds."""
+    """A folder with the wheel and the sdist, built from a copy, because setuptools writes files into the source."""
     place = tmp_path_factory.mktemp("built")
     source = place / "source"
     source.mkdir()
@@ -99,7 +99,7 @@ def test_without_compiling_the_wheel_is_for_every_platform(built: Path, tmp_path
 
 
 class Installation:
-    """An environment of its own, with nothing in it but pip at first."""
+    """A virtual environment that has only pip at first."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -122,7 +122,7 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The wheel and what it asks for, from the package index, installed in an empty environment."""
+    """The wheel and its dependencies from the package index, installed in an empty environment."""
     place = tmp_path_factory.mktemp("installed") / "venv"
     made = Installation(place)
     made.pip("install", "-q", wheel)
@@ -131,14 +131,14 @@ def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def unprivileged() -> tuple[str, ...]:
-    """For a superuser, what a command is run under so that modes of files count for it too."""
+    """For root, a prefix for commands so that file modes apply to them."""
     return ("setpriv", "--bounding-set", "-dac_override") if os.geteuid() == 0 else ()
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="wants setpriv to give up a superuser's rights")
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="requires setpriv to drop root's capabilities")
 @pytest.mark.parametrize("host", [("txbroker", "run"), ("twistd", "-n", "txbroker")], ids=["run", "twistd"])
 def test_it_serves_from_an_empty_environment(installation: Installation, host: tuple[str, ...], tmp_path: Path) -> None:
-    """Started by somebody who may not write where it is installed: Twisted cannot keep its cache of plugins there."""
+    """Started by a user who cannot write to the installation: Twisted cannot keep its plugin cache there."""
     assert installation.pip("check") == "No broken requirements found.\n"
     (installation.plugins / "dropin.cache").unlink(missing_ok=True)
     installation.plugins.chmod(0o555)
@@ -159,12 +159,12 @@ def test_it_serves_from_an_empty_environment(installation: Installation, host: t
         installation.plugins.chmod(0o755)
 
 
-def test_installed_twice_and_taken_away_nothing_is_left(installation: Installation, wheel: Path) -> None:
+def test_nothing_remains_after_reinstalling_and_uninstalling(installation: Installation, wheel: Path) -> None:
     installation.pip("install", "-q", wheel)
     installation.pip("install", "-q", "--force-reinstall", "--no-deps", wheel)
     assert "txbroker" in run(installation.command("twistd"), "--help", cwd=installation.place)
     assert installation.ours()
     installation.pip("uninstall", "-q", "-y", "txbroker")
     assert installation.ours() == []
-    assert "txbroker" not in run(installation.command("twistd"), "--help", cwd=installation.place), "nor in Twisted's cache of plugins"
+    assert "txbroker" not in run(installation.command("twistd"), "--help", cwd=installation.place), "not in Twisted's plugin cache either"
     installation.pip("install", "-q", wheel)

@@ -1,1 +1,1 @@
-"""What the tests share: broker processes, the Java around Apache Kafka, sample data, a raw connection."""
+"""Shared by all tests: broker processes, Apache Kafka and its tools, sample data, raw connections, fakes."""

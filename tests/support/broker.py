@@ -1,4 +1,4 @@
-"""txbroker as a process of its own."""
+"""txbroker as a process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.server import HOST, Server
 class BrokerProcess(Server):
     """`txbroker run` of this checkout.
 
-    The first start listens on port 0; the broker writes the address that it got (one `host:port` a listener) into the file named by
-    `--ready-file`, once it answers. Later starts take the same port again.
+    The first start listens on port 0; once the broker serves clients it writes its addresses (one `host:port` per listener)
+    into the file of `--ready-file`. Later starts take the same port again.
     """
 
     kind = "txbroker"
@@ -38,7 +38,7 @@ class BrokerProcess(Server):
 
     def _environment(self) -> dict[str, str]:
         # The data directory is the process's working directory; the checkout must be importable from there.
-        # pip compiles what it installs: a broker that compiles itself at each start is not what users have.
+        # Let the broker use compiled modules: pip compiles the modules that it installs.
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**inherited, "PYTHONPATH": str(CHECKOUT)}
 

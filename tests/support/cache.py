@@ -1,4 +1,4 @@
-"""Where downloads for the tests lie, and whether they are complete."""
+"""The cache of downloads for the tests: its paths, and whether they are complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARK = ".complete"  # written last, with the digest of the pom that the folder 
 
 
 class Missing(Exception):
-    """Something that the tests need is not installed; the sentence says what to do."""
+    """Something that the tests need is not installed; the message says how to install it."""
 
 
 def directory() -> Path:
@@ -36,13 +36,13 @@ def jar_directory(jar_set: str) -> Path:
 
 
 def jars_are_complete(jar_set: str) -> bool:
-    """Whether the set was downloaded whole, and from the pom as it is now."""
+    """Whether the set is complete, and was downloaded from the current pom."""
     mark = jar_directory(jar_set) / _MARK
     return mark.is_file() and mark.read_text() == _digest(jar_set)
 
 
 def mark_complete(folder: Path, jar_set: str | None = None) -> None:
-    """Say that `folder` holds all that it should: every jar of the set, or PySpark."""
+    """Mark `folder` as complete: it has every jar of the set, or PySpark."""
     (folder / _MARK).write_text(_digest(jar_set) if jar_set else "")
 
 
@@ -55,18 +55,18 @@ def jars(jar_set: str) -> list[Path]:
 
 
 def pyspark_version() -> str:
-    """The release of PySpark that the Spark jars were made for: the connector's own version in its pom."""
+    """The release of PySpark that the Spark jars need: the version of the connector in its pom."""
     text = pom(SPARK).read_text()
     return text.split("<artifactId>spark-sql-kafka", 1)[1].split("<version>", 1)[1].split("</version>", 1)[0]
 
 
 def pyspark_directory() -> Path:
-    """The folder that PySpark is installed into, to be put on sys.path by those who need it."""
+    """The folder that PySpark is installed into; its users put it on sys.path."""
     return directory() / f"pyspark-{pyspark_version()}"
 
 
 def pyspark_is_complete() -> bool:
-    """Whether PySpark was installed whole."""
+    """Whether PySpark is completely installed."""
     return (pyspark_directory() / _MARK).is_file()
 
 

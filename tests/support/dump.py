@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments as a judge: it reads our files, and what it says about them is parsed and checked."""
+"""Apache Kafka's DumpLogSegments reads files of txbroker, and its output is parsed and checked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from tests.support.cache import KAFKA_OLD
 from tests.support.java import run
 
-# What the tool prints about files that are right; any other line is a complaint of its.
+# What the tool prints about correct files; any other line reports an error.
 _BATCH = re.compile(r"baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) .*?producerId: (?P<producer>-?\d+) "
                     r".*compresscodec: (?P<codec>\w+) crc: \d+ isvalid: (?P<valid>\w+)")
 _RECORD = re.compile(r"\| offset: (?P<offset>\d+) ")
 _DUMPING = re.compile(r"Dumping (?P<path>.+)")
 _QUIET = re.compile(r"Log starting offset: |offset: \d+ position: |timestamp: -?\d+ offset: |producerId: |version: |.+ is empty\.$|$")
-_NAMES_A_CALL = 100_000  # bytes: one argument of a command line has its limit
+_NAMES_A_CALL = 100_000  # bytes: the length of an argument is limited
 
 
 class Unacceptable(AssertionError):
-    """The tool found something wrong in the files."""
+    """The tool reported an error in the files."""
 
 
 @dataclass

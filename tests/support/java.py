@@ -1,4 +1,4 @@
-"""Java, and Apache Kafka's own command line tools out of its jars."""
+"""Java, and Apache Kafka's command line tools from its jars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import cache
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD, Missing
 from tests.support.waiting import PATIENCE_S
 
-# A tool lives for a second or two: compile little, collect simply.
+# A tool runs for a second or two: the fast compiler and the simple garbage collector start sooner.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 _LOG4J1 = """\
@@ -34,7 +34,7 @@ appender.e.layout.type=PatternLayout
 appender.e.layout.pattern=[%d] %p %m (%c)%n
 """
 
-# The names of Apache Kafka's scripts, and the classes that they call; those that moved between the releases are named twice.
+# Apache Kafka's scripts and their main classes; by release where the class was renamed.
 _MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -89,7 +89,7 @@ class ClassArchive:
         self._written = self._path.with_suffix(f".{os.getpid()}-{next(_numbers)}")
 
     def options(self, *, write: bool = True) -> tuple[str, ...]:
-        """For the JVM's command line. Without `write` it only uses an archive."""
+        """Options for the JVM. Without `write` the process uses an archive but does not write one."""
         if self._path.exists():
             return (f"-XX:SharedArchiveFile={self._path}", "-Xlog:disable")
         if not write:
@@ -98,7 +98,7 @@ class ClassArchive:
         return (f"-XX:ArchiveClassesAtExit={self._written}", "-Xlog:disable")
 
     def keep(self) -> None:
-        """Use what the process that has ended wrote, if it wrote anything."""
+        """Use the archive that the process wrote; it must have ended."""
         if self._written.exists():
             self._written.replace(self._path)
 
@@ -115,12 +115,12 @@ def class_path(release: str, *classes: Path, options: tuple[str, ...] = SHORT_LI
 
 
 class ToolFailed(Exception):
-    """A tool ended with another status than 0."""
+    """A tool ended with a status other than 0."""
 
 
 def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str | None = None, timeout_s: float = PATIENCE_S,
         options: tuple[str, ...] = SHORT_LIVED) -> str:
-    """What a tool printed; ToolFailed with all of its output unless it ended with 0."""
+    """The standard output of a tool; ToolFailed with all of its output when its status is not 0."""
     archive = ClassArchive("tools", release)
     options = (*options, *archive.options(write=tool in _LOAD_WHAT_TOOLS_SHARE))
     line = command(tool, release, [str(argument) for argument in arguments], options=options)
@@ -132,7 +132,7 @@ def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str 
 
 
 def _logging_option(release: str, level: str) -> str:
-    """Both releases log through their own log4j, to stderr; its settings are written beside the jars once."""
+    """The option for the log4j configuration of the release: log to stderr. The file is in the cache beside the jars."""
     new = release == KAFKA_NEW
     path = cache.directory() / "jars" / f"{release}-{level.lower()}.properties"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Apache Kafka as a process: the broker that these tests are checked against, and measured beside."""
+"""Apache Kafka as a process: tests run against it too, and benchmarks compare with it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.raw import RawConnection
 from tests.support.server import HOST, Server, free_port
 from tests.support.waiting import PATIENCE_S, until
 
-_CLUSTER_ID = "dHhicm9rZXItdGVzdHMtMQ"  # any id of Kafka's form
-_SESSION_TIMEOUT_MS = 9000  # on a busy machine a JVM may be silent for seconds
+_CLUSTER_ID = "dHhicm9rZXItdGVzdHMtMQ"  # any valid id
+_SESSION_TIMEOUT_MS = 9000  # on a loaded machine a JVM may send nothing for seconds
 _ONE_REPLICA = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -26,13 +26,13 @@ _ONE_REPLICA = {
 
 
 class _JavaServer(Server):
-    """A server out of Apache Kafka's jars, with a properties file."""
+    """A server from Apache Kafka's jars, with a properties file."""
 
     release: str
-    stopped_status = 143  # a JVM that SIGTERM stopped, cleanly or not
+    stopped_status = 143  # the status of a JVM after SIGTERM
     script = "kafka-server-start"
     java_options: tuple[str, ...] = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    archives_classes = True  # to start sooner than users see it
+    archives_classes = True  # which shortens the start
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
@@ -82,7 +82,7 @@ class KafkaProcess(_JavaServer):
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
-            # A killed broker may come back once its old registration has lapsed.
+            # A killed broker can only start again after its old registration expired.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
             **_ONE_REPLICA,
@@ -94,7 +94,7 @@ class KafkaProcess(_JavaServer):
 
 
 class KafkaOldProcess(_JavaServer):
-    """Apache Kafka 3.9.1 on a ZooKeeper of its own."""
+    """Apache Kafka 3.9.1 with its own ZooKeeper."""
 
     kind = "kafka-3.9"
     release = KAFKA_OLD
@@ -105,31 +105,31 @@ class KafkaOldProcess(_JavaServer):
 
     @property
     def zookeeper(self) -> str:
-        """host:port of its ZooKeeper, which runs on when the broker is stopped or killed."""
+        """host:port of its ZooKeeper, which keeps running when the broker is stopped or killed."""
         return self._zookeeper.address
 
     def start_zookeeper(self) -> None:
-        """Start ZooKeeper alone, if it is not there yet."""
+        """Start ZooKeeper alone, unless it is running."""
         if not self._zookeeper.running:
             self._zookeeper.start()
 
     def start(self) -> None:
-        """Start ZooKeeper if it is not there yet, then the broker."""
+        """Start ZooKeeper unless it is running, then the broker."""
         self.start_zookeeper()
         super().start()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until ZooKeeper has forgotten the session: the broker would not start again before that."""
+        """SIGKILL, then wait until the session expired in ZooKeeper: the broker cannot start before that."""
         if self.running:
             super().kill()
             client = KazooClient(self.zookeeper)
             client.start(timeout=PATIENCE_S)
-            until(lambda: client.exists("/brokers/ids/1") is None, "ZooKeeper has forgotten the broker", every_s=0.1)
+            until(lambda: client.exists("/brokers/ids/1") is None, "the session of the broker has expired in ZooKeeper", every_s=0.1)
             client.stop()
             client.close()
 
     def close(self) -> None:
-        """End ZooKeeper too."""
+        """Also end ZooKeeper."""
         super().kill()
         self._zookeeper.kill()
 
@@ -139,7 +139,7 @@ class KafkaOldProcess(_JavaServer):
             "listeners": f"PLAINTEXT://{self.address}",
             "zookeeper.connect": self._zookeeper.address,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
-            "zookeeper.connection.timeout.ms": "30000",  # a busy machine takes longer than a session lasts
+            "zookeeper.connection.timeout.ms": "30000",  # on a loaded machine this takes longer than a session
             "log.dirs": str(self.data),
             **_ONE_REPLICA,
             **self.overrides,
@@ -169,7 +169,7 @@ class ZooKeeperProcess(_JavaServer):
 
 
 def _answers(address: str) -> bool:
-    """Whether the broker there knows itself: before that, clients would see a cluster of nobody."""
+    """Whether the broker is in its own metadata: before that, clients get an empty list of brokers."""
     try:
         with RawConnection(address) as connection:
             return len(connection.call(MetadataRequest(topics=[]), version=1).brokers) == 1

@@ -1,4 +1,4 @@
-"""Members of a consumer group, each on a thread of its own as real ones are in processes of their own."""
+"""Members of a consumer group, each on its own thread."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.support.waiting import PATIENCE_S, until
 
 
 class Reader(Protocol):
-    """What a member needs of a client's consumer."""
+    """The methods of a client's consumer that a member uses."""
 
     def poll(self) -> list[Received]:
-        """The next records; comes back soon when there are none."""
+        """The next records; returns soon when there are none."""
 
     def assignment(self) -> set[int]:
-        """The partitions that it has now."""
+        """The partitions that are assigned to it now."""
 
     def close(self) -> None:
-        """Leave as the client leaves."""
+        """Close the consumer."""
 
 
 class Member:
-    """A consumer that is polled until it is told to stop; what it read and what it owns can be looked at meanwhile."""
+    """A consumer that is polled until it is stopped. `received` and `assignments` can be read meanwhile."""
 
     def __init__(self, open_reader: Callable[[], Reader]) -> None:
         self.received: list[Received] = []
@@ -44,7 +44,7 @@ class Member:
         self.close()
 
     def close(self) -> None:
-        """Stop polling and close the consumer; raises what the thread died of."""
+        """Stop polling and close the consumer; raises the error of its thread."""
         self._stop.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
@@ -67,7 +67,7 @@ class Member:
 
 
 def until_shared(partitions: set[int], *members: Member) -> None:
-    """Wait until each member has some of the partitions, none has what another has, and together they have all."""
+    """Wait until each partition is assigned to exactly one member, and each member has at least one."""
     def shared() -> bool:
         for member in members:
             if member.error is not None:

@@ -1,4 +1,4 @@
-"""Random messages made from their declarations: what a version can carry, with the shapes that are easy to get wrong."""
+"""Random messages, generated from their declarations, that a version can encode, with many edge cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RANGES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
 def random_message(cls: type[Message], version: int, random: Random) -> Any:
-    """A message that this version can carry; fields that it lacks hold their defaults."""
+    """A message that this version can encode; fields that it does not have are at their defaults."""
     return _struct(cls, version, random, 0)
 
 

@@ -1,7 +1,7 @@
-"""`python -m tests.support.prepare`: install and download what the tests need beside Python packages; with names, those sets of jars only.
+"""`python -m tests.support.prepare`: install and download what the tests need besides Python packages; with names, only those sets of jars.
 
-Does only what is missing, and says what it does and how long it took. What it cannot do (no root, no network) it says in one
-sentence and goes on: the tests that need it then fail with the same sentence, and the others run.
+Does only what is missing, and prints what it does and how long it takes. When something fails (no root, no network) it prints one
+sentence and continues: the tests that need it fail with the same sentence, and the others run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PROGRAMS = {"java": "default-jre-headless", "mvn": "maven", "kcat": "kcat", "fak
 
 
 def main(jar_sets: Sequence[str] = ()) -> int:
-    """Prepare everything; 0 even when something is missing, since most tests do without it.
+    """Prepare everything; the status is 0 even when something is missing, because most tests do not need it.
 
-    With sets of jars these only, and with Spark's PySpark too; 1 when something is missing then.
+    With names of jar sets, prepare only those, and PySpark with Spark's; the status is 1 when something is missing.
     """
     if jar_sets:
         for jar_set in jar_sets:
@@ -44,14 +44,14 @@ def main(jar_sets: Sequence[str] = ()) -> int:
 
 
 def ensure_jars(jar_set: str) -> None:
-    """Download one set of jars unless it is there; says why when it cannot."""
+    """Download one set of jars unless it is complete; prints why when that fails."""
     cache.directory().mkdir(parents=True, exist_ok=True)
     with _alone():
         _download_jars(jar_set)
 
 
 def ensure_pyspark() -> None:
-    """Install PySpark unless it is there; says why when it cannot."""
+    """Install PySpark unless it is complete; prints why when that fails."""
     cache.directory().mkdir(parents=True, exist_ok=True)
     with _alone():
         _install_pyspark()
@@ -86,7 +86,7 @@ def _download_jars(jar_set: str) -> None:
 
 
 def _install_pyspark() -> None:
-    """PySpark goes into a folder of its own: half a gigabyte that every clone and virtual environment can share."""
+    """Install PySpark into its own folder: half a gigabyte that all clones and virtual environments can share."""
     if cache.pyspark_is_complete():
         return
     folder = cache.pyspark_directory()
@@ -119,7 +119,7 @@ def _run(command: list[str]) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Clones that share a cache wait for each other."""
+    """Lock the cache, which several clones may share."""
     with (cache.directory() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""One connection that speaks Kafka's protocol and does nothing of its own: what is asked is sent, what comes is shown.
+"""One connection that sends requests and returns responses, and does nothing by itself.
 
 Messages are kafka-python's (`kafka.protocol`), an implementation independent of `txbroker.wire`.
 """
@@ -36,7 +36,7 @@ class RawConnection:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def send(self, request: Any, version: int) -> int:
@@ -57,11 +57,11 @@ class RawConnection:
         return self._receive(size)
 
     def receive(self, request: Any) -> Any:
-        """The response to `request`, which was sent and is the oldest unanswered; its correlation id is checked."""
+        """The response to `request`, the oldest request without a response; checks its correlation id."""
         return self.decode(request, self.receive_frame())
 
     def decode(self, request: Any, frame: bytes) -> Any:
-        """The message in a frame that answers `request`."""
+        """The response to `request` in a frame."""
         response_class: Any = ResponseClassRegistry.get_response_class(request.header)
         response = response_class.decode(frame, header=True)
         assert response.header.correlation_id == request.header.correlation_id
@@ -73,7 +73,7 @@ class RawConnection:
         return self.receive(request)
 
     def is_ended(self) -> bool:
-        """Whether the peer has closed; waits for it as long as the timeout. Bytes that come instead make it False."""
+        """Whether the peer closed the connection; waits until it does or sends bytes."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""The few administrative requests that many tests make, over a raw connection: quick, and of no client's mind."""
+"""Administrative requests that many tests need, over a raw connection: fast, and without the behaviour of a client library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.raw import RawConnection
 from tests.support.server import Server
 from tests.support.waiting import until
 
-KEEP = {"retention.ms": "-1"}  # sample records have old timestamps, which retention would delete at once
+KEEP = {"retention.ms": "-1"}  # sample records have old timestamps: retention would delete them at once
 
 
 def create_topic(server: Server, topic: str, partitions: int = 1, configs: Mapping[str, str] = KEEP) -> None:
@@ -34,28 +34,28 @@ def until_leaders(server: Server, topic: str, partitions: int) -> None:
 
 
 def advertised(server: Server) -> dict[int, tuple[int, int]]:
-    """The versions that the broker offers, by API key."""
+    """The advertised versions by API key."""
     with RawConnection(server.address) as connection:
         answer = connection.call(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3)
     return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
 
 def leaders(connection: RawConnection, topic: str) -> int:
-    """How many partitions of the topic have a leader; the topic is not created by asking."""
+    """How many partitions of the topic have a leader; does not create the topic."""
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     (found,) = connection.call(request, 8).topics
     return sum(partition.leader_id >= 0 and partition.error_code == 0 for partition in found.partitions)
 
 
 def find_coordinator(server: Server, group: str) -> None:
-    """Ask for a group's coordinator until it is there; a broker makes the topic for offsets when it is first asked."""
+    """Wait until a group has a coordinator; the first request creates the topic for offsets."""
     request = FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP)
     with RawConnection(server.address) as connection:
         until(lambda: connection.call(request, 2).error_code == 0, "a coordinator")
 
 
 def producer_id(connection: RawConnection) -> Any:
-    """A new producer's id and epoch; a broker may need a moment to get its first block of ids."""
+    """A new producer's id and epoch; the broker may first have to allocate a block of ids."""
     def ask() -> Any:
         given = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
         assert given.error_code in (0, 14)

@@ -1,4 +1,4 @@
-"""Batches, Produce, Fetch and ListOffsets over a raw connection, in whatever version a test asks for."""
+"""Batches, Produce, Fetch and ListOffsets over a raw connection, in any version."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.records import Received, Sample
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 _CONTROL_BIT = 0x20
-_CRC, _ATTRIBUTES = 17, 21  # where they lie in a batch
+_CRC, _ATTRIBUTES = 17, 21  # positions in a batch
 
 
 class Producer(NamedTuple):
-    """What an idempotent producer stamps on a batch."""
+    """The producer fields of a batch."""
 
     id: int = -1
     epoch: int = -1
@@ -61,7 +61,7 @@ def produce(connection: RawConnection, topic: str, data: bytes, *, version: int 
 
 
 class Fetched(NamedTuple):
-    """What one partition of a Fetch response said."""
+    """One partition of a Fetch response."""
 
     error_code: int
     high_watermark: int
@@ -74,7 +74,7 @@ class Fetched(NamedTuple):
 def fetch_request(
     topic: str, offset: int, *, bytes_max: int = 1 << 20, bytes_min: int = 0, wait_ms: int = 0, topic_id: uuid.UUID | None = None
 ) -> FetchRequest:
-    """A Fetch request for partition 0, outside of any session."""
+    """A Fetch request for partition 0, without a session."""
     topics = FetchRequest.FetchTopic
     part = topics.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=bytes_max)
     return FetchRequest(max_wait_ms=wait_ms, min_bytes=bytes_min, max_bytes=bytes_max, session_epoch=-1, forgotten_topics_data=[],
@@ -82,7 +82,7 @@ def fetch_request(
 
 
 def fetch(connection: RawConnection, topic: str, offset: int, *, version: int = 11, **settings: Any) -> Fetched:
-    """Partition 0 from `offset`, without waiting unless told to."""
+    """Fetch partition 0 from `offset`; waits only if `wait_ms` is given."""
     return fetched(connection.call(fetch_request(topic, offset, **settings), version))
 
 

@@ -1,4 +1,4 @@
-"""Sample records with everything in them that a broker could spoil, and the comparison of what was sent with what came back."""
+"""Sample records with many edge cases, and the comparison of sent and received records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# A fixed time in the recent past would be deleted by retention one day; tests with such timestamps set retention.ms=-1.
+# Retention would delete records with this fixed time; tests that use it set retention.ms=-1.
 BASE_TIMESTAMP = 1_700_000_000_000
 
 
 class Sample(NamedTuple):
-    """A record to be produced. `timestamp` in milliseconds."""
+    """A record to produce. `timestamp` in milliseconds."""
 
     key: bytes | None
     value: bytes | None
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A record as a client read it. Headers are bytes values under text names, in order."""
+    """A record as a client received it. Headers are (name, bytes) in order."""
 
     partition: int
     offset: int
@@ -39,8 +39,8 @@ def samples(count: int, *, seed: int = 0, base_timestamp: int = BASE_TIMESTAMP, 
     """`count` records, the same for the same seed.
 
     Null and empty keys and values, every byte value, text in several scripts, repeated header names, incompressible and very compressible
-    values, a few large ones; timestamps rise but for a few that step back. Key and value are never both null, nor is a header's value
-    without `null_headers`: some clients refuse to send those.
+    values, some large ones. Most timestamps rise, some step back. Key and value are never both null, and a header's value is null only
+    with `null_headers`: some clients refuse to send those.
     """
     chance = random.Random(seed)
     made = []
@@ -69,23 +69,23 @@ def samples(count: int, *, seed: int = 0, base_timestamp: int = BASE_TIMESTAMP, 
 
 
 def numbered(count: int, *, start: int = 0, size: int = 0, base_timestamp: int = BASE_TIMESTAMP) -> list[Sample]:
-    """Plain records whose value is their number (padded to `size` bytes), stamped 100 ms apart: for tests about which records come."""
+    """Records whose value is their number (padded to `size` bytes), with timestamps 100 ms apart: for tests about which records arrive."""
     return [Sample(b"%d" % i, (b"%d " % i).ljust(size, b"x"), (), base_timestamp + i * 100) for i in range(start, start + count)]
 
 
 def numbers(received: Iterable[Received]) -> list[int]:
-    """The numbers of `numbered` records, as they came."""
+    """The numbers of `numbered` records, in the order received."""
     return [int((record.value or b"").split(b" ")[0]) for record in received]
 
 
 def assert_same(sent: Sequence[tuple[int, Sample]], received: Iterable[Received], *, timestamps: bool = True) -> None:
-    """Every sent (partition, sample) came back once, in the order of its partition, whole; offsets of a partition have no gap."""
+    """Check that every (partition, sample) was received once, unchanged and in the order of its partition, without gaps in offsets."""
     expected = by_partition((partition, sample) for partition, sample in sent)
     found = by_partition((record.partition, record) for record in received)
     assert found.keys() == expected.keys()
     for partition, samples_ in expected.items():
         records = found[partition]
-        assert len(records) == len(samples_), f"partition {partition}: {len(samples_)} were sent, {len(records)} came back"
+        assert len(records) == len(samples_), f"partition {partition}: {len(samples_)} were sent, {len(records)} received"
         first = records[0].offset
         assert [record.offset for record in records] == list(range(first, first + len(records)))
         for sample, record in zip(samples_, records, strict=True):

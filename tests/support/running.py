@@ -1,4 +1,4 @@
-"""The service as a process that is watched from outside: `txbroker run`, or twistd, with what it wrote."""
+"""The service as a process: `txbroker run` or twistd, and its output."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
 
 
 def patched(text: str, host: Sequence[str] = RUN) -> tuple[str, ...]:
-    """A host after some Python."""
+    """The command of a host (`RUN` or `TWISTD`) that runs some Python code first."""
     run = "from txbroker.cli.main import main; raise SystemExit(main())" if host is RUN else host[2]
     script = f"import time, txbroker.log.directories as d, txbroker.tap as tap\n{text}\n{run}"
     return (sys.executable, "-c", script, *host[3:])
 
 
 def flags(data: str | Path, listeners: str = "PLAINTEXT://127.0.0.1:0") -> list[str]:
-    """Where the data is, and where clients come."""
+    """The flags for the data directory and the listeners."""
     return ["--override", f"log.dirs={data}", "--override", f"listeners={listeners}"]
 
 
 class Running:
-    """A service that was started in `directory`, where `out` and `err` take what it writes.
+    """A service that was started in `directory`; the files `out` and `err` there receive its output.
 
-    Its data is in `data`, and it listens on any port, unless `settings` say otherwise.
+    Its data is in `data`, and it listens on a free port, unless `settings` specify them.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Running:
         return self.out + self.err
 
     def wait_ready(self) -> None:
-        """Until clients are served."""
+        """Wait until clients are served."""
         until(lambda: self.ready_file.exists() or self.process.poll() is not None, "the service is ready")
         assert self.process.poll() is None, self.written
 
     def wait_for(self, text: str) -> None:
-        """Until it has written this."""
+        """Wait until its output has this text."""
         until(lambda: text in self.written or self.process.poll() is not None, f"it writes {text!r}")
         assert text in self.written
 

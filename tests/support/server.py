@@ -1,4 +1,4 @@
-"""A broker as a real process: what txbroker's and Apache Kafka's have in common, so that every test can run against either."""
+"""A broker as a process. txbroker and Apache Kafka have the same interface, so that every test can run against either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.support.waiting import PATIENCE_S
 
 HOST = "127.0.0.1"
-# What both brokers are given: quick groups and quick housekeeping, by Kafka's own keys.
+# The configuration of both brokers: fast rebalances and frequent background work.
 COMMON_OVERRIDES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.replication.factor": "1",
@@ -28,19 +28,18 @@ COMMON_OVERRIDES = {
 
 
 class ServerFailed(Exception):
-    """The process did not start, or ended when it should not have; its log is in the message."""
+    """The process did not start, or ended unexpectedly; the message has the end of its log."""
 
 
 class Server(ABC):
-    """One broker process on a data directory of its own.
+    """One broker process with its own data directory.
 
-    After `start` it listens on `address`, and keeps that port over restarts. Nothing is taken from the environment; `overrides` are keys of
-    server.properties.
+    After `start` it listens on `address`, and keeps that port after restarts. `overrides` are keys of server.properties.
     """
 
     kind: str  # "txbroker", or the Apache Kafka release
     start_timeout_s = PATIENCE_S
-    stopped_status = 0  # what it exits with after SIGTERM
+    stopped_status = 0  # the exit status after SIGTERM
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -58,17 +57,17 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """The process, which must have been started."""
+        """The process id; the process must have been started."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process and wait until it answers; ServerFailed with the log's end if it does not."""
+        """Start the process and wait until it serves clients; ServerFailed with the end of the log if it does not."""
         assert not self.running
         command = self._command()
         with self.log_path.open("ab") as log:
@@ -84,7 +83,7 @@ class Server(ABC):
             time.sleep(0.01)
 
     def stop(self, timeout_s: float = PATIENCE_S) -> int:
-        """SIGTERM, and the exit status; ServerFailed if the process does not go."""
+        """SIGTERM, and the exit status; ServerFailed if the process does not end."""
         status = self._end(signal.SIGTERM, timeout_s)
         if status is None:
             self.kill()
@@ -92,22 +91,22 @@ class Server(ABC):
         return status
 
     def kill(self) -> None:
-        """SIGKILL: what was not written is lost."""
+        """SIGKILL."""
         atexit.unregister(self.kill)
         if self.running:
             self._end(signal.SIGKILL, PATIENCE_S)
 
     def close(self) -> None:
-        """End whatever runs, however it is done."""
+        """End the process, and other processes that it needs."""
         self.kill()
 
     def restart(self) -> None:
-        """A clean stop, and a start on the same data and port."""
+        """Stop cleanly, and start with the same data and port."""
         self.stop()
         self.start()
 
     def log(self, start: int = 0) -> str:
-        """What the process wrote, from byte `start`."""
+        """The output of the process, from byte `start`."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as file:
@@ -115,7 +114,7 @@ class Server(ABC):
             return file.read().decode(errors="replace")
 
     def log_size(self) -> int:
-        """Bytes written so far, for a later `log(start)`."""
+        """Bytes of output so far, for a later `log(start)`."""
         return self.log_path.stat().st_size if self.log_path.exists() else 0
 
     def log_tail(self) -> str:
@@ -123,7 +122,7 @@ class Server(ABC):
         return self.log()[-6000:]
 
     def partition_directory(self, topic: str, partition: int = 0) -> Path:
-        """Where the log of a partition lies."""
+        """The directory of a partition."""
         return self.data / f"{topic}-{partition}"
 
     def _end(self, sent: signal.Signals, timeout_s: float) -> int | None:
@@ -136,11 +135,11 @@ class Server(ABC):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """The command line; it is asked for at each start."""
+        """The command line; called at each start."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether the process just started answers clients."""
+        """Whether the process serves clients yet."""
 
     def _environment(self) -> dict[str, str] | None:
         return None
