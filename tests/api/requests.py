@@ -1,4 +1,4 @@
-"""A valid request of every API that is served, in every version, made by kafka-python's codec."""
+"""A valid request of every served API in every version, encoded by kafka-python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _serial = itertools.count(1)
 
 @dataclass(frozen=True)
 class Scene:
-    """What a request is about: things that the broker knows, or that it does not."""
+    """The entities in a request, known or unknown to the broker."""
 
     topic: str
     topic_id: uuid.UUID
@@ -51,7 +51,7 @@ def request(key: int, version: int, scene: Scene) -> Any:
 
 
 def fresh(prefix: str) -> str:
-    """A name that nobody used yet."""
+    """A new name."""
     return f"{prefix}-{next(_serial)}"
 
 

@@ -1,4 +1,4 @@
-"""DeleteTopics is answered when the name of the topic can be used again, and not before."""
+"""The response to DeleteTopics is sent when the name can be used again, and not before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class House:
         self.handler = DeleteTopicsHandler(admin, self.waiting, self.image, lambda: None, lambda: True)
 
     def delete(self, timeout_ms: int = 1000) -> list[DeleteTopicsResponse]:
-        """The answer, once it is there."""
+        """The response, when there is one."""
         session = Session(peer_host="", peer_port=0, local_host="", local_port=0, listener="L", number=1)
         answers: list[DeleteTopicsResponse] = []
         request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=timeout_ms)
@@ -43,23 +43,23 @@ class House:
 
     def step(self) -> bool:
         more = self.cluster.turns.step()
-        self.waiting.changed(["t"])  # as whoever applies what the controller says
+        self.waiting.changed(["t"])  # as the owner of the image does
         return more
 
 
-def test_a_topic_can_be_made_anew_as_soon_as_its_deletion_is_answered() -> None:
+def test_a_topic_can_be_created_again_after_the_response_to_its_deletion() -> None:
     house = House()
     answers = house.delete()
     gone_from_image = False
     while not answers:
-        assert house.step(), "it was never answered"
+        assert house.step(), "there was no response"
         gone_from_image = gone_from_image or (house.image.topic("t") is None and not answers)
-    assert gone_from_image, "the controller is done later than the image"
+    assert gone_from_image, "the controller finishes after the image changed"
     assert answers[0].responses[0].error_code == ErrorCode.NONE
     assert house.cluster.result(house.cluster.admin.create(NewTopic(name="t"))).name == "t"
 
 
-def test_a_deletion_that_takes_longer_than_the_client_waits_times_out() -> None:
+def test_a_deletion_that_exceeds_the_timeout_of_the_request() -> None:
     house = House()
     house.cluster.brokers[1].stop_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
     answers = house.delete()
@@ -70,7 +70,7 @@ def test_a_deletion_that_takes_longer_than_the_client_waits_times_out() -> None:
     assert answers[0].responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_deletion_that_is_over_before_it_could_be_watched_is_over() -> None:
+def test_a_deletion_that_completes_at_once() -> None:
     house = House()
     house.cluster.kill(1)
     admin = house.cluster.admin
@@ -82,7 +82,7 @@ def test_a_deletion_that_is_over_before_it_could_be_watched_is_over() -> None:
     assert not admin.is_deleting("t")
 
 
-def test_a_tree_that_cannot_be_used_fails_each_topic_and_clients_try_again() -> None:
+def test_a_failed_metadata_store_returns_a_retriable_error_for_each_topic() -> None:
     house = House()
     answers = house.delete()
     house.cluster.trees.expire(house.cluster.observer)

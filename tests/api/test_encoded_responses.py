@@ -1,4 +1,4 @@
-"""Responses that are filled in: the frames are those that the encoder makes of the message, in every version."""
+"""Response templates: their frames are equal to those of the encoder, in every version."""
 
 from __future__ import annotations
 

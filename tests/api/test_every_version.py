@@ -1,4 +1,4 @@
-"""Every API in every version that is advertised gets a well-formed answer, as two codecs that are not ours read it."""
+"""Every API in every advertised version returns a well-formed response, which two other codecs decode."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.records import numbered
 from tests.support.server import Server
 from tests.support.waiting import until
 
-# What this broker serves, by API key.
+# The served versions by API key.
 SERVED = {
     0: (0, 13), 1: (0, 18), 2: (0, 11), 3: (0, 13), 8: (0, 10), 9: (0, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),
     15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (0, 7), 20: (0, 6), 21: (0, 2), 22: (0, 5), 23: (0, 4), 29: (0, 3), 30: (0, 3), 31: (0, 3),
     32: (0, 4), 33: (0, 2), 34: (0, 2), 35: (0, 5), 37: (0, 3), 42: (0, 2), 44: (0, 1), 47: (0, 0), 60: (0, 2), 61: (0, 0), 75: (0, 0),
 }
-# What it refuses in every version, as Kafka does while the feature is off (tests/clients/test_unsupported_features.py).
+# APIs that are refused in every version, as in Kafka while the feature is off (tests/clients/test_unsupported_features.py).
 REFUSED = {68: (0, 1)}
 EACH_API = [pytest.param(key, id=BUILDERS[key][0].__name__.removesuffix("Request")) for key in SERVED]
 
@@ -37,7 +37,7 @@ FETCH, JOIN_GROUP, LEAVE_GROUP, DESCRIBE_GROUPS, API_VERSIONS, DELETE_TOPICS, DE
 ACLS = (29, 30, 31)
 UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_LOAD_IN_PROGRESS, SECURITY_DISABLED, NON_EMPTY_GROUP = -1, 3, 14, 54, 68
 GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED, GROUP_SUBSCRIBED_TO_TOPIC = 69, 79, 86
-# The errors that belong to the right answer; everything else is answered without any.
+# The errors of correct responses; all other responses have none.
 EXPECTED = {
     JOIN_GROUP: {MEMBER_ID_REQUIRED},
     DESCRIBE_GROUPS: {GROUP_ID_NOT_FOUND},
@@ -45,7 +45,7 @@ EXPECTED = {
     OFFSET_DELETE: {GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION},
     **{key: {SECURITY_DISABLED} for key in ACLS},
 }
-# These leave nothing of what they are about: each version needs a scene of its own.
+# These delete their entities: each version needs new ones.
 DESTRUCTIVE = {LEAVE_GROUP, DELETE_TOPICS}
 
 
@@ -92,7 +92,7 @@ def versions(key: int) -> range:
 
 
 def answer(connection: RawConnection, wanted: Any, version: int) -> Any:
-    """The answer as kafka-python reads it: every byte of it belongs to the message."""
+    """The response decoded by kafka-python, without trailing bytes."""
     connection.send(wanted, version)
     frame = connection.receive_frame()
     response_class: Any = ResponseClassRegistry.get_response_class(wanted.header)
@@ -101,21 +101,21 @@ def answer(connection: RawConnection, wanted: Any, version: int) -> Any:
     assert frame.startswith(header)
     body = frame[len(header) :]
     read = response_class.decode(body, version=version)
-    read._header = None  # kafka-python leaves it unset, and asks for it
-    assert bytes(read.encode(version=version)) == body, "kafka-python writes what it read as other bytes"
+    read._header = None  # kafka-python needs it and does not set it
+    assert bytes(read.encode(version=version)) == body, "kafka-python encodes the message to other bytes"
     _read_by_kio(wanted.API_KEY, version, body)
     return read
 
 
 def _read_by_kio(key: int, version: int, body: bytes) -> None:
-    """kio has what Kafka 4 has; it must read every byte too, and write the same."""
+    """kio decodes every byte and encodes the same bytes."""
     try:
         cls: Any = kio.index.load_response_schema(key, version)
     except Exception:
         return
     entity, size = entity_reader(cls)(memoryview(body), 0)
     assert size == len(body)
-    if key != FETCH:  # there it takes the records apart
+    if key != FETCH:  # kio decodes the records there
         out = io.BytesIO()
         entity_writer(cls)(out, entity)
         assert out.getvalue() == body
@@ -126,7 +126,7 @@ def error_codes(message: Any) -> set[int]:
     return {int(code) for code in re.findall(r"'error_code': (-?\d+)", str(message.to_dict(json=False)))}
 
 
-def test_what_is_advertised(broker: Server) -> None:
+def test_the_advertised_versions(broker: Server) -> None:
     assert advertised(broker) == SERVED | REFUSED
 
 
@@ -139,8 +139,8 @@ def test_a_valid_request_is_answered_without_error(broker: Server, connection: R
 
 
 @pytest.mark.parametrize("key", EACH_API)
-def test_what_is_unknown_is_answered_too(connection: RawConnection, key: int) -> None:
+def test_requests_about_unknown_entities_get_a_response(connection: RawConnection, key: int) -> None:
     for version in versions(key):
-        unknown = Scene(fresh("unknown"), uuid.uuid4(), fresh("unknown"), "nobody", 7, 1_000_000, "/no/such/directory")
+        unknown = Scene(fresh("unknown"), uuid.uuid4(), fresh("unknown"), "unknown", 7, 1_000_000, "/no/such/directory")
         read = answer(connection, request(key, version, unknown), version)
         assert UNKNOWN_SERVER_ERROR not in error_codes(read), (version, read)

@@ -1,4 +1,4 @@
-"""A fetch of a session reads what may have changed, and nothing else; and it tells what one that reads everything would tell."""
+"""A fetch in a session only reads partitions that may have changed, and returns the same as one that reads all."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VERSION = 11
 LIMIT = 100
 SESSION = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
 
-# What a client was told: by partition (error, records, high watermark, log start).
-Told = dict[int, tuple[int, int, int, int]]
+# A response by partition: (error, records, high watermark, log start).
+Seen = dict[int, tuple[int, int, int, int]]
 
 
 class Partitions(PartitionReader):
-    """Reads what the handler says; only sessions are of interest here."""
+    """Reads from the test's partitions; only sessions are tested here."""
 
     def __init__(self, handler: Reading) -> None:
         none: Any = None
@@ -78,19 +78,19 @@ class Reading(FetchHandler):
                              log_start_offset=self.starts[index], records=bytes(size))
 
     def moved(self, index: int) -> None:
-        """And the end of the turn in which it did."""
+        """A move and the end of its reactor turn."""
         topic_partition = TopicPartition("t", index)
         for session in self.woken(index):
             self.purgatory.check(session)
         self.purgatory.check(topic_partition)
 
     def woken(self, index: int) -> list[FetchSession]:
-        """The sessions that a move concerns."""
+        """The sessions that a move affects."""
         self.cache.moved(TopicPartition("t", index))
         return self.cache.take_moved()
 
-    def fetch(self, wanted: dict[int, int], forget: list[int], isolation: int, *, wait: bool = False, min_bytes: int = 1) -> list[Told]:
-        """Where the answer is, or will be. `wanted`: offsets by partition."""
+    def fetch(self, wanted: dict[int, int], forget: list[int], isolation: int, *, wait: bool = False, min_bytes: int = 1) -> list[Seen]:
+        """The list that receives the response. `wanted`: offsets by partition."""
         self.reads.clear()
         topics = [FetchTopic(topic="t", partitions=[
             FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=60) for p, offset in wanted.items()])] if wanted else []
@@ -101,14 +101,14 @@ class Reading(FetchHandler):
             session = self.cache._sessions[self.session_id]
             session.pending.update(session.items)
         answer: Any = self(request, RequestContext(1, VERSION, 1, None, SESSION))
-        told: list[Told] = []
+        reported: list[Seen] = []
         if isinstance(answer, Deferred):
-            answer.addCallback(lambda response: told.append(self._told(response)))
+            answer.addCallback(lambda response: reported.append(self._seen(response)))
         else:
-            told.append(self._told(answer))
-        return told
+            reported.append(self._seen(answer))
+        return reported
 
-    def _told(self, answer: Any) -> Told:
+    def _seen(self, answer: Any) -> Seen:
         response: FetchResponse = message(answer, FetchRequest, VERSION)
         if response.error_code:
             self.session_id = self.epoch = 0
@@ -118,12 +118,12 @@ class Reading(FetchHandler):
                 for topic in response.responses for p in topic.partitions}
 
 
-def test_only_what_moved_or_is_named_is_read() -> None:
+def test_only_changed_and_named_partitions_are_read() -> None:
     handler = Reading(100, lazy=True)
     handler.fetch(dict.fromkeys(range(100), 0), [], 0)
     assert len(handler.reads) == 100
     handler.fetch({}, [], 0)
-    assert len(handler.reads) == 100, "the first one to be told only what changed sees that nothing did"
+    assert len(handler.reads) == 100, "the first incremental fetch reads all partitions"
     handler.fetch({}, [], 0)
     assert handler.reads == []
     handler.ends[7] = 5
@@ -136,22 +136,22 @@ def test_only_what_moved_or_is_named_is_read() -> None:
     assert handler.reads == []
 
 
-def test_who_waits_is_woken_by_what_moves_and_reads_that() -> None:
+def test_a_waiting_fetch_reads_the_partition_that_moved() -> None:
     handler = Reading(100, lazy=True)
     handler.fetch(dict.fromkeys(range(100), 0), [], 0)
     handler.fetch({}, [], 0)
-    told = handler.fetch({}, [], 0, wait=True)
-    assert told == []
+    reported = handler.fetch({}, [], 0, wait=True)
+    assert reported == []
     assert handler.reads == []
     handler.moved(3)
-    assert told == [], "nothing is there"
+    assert reported == [], "no records"
     handler.ends[9] = 2
     handler.moved(9)
-    assert told == [{9: (0, 2, 2, 0)}]
+    assert reported == [{9: (0, 2, 2, 0)}]
     assert set(handler.reads) == {3, 9}
 
 
-def test_what_a_session_forgets_or_takes_with_it_is_not_told_of_moves() -> None:
+def test_a_session_gets_no_moves_of_removed_partitions() -> None:
     handler = Reading(3, lazy=True)
     handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
     handler.fetch({}, [1], 0)
@@ -163,16 +163,16 @@ def test_what_a_session_forgets_or_takes_with_it_is_not_told_of_moves() -> None:
     assert not handler.cache._watched
 
 
-def test_a_fetch_that_outlives_its_session_watches_nothing() -> None:
+def test_a_fetch_whose_session_ended_watches_no_partition() -> None:
     handler = Reading(3, lazy=True)
     handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
     handler.ends[0] = 5
-    told = handler.fetch({0: 0}, [], 0, wait=True, min_bytes=6)
+    reported = handler.fetch({0: 0}, [], 0, wait=True, min_bytes=6)
     handler.epoch = -1
     handler.fetch({}, [], 0)
     assert not handler.cache._watched
     handler.clock.advance(1)
-    assert told == [{0: (0, 5, 5, 0)}]
+    assert reported == [{0: (0, 5, 5, 0)}]
     assert not handler.cache._watched
 
 
@@ -190,8 +190,8 @@ STEPS = st.one_of(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(STEPS, max_size=40))
-def test_nothing_is_missed(steps: list[tuple[str, Any, Any]]) -> None:
-    """Both answers are the same, but for the order and for which partitions fill an answer that has a limit."""
+def test_a_lazy_session_returns_what_reading_everything_returns(steps: list[tuple[str, Any, Any]]) -> None:
+    """Both responses are equal, except for the order and the partitions that fill a limited response."""
     both = [Reading(PARTITIONS, lazy=True), Reading(PARTITIONS, lazy=False)]
     isolation = 0
     for handler in both:
@@ -218,18 +218,18 @@ def test_nothing_is_missed(steps: list[tuple[str, Any, Any]]) -> None:
             if what != "fetch":
                 if number % 2:
                     handler.moved(first)
-                else:  # fetches of the same turn see it, too
+                else:  # fetches of the same turn read it too
                     handler.cache.moved(TopicPartition("t", first))
         if answers:
             assert answers[0] == answers[1]
 
 
-def test_a_session_that_has_yet_to_come_costs_an_append_nothing() -> None:
+def test_moves_of_pending_partitions_are_not_recorded_again() -> None:
     handler = Reading(3, lazy=True)
     handler.fetch({0: 0, 1: 0, 2: 0}, [], 0)
     handler.fetch({}, [], 0)
     assert len(handler.woken(1)) == 1
-    assert handler.woken(1) == [], "it is pending already"
+    assert handler.woken(1) == [], "it is already pending"
     handler.fetch({}, [], 0)
     assert handler.reads == [1]
     assert len(handler.woken(1)) == 1

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what is remembered, what is told again, who is evicted."""
+"""Fetch sessions (KIP-227): cached partitions, incremental responses, evictions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged:
     return made.session_id, [item.partition for item in made.items]
 
 
-def test_a_session_remembers_its_partitions() -> None:
+def test_a_session_keeps_its_partitions() -> None:
     cache = sessions()
     session, partitions = plan(cache, request(0, 1, 2))
     assert (session, partitions) == (1, [0, 1, 2])
@@ -59,14 +59,14 @@ def test_a_session_remembers_its_partitions() -> None:
     assert plan(cache, request(3, session=1, epoch=2, forget=(1,))) == (1, [0, 2, 3])
 
 
-def test_an_update_changes_the_offset_and_keeps_the_place() -> None:
+def test_an_update_changes_the_offset_and_keeps_the_order() -> None:
     cache = sessions()
     plan(cache, request(0, 1))
     made = cache.plan(request(0, session=1, epoch=1, offset=7), False, False, NOW)
     assert [(i.partition, i.fetch_offset) for i in made.items] == [(0, 7), (1, 0)]
 
 
-def test_no_session_wanted() -> None:
+def test_a_fetch_without_a_session() -> None:
     cache = sessions()
     assert plan(cache, request(0, epoch=FINAL_EPOCH)) == (NO_SESSION, [0])
     assert len(cache) == 0
@@ -81,7 +81,7 @@ def test_the_final_epoch_ends_a_session() -> None:
     assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_wrong_epoch_is_refused_and_the_session_lives_on() -> None:
+def test_a_wrong_epoch_is_refused_and_the_session_is_kept() -> None:
     cache = sessions()
     plan(cache, request(0))
     for wrong in (2, 5):
@@ -99,14 +99,14 @@ def test_names_and_ids_do_not_mix() -> None:
     assert error.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_session_of_nothing_ends() -> None:
+def test_a_session_without_partitions_ends() -> None:
     cache = sessions()
     plan(cache, request(0))
     assert plan(cache, request(session=1, epoch=1, forget=(0,))) == (NO_SESSION, [])
     assert len(cache) == 0
 
 
-def test_only_what_changed_is_told() -> None:
+def test_only_changed_partitions_are_returned() -> None:
     cache = sessions()
     (item,) = cache.plan(request(0), False, False, NOW).items
     assert item.changed(data(0))
@@ -114,11 +114,11 @@ def test_only_what_changed_is_told() -> None:
     assert item.changed(data(0, high_watermark=6))
     assert item.changed(data(0, high_watermark=6, records=b"r"))
     assert item.changed(data(0, high_watermark=6, error=3))
-    assert item.changed(data(0, high_watermark=6)), "that an error is over is news"
+    assert item.changed(data(0, high_watermark=6)), "the end of an error is a change"
     assert not item.changed(data(0, high_watermark=6))
 
 
-def test_a_busy_partition_goes_to_the_end() -> None:
+def test_a_returned_partition_moves_to_the_end() -> None:
     cache = sessions()
     made = cache.plan(request(0, 1, 2), False, False, NOW)
     assert made.session is not None
@@ -126,11 +126,11 @@ def test_a_busy_partition_goes_to_the_end() -> None:
     assert plan(cache, request(session=1, epoch=1)) == (1, [1, 2, 0])
 
 
-def test_a_full_cache_evicts_who_was_long_silent_and_nobody_else() -> None:
+def test_a_full_cache_evicts_only_stale_sessions() -> None:
     cache = sessions(slots=2)
     plan(cache, request(0))
     plan(cache, request(0), NOW + 10)
-    assert plan(cache, request(0), NOW + 20)[0] == NO_SESSION, "both are in use: the third goes without a session"
+    assert plan(cache, request(0), NOW + 20)[0] == NO_SESSION, "both are in use, so the third gets no session"
     plan(cache, request(session=1, epoch=1), NOW + EVICTION_MIN_S)
     assert plan(cache, request(0), NOW + EVICTION_MIN_S + 20)[0] == 3
     with pytest.raises(BrokerError):
@@ -138,7 +138,7 @@ def test_a_full_cache_evicts_who_was_long_silent_and_nobody_else() -> None:
     assert plan(cache, request(session=1, epoch=2), NOW + EVICTION_MIN_S + 30) == (1, [0])
 
 
-def test_a_full_cache_refuses_a_session_without_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_refuses_a_session_without_checking_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
 
     class Watched(FetchSession):
@@ -165,7 +165,7 @@ def test_a_full_cache_refuses_a_session_without_a_look_at_all_others(monkeypatch
     assert (cache.evicted, len(cache)) == (1, 500)
 
 
-def test_a_stale_session_of_either_kind_is_evicted_for_anyone() -> None:
+def test_stale_sessions_of_consumers_and_followers_are_evicted() -> None:
     for stale_kind in (False, True):
         cache = sessions(slots=2)
         plan(cache, request(0), NOW, privileged=stale_kind)
@@ -176,14 +176,14 @@ def test_a_stale_session_of_either_kind_is_evicted_for_anyone() -> None:
         assert plan(cache, request(session=2, epoch=1))[0] == 2
 
 
-def test_a_followers_session_replaces_a_consumers() -> None:
+def test_a_follower_replaces_the_session_of_a_consumer() -> None:
     cache = sessions(slots=1)
     plan(cache, request(0))
     assert plan(cache, request(0), NOW + 1, privileged=True)[0] == 2
     assert plan(cache, request(0), NOW + 2, privileged=True)[0] == NO_SESSION, "but not another follower's"
 
 
-def test_the_epoch_wraps_to_one() -> None:
+def test_the_session_epoch_wraps_to_one() -> None:
     cache = sessions()
     made = cache.plan(request(0), False, False, NOW)
     assert made.session is not None
@@ -198,14 +198,14 @@ def test_topics_named_by_id_have_it_in_their_items() -> None:
 
 
 @pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
-def test_a_partition_that_is_named_again_is_served_once(epoch: int) -> None:
+def test_a_repeated_partition_is_returned_once(epoch: int) -> None:
     twice = request(0, 1, 0, epoch=epoch)
     twice.topics[0].partitions[2].fetch_offset = 7
     made = sessions().plan(twice, False, False, NOW)
     assert [(item.partition, item.fetch_offset) for item in made.items] == [(0, 7), (1, 0)]
 
 
-def test_who_wants_too_much_goes_without_a_session() -> None:
+def test_a_fetch_of_too_many_partitions_gets_no_session() -> None:
     cache = sessions(items_max=10 * SESSION_ITEMS_MAX)
     assert plan(cache, request(*range(SESSION_ITEMS_MAX + 1)))[0] == NO_SESSION
     assert plan(cache, request(*range(SESSION_ITEMS_MAX)))[0] == 1
@@ -215,7 +215,7 @@ def test_who_wants_too_much_goes_without_a_session() -> None:
     assert len(cache) == 0
 
 
-def test_names_that_no_topic_can_have_are_not_kept() -> None:
+def test_invalid_topic_names_are_not_kept() -> None:
     cache = sessions()
     wanted = request(0)
     wanted.topics[0].topic = "t" * (TOPIC_NAME_LENGTH_MAX + 1)
@@ -230,4 +230,4 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     with pytest.raises(BrokerError) as error:
         plan(cache, request(2, session=1, epoch=1))
     assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert plan(cache, request(0, 1))[0] == 3, "what a session held is free again"
+    assert plan(cache, request(0, 1))[0] == 3, "an ended session frees its partitions"

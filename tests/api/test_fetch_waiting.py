@@ -1,4 +1,4 @@
-"""A fetch that waits reads again what moved, and nothing else."""
+"""A waiting fetch only reads the partitions that moved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 1000
 
 
 class Partitions(PartitionReader):
-    """Partitions that are numbers of bytes; it notes what is read."""
+    """Partitions as numbers of bytes; records the reads."""
 
     def __init__(self) -> None:
         none: Any = None
@@ -42,14 +42,14 @@ class Partitions(PartitionReader):
 
 
 class Nowhere:
-    """Replicas that leave every fetch to the reader."""
+    """Replicas without partitions; the test's reader handles every fetch."""
 
     def find(self, topic: str, partition: int) -> None:
         return None
 
 
 class Waiting:
-    """One fetch of several partitions, and its answer when it is there."""
+    """One fetch of several partitions, and its response when there is one."""
 
     def __init__(self, partitions: int, *, min_bytes: int) -> None:
         self.clock = Clock()
@@ -69,7 +69,7 @@ class Waiting:
         self.answer = message(response, FetchRequest, VERSION)
 
     def moved(self, partition: int, size: int = 0) -> list[int]:
-        """Give a partition so many bytes; what was read for it."""
+        """Set the number of bytes of a partition; the reads that this caused."""
         self.partitions.sizes[partition] = size
         self.partitions.reads.clear()
         self.purgatory.check(TopicPartition("t", partition))
@@ -81,7 +81,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("partitions", [1, 100])
-def test_one_byte_is_enough_for_most(partitions: int) -> None:
+def test_min_bytes_of_one_is_satisfied_by_any_record(partitions: int) -> None:
     waiting = Waiting(partitions, min_bytes=1)
     assert waiting.moved(0) == [0]
     assert waiting.answer is None
@@ -89,7 +89,7 @@ def test_one_byte_is_enough_for_most(partitions: int) -> None:
     assert waiting.sizes() == {0: 10, **dict.fromkeys(range(1, partitions), 0)}
 
 
-def test_only_what_moved_is_read_until_it_is_enough() -> None:
+def test_only_moved_partitions_are_read_until_min_bytes_are_there() -> None:
     waiting = Waiting(100, min_bytes=100)
     assert waiting.moved(3, 40) == [3]
     assert waiting.moved(3, 50) == [3]
@@ -99,20 +99,20 @@ def test_only_what_moved_is_read_until_it_is_enough() -> None:
     assert {p: size for p, size in waiting.sizes().items() if size} == {3: 50, 7: 49, 8: 1}
 
 
-def test_an_answer_keeps_to_its_limit() -> None:
+def test_a_response_stays_within_max_bytes() -> None:
     waiting = Waiting(3, min_bytes=LIMIT)
     waiting.moved(0, LIMIT - 1)
     assert waiting.moved(1, 500) == [1, 0, 1, 2]
     assert waiting.sizes() == {0: LIMIT - 1, 1: 1, 2: 0}
 
 
-def test_more_than_the_limit_need_not_be_there() -> None:
+def test_min_bytes_above_max_bytes_are_limited_to_max_bytes() -> None:
     waiting = Waiting(2, min_bytes=10 * LIMIT)
     waiting.moved(0, LIMIT)
     assert waiting.sizes() == {0: LIMIT, 1: 0}
 
 
-def test_an_error_is_told_at_once() -> None:
+def test_an_error_is_returned_at_once() -> None:
     waiting = Waiting(3, min_bytes=100)
     waiting.partitions.failing.add(1)
     waiting.moved(1)
@@ -120,7 +120,7 @@ def test_an_error_is_told_at_once() -> None:
     assert [p.error_code for p in waiting.answer.responses[0].partitions] == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
 
 
-def test_what_is_there_is_told_when_the_time_is_over() -> None:
+def test_available_records_are_returned_after_max_wait() -> None:
     waiting = Waiting(3, min_bytes=100)
     waiting.moved(1, 5)
     waiting.clock.advance(1)

@@ -1,4 +1,4 @@
-"""Metadata answers that are kept: the same bytes as those made anew, and never an old state of the cluster."""
+"""Cached metadata responses: equal to newly encoded ones, and never of an old state of the cluster."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of(*names: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
 
 
-def test_the_same_question_has_the_same_answer_until_the_image_changes(handler: MetadataHandler, image: ClusterImage) -> None:
+def test_equal_requests_share_a_response_until_the_image_changes(handler: MetadataHandler, image: ClusterImage) -> None:
     first = ask(handler, of("t"))
     assert ask(handler, of("t")) is first
     assert opened(first).topics[0].partitions[0].leader_id == 1
@@ -90,7 +90,7 @@ def test_the_same_question_has_the_same_answer_until_the_image_changes(handler: 
     assert opened(ask(handler, of("t"))).topics[0].partitions[0].leader_id == 2
 
 
-def test_each_question_has_its_own_answer(handler: MetadataHandler) -> None:
+def test_different_requests_get_different_responses(handler: MetadataHandler) -> None:
     everything = MetadataRequest(topics=None)
     by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=TOPIC_ID)])
     operations = MetadataRequest(topics=of("t").topics, include_topic_authorized_operations=True)
@@ -100,17 +100,17 @@ def test_each_question_has_its_own_answer(handler: MetadataHandler) -> None:
     assert opened(answers[3]).topics[0].topic_authorized_operations != opened(answers[0]).topics[0].topic_authorized_operations
 
 
-def test_a_topic_that_is_named_again_is_told_once(handler: MetadataHandler) -> None:
+def test_a_repeated_topic_is_returned_once(handler: MetadataHandler) -> None:
     assert [topic.name for topic in opened(ask(handler, of(*["t"] * 1000))).topics] == ["t"]
 
 
-def test_versions_do_not_share_an_answer(handler: MetadataHandler) -> None:
+def test_versions_do_not_share_a_response(handler: MetadataHandler) -> None:
     old, new = ask(handler, of("t"), version=1), ask(handler, of("t"))
     assert opened(old, 1).topics[0].topic_id == bytes(16)
     assert opened(new).topics[0].topic_id == TOPIC_ID
 
 
-def test_each_client_is_told_the_address_that_it_reached(handler: MetadataHandler) -> None:
+def test_the_response_has_the_address_of_the_clients_listener(handler: MetadataHandler) -> None:
     assert opened(ask(handler, of("t"), reached="10.0.0.1")).brokers[0].host == "10.0.0.1"
     assert opened(ask(handler, of("t"), reached="10.0.0.2")).brokers[0].host == "10.0.0.2"
 
@@ -119,7 +119,7 @@ def test_responses_with_errors_are_not_cached(handler: MetadataHandler, image: C
     assert isinstance(ask(handler, of("t", "missing")), MetadataResponse)
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_cache_is_bounded() -> None:
     kept = ResponseCache(10)
     first = kept.keep(1, "a", MetadataResponse(brokers=[], topics=[]), 6)
     assert kept.get(1, "a") is first

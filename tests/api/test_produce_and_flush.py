@@ -1,4 +1,4 @@
-"""Produce to topics with flush.messages: answers wait for the disk, and the broker does not."""
+"""Produce to topics with flush.messages: responses wait for the sync, and the reactor does not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Coordinator:
 
 
 class Scene:
-    """A broker between its sockets and its disk. `settle` lets the workers have their turn."""
+    """The handlers, replicas and logs of a broker, without sockets. `settle` runs the workers."""
 
     def __init__(self, root: DiskPath) -> None:
         self.disk, self.worker, self.clock = FaultyDisk(root.disk), Worker(), Clock()
@@ -106,7 +106,7 @@ class Scene:
         )
 
     def produce(self, *topics: str, acks: int = -1) -> list[ProduceResponse]:
-        """Where the answer is, or will be."""
+        """The list that receives the response."""
         batch = build([Record(0, NOW, None, b"value")])
         data = [
             TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(bytearray(batch)))])
@@ -141,10 +141,10 @@ def scene(directory: DiskPath) -> Scene:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_disk_that_blocks_holds_up_the_topic_that_wants_it_and_no_other(scene: Scene, acks: int) -> None:
+def test_a_blocked_sync_delays_only_topics_with_flush_messages(scene: Scene, acks: int) -> None:
     waiting = scene.produce(SYNCED, acks=acks)
     assert not waiting
-    assert scene.seen(SYNCED) == 0, "nobody sees what a crash may still take"
+    assert scene.seen(SYNCED) == 0, "consumers do not see records that are not durable"
     assert codes(scene.produce(USUAL, acks=acks)) == [(OK, 0)]
     assert scene.seen(USUAL) == 1
     both = scene.produce(USUAL, SYNCED, acks=acks)
@@ -155,7 +155,7 @@ def test_a_disk_that_blocks_holds_up_the_topic_that_wants_it_and_no_other(scene:
     assert scene.seen(SYNCED) == 2
 
 
-def test_appends_that_come_during_a_sync_share_the_next_one(scene: Scene) -> None:
+def test_appends_during_a_sync_share_the_next_sync(scene: Scene) -> None:
     answers = [scene.produce(SYNCED, acks=1) for _ in range(50)]
     assert not any(answers)
     scene.settle()
@@ -178,7 +178,7 @@ def test_a_commit_of_offsets_waits_too(scene: Scene) -> None:
     assert done == [None]
 
 
-def test_a_sync_that_fails_is_told_instead_of_the_offset(scene: Scene) -> None:
+def test_a_failed_sync_returns_an_error(scene: Scene) -> None:
     answers = scene.produce(SYNCED, acks=1)
     done: list[Any] = []
     scene.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
@@ -191,7 +191,7 @@ def test_a_sync_that_fails_is_told_instead_of_the_offset(scene: Scene) -> None:
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_disk_that_takes_too_long_is_not_waited_for(scene: Scene) -> None:
+def test_a_sync_longer_than_the_timeout_returns_an_error(scene: Scene) -> None:
     answers = scene.produce(SYNCED, acks=1)
     scene.clock.advance(TIMEOUT_MS / 1000)
     assert codes(answers) == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
@@ -200,7 +200,7 @@ def test_a_disk_that_takes_too_long_is_not_waited_for(scene: Scene) -> None:
 
 
 def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse]:
-    """A fetch of partition 0 from offset 0 that waits a second. Where the answer is, or will be."""
+    """A fetch of partition 0 from offset 0 that waits a second. The list that receives the response."""
     handler = FetchHandler(scene.replicas, ClusterImage(), FetchSessions(0, lambda: 1), scene.fetches, lambda: NOW, fetch_max_bytes=1 << 20)
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=1000, min_bytes=min_bytes, max_bytes=1 << 20, topics=[wanted])
@@ -213,7 +213,7 @@ def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse
     return answers
 
 
-def test_appends_of_a_turn_complete_a_fetch_once_and_after_their_own_answers(scene: Scene) -> None:
+def test_appends_of_a_turn_complete_a_fetch_once_after_their_own_responses(scene: Scene) -> None:
     scene.actions.begin_turn()
     fetched = fetch(scene, USUAL)
     batch_bytes = 0
@@ -221,12 +221,12 @@ def test_appends_of_a_turn_complete_a_fetch_once_and_after_their_own_answers(sce
         before = scene.replicas.get(USUAL, 0).log.size
         assert codes(scene.produce(USUAL, acks=1)) == [(OK, offset)]
         batch_bytes = scene.replicas.get(USUAL, 0).log.size - before
-        assert fetched == [], "an append does not read for others"
+        assert fetched == [], "an append does not read for waiting fetches"
     scene.actions.end_turn()
     assert [len(answer.responses[0].partitions[0].records or b"") for answer in fetched] == [20 * batch_bytes]
 
 
-def test_a_producer_that_waits_is_answered_before_the_fetches_that_its_records_complete(scene: Scene) -> None:
+def test_a_waiting_producer_gets_its_response_before_the_fetches_that_it_completes(scene: Scene) -> None:
     order: list[str] = []
     scene.clock.advance(0)
     partition = scene.replicas.get(USUAL, 0)
@@ -258,7 +258,7 @@ def test_a_fetch_that_waits_counts_once(scene: Scene) -> None:
         scene.produce(USUAL)
         scene.clock.advance(0)
     assert scene.replicas.get(USUAL, 0).counts.fetch_requests == 1
-    assert fetched[0].responses[0].partitions[0].high_watermark > 1, "it was tried several times"
+    assert fetched[0].responses[0].partitions[0].high_watermark > 1, "the fetch was read several times"
 
 
 def test_every_consumer_gets_the_last_stable_offset(scene: Scene) -> None:

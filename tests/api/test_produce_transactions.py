@@ -1,4 +1,4 @@
-"""Nothing that only the end of a transaction would release gets into a log while there are no transactions."""
+"""Without transactions, no transactional batch is appended: nothing would end its transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = [Record(0, 1000, b"k", b"v")]
 
 
 class Leader:
-    """Replicas of which each partition is this one, which takes everything."""
+    """Replicas with one partition, which accepts every batch."""
 
     def __init__(self) -> None:
         self.appended: list[bytes] = []
@@ -59,7 +59,7 @@ def produced(leader: Leader, *batches: bytes, version: int = 9, **options: Any) 
     return [partition.error_code for partition in answer.responses[0].partition_responses]
 
 
-def test_a_transactional_batch_is_refused_and_others_are_not() -> None:
+def test_transactional_batches_are_refused() -> None:
     leader = Leader()
     plain = build(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0)
     transactional = build(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
@@ -67,7 +67,7 @@ def test_a_transactional_batch_is_refused_and_others_are_not() -> None:
     assert leader.appended == [plain]
 
 
-def test_a_transactional_id_is_refused_for_all_that_comes_with_it() -> None:
+def test_a_request_with_a_transactional_id_is_refused() -> None:
     leader = Leader()
     plain = build(RECORDS)
     assert produced(leader, plain, plain, transactional_id="t") == [ErrorCode.INVALID_TXN_STATE] * 2
@@ -75,6 +75,6 @@ def test_a_transactional_id_is_refused_for_all_that_comes_with_it() -> None:
 
 
 @pytest.mark.parametrize("value", [b"\x10" * 10, b""])
-def test_an_old_message_is_no_transaction_whatever_its_bytes_are(value: bytes) -> None:
+def test_old_messages_are_never_transactional(value: bytes) -> None:
     old = legacy.build([Record(0x1010101010, 0x10101010101010, b"k", value)], magic=1)
     assert produced(Leader(), old, version=2) == [ErrorCode.NONE]

@@ -1,6 +1,6 @@
-"""Batches with a right CRC and wrong content, produced to a broker: what it answers, and what it stores.
+"""Batches with a correct CRC and invalid content, produced to a broker: the errors, and what is stored.
 
-`pytest --broker=kafka-4.3` shows that the answers that are noted for Apache Kafka in `tests/support/odd_batches.py` are its own.
+`pytest --broker=kafka-4.3` checks the errors that are listed for Apache Kafka in `tests/support/odd_batches.py`.
 """
 
 from __future__ import annotations

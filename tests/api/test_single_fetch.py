@@ -1,4 +1,4 @@
-"""A fetch of one partition without a session has a short way: whatever happens, it returns what the reader of all fetches returns."""
+"""A fetch of one partition without a session has a short path, which returns the same as the general path."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PRODUCER = 7
 
 
 class Replicas:
-    """One partition, for as long as it is here."""
+    """One partition, which may be absent."""
 
     def __init__(self, partition: Partition) -> None:
         self.here: Partition | None = partition
@@ -55,7 +55,7 @@ class Replicas:
 
 
 class Reading:
-    """A handler, with the short way or without it, and the responses to its fetches in the order in which they came."""
+    """A handler with or without the short path, and the responses to its fetches in order."""
 
     def __init__(self, partition: Partition, *, short_way: bool) -> None:
         self.clock = Clock()
@@ -83,7 +83,7 @@ class Reading:
 
 
 class Moves:
-    """What a partition reports to."""
+    """The observer of a partition."""
 
     def moved(self, partition: Partition) -> None: ...
 

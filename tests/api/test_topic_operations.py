@@ -1,4 +1,4 @@
-"""Operations on topics that travel as alterations of configurations: what is taken for one, and what becomes of those who wait."""
+"""Operations on topics in the form of configuration changes: how they are recognised, performed and answered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_operations(key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("entity", [TOPIC, ALL_BROKERS, broker_entity(1)])
-def test_configurations_are_none(entity: Entity) -> None:
+def test_other_configurations_are_not_operations(entity: Entity) -> None:
     assert parse_operation(entity, [Change("retention.ms", SET, "1"), Change("txbroker.metrics.port", SET, "1")]) is None
     assert parse_operation(entity, []) is None
 
@@ -49,7 +49,7 @@ def test_configurations_are_none(entity: Entity) -> None:
         (broker_entity(1), [(EXPIRE, SET, "now")], ErrorCode.INVALID_REQUEST, "alter a topic, not a broker"),
     ],
 )
-def test_what_is_refused(entity: Entity, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str) -> None:
+def test_operations_that_are_refused(entity: Entity, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str) -> None:
     with pytest.raises(BrokerError) as caught:
         parse_operation(entity, [Change(*change) for change in changes])
     assert caught.value.code is code
@@ -57,7 +57,7 @@ def test_what_is_refused(entity: Entity, changes: list[tuple[str, int, str | Non
 
 
 class Replicas:
-    """What TopicOperations asks of image and replicas: partitions 0 to 2 are led here, 3 is followed, 4 is elsewhere."""
+    """The parts of image and replicas that TopicOperations uses: partitions 0 to 2 are led here, 3 is followed, 4 is elsewhere."""
 
     def __init__(self, name: str) -> None:
         self.partitions = dict.fromkeys(range(5))
@@ -82,7 +82,7 @@ class Led:
 
 
 class Caretaker:
-    """Holds every work until the test ends it."""
+    """Keeps every operation pending until the test ends it."""
 
     def __init__(self) -> None:
         self.begun: dict[TopicPartition, list[Deferred[None]]] = {}
@@ -125,14 +125,14 @@ def operations(caretaker: Caretaker, reread: Deferred[None] | None = None, *, of
 
 
 def performed(made: TopicOperations, key: str, value: str, *, validate_only: bool = False) -> list[object]:
-    """What `perform` ends with, once it does: [None], or its failure."""
+    """The list that receives the result of `perform`: None or a failure."""
     ended: list[object] = []
     work = Deferred.fromCoroutine(made.perform("t", TopicOperation(key, value), validate_only=validate_only))
     work.addBoth(ended.append)
     return ended
 
 
-def test_the_answer_comes_when_all_partitions_are_done() -> None:
+def test_the_response_follows_the_last_partition() -> None:
     caretaker = Caretaker()
     ended = performed(operations(caretaker), COMPACT, "roll")
     assert caretaker.asked == [("clean", 0, True), ("clean", 1, True), ("clean", 2, True)]
@@ -145,18 +145,19 @@ def test_the_answer_comes_when_all_partitions_are_done() -> None:
     assert caretaker.asked[3:] == [("expire", 0, None), ("expire", 1, None), ("expire", 2, None)]
 
 
-def test_the_first_error_is_told_when_the_others_are_done(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_error_is_returned_after_the_last_partition(caplog: pytest.LogCaptureFixture) -> None:
     caretaker = Caretaker()
     ended: list[Any] = performed(operations(caretaker), COMPACT, "now")
-    caretaker.end(1, BrokerError(ErrorCode.INVALID_REQUEST, "it is put aside"))
+    caretaker.end(1, BrokerError(ErrorCode.INVALID_REQUEST, "it is uncleanable"))
     caretaker.end(2, ValueError("a bug"))
     assert ended == []
     caretaker.end(0)
-    assert (ended[0].value.code, ended[0].value.message) == (ErrorCode.INVALID_REQUEST, "t-1: it is put aside (and 1 more of 3 partitions)")
+    error = ended[0].value
+    assert (error.code, error.message) == (ErrorCode.INVALID_REQUEST, "t-1: it is uncleanable (and 1 more of 3 partitions)")
     assert [(record.levelno, "a bug" in record.getMessage()) for record in caplog.records] == [(logging.ERROR, True)]
 
 
-def test_work_goes_on_when_its_client_has_gone() -> None:
+def test_operations_continue_when_the_client_disconnects() -> None:
     caretaker = Caretaker()
     work = Deferred.fromCoroutine(operations(caretaker).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
     gone: list[object] = []
@@ -169,7 +170,7 @@ def test_work_goes_on_when_its_client_has_gone() -> None:
         caretaker.end(number)
 
 
-def test_work_begins_also_when_its_client_has_gone_before() -> None:
+def test_operations_start_when_the_client_has_already_disconnected() -> None:
     caretaker, reread = Caretaker(), Deferred[None]()
     work = Deferred.fromCoroutine(operations(caretaker, reread).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
     work.addErrback(lambda _: None)
@@ -179,14 +180,14 @@ def test_work_begins_also_when_its_client_has_gone_before() -> None:
     assert [partition for _, partition, _ in caretaker.asked] == [0, 1, 2]
 
 
-def test_validation_checks_and_begins_nothing() -> None:
+def test_validate_only_checks_and_starts_nothing() -> None:
     caretaker = Caretaker()
     assert performed(operations(caretaker), COMPACT, "roll", validate_only=True) == [None]
     caretaker.refused = {2: BrokerError(ErrorCode.INVALID_REQUEST, "no")}
     for validate_only in (True, False):
         (failure,) = performed(operations(caretaker), COMPACT, "roll", validate_only=validate_only)
         assert isinstance(failure.value, BrokerError)  # type: ignore[attr-defined]
-    assert caretaker.asked == [], "all partitions are checked before the first is begun"
+    assert caretaker.asked == [], "all partitions are checked before the first one starts"
 
 
 def test_an_offline_directory_stops_operations_and_is_left_out_of_the_status() -> None:

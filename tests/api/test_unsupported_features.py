@@ -12,7 +12,7 @@ def session(host: str = "10.0.0.9") -> Session:
     return Session(peer_host=host, peer_port=5000, local_host="10.0.0.1", local_port=9092, listener="INTERNAL", number=7)
 
 
-def test_one_line_for_each_client_and_feature(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_log_line_for_each_client_and_feature(caplog: pytest.LogCaptureFixture) -> None:
     features = UnsupportedFeatures()
     for _ in range(3):
         features.required(Feature.SASL, session(), "me")
@@ -29,7 +29,7 @@ def test_one_line_for_each_client_and_feature(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("feature", Feature)
-def test_a_client_sends_what_it_likes(feature: Feature, caplog: pytest.LogCaptureFixture) -> None:
+def test_client_names_with_any_characters(feature: Feature, caplog: pytest.LogCaptureFixture) -> None:
     features = UnsupportedFeatures()
     features.required(feature, session(), "{}%s\n\x1b" + "x" * 10_000)
     (record,) = caplog.records
@@ -37,7 +37,7 @@ def test_a_client_sends_what_it_likes(feature: Feature, caplog: pytest.LogCaptur
     assert len(record.message) < 300 + LOGGED_CLIENT_ID_MAX
 
 
-def test_the_clients_that_are_remembered_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_logged_clients_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     features = UnsupportedFeatures()
     for number in range(LOGGED_CLIENTS_MAX):
         features.required(Feature.SASL, session(), str(number))
@@ -46,7 +46,7 @@ def test_the_clients_that_are_remembered_are_bounded(caplog: pytest.LogCaptureFi
     assert not caplog.records
     features.required(Feature.SASL, session(), "one more")
     features.required(Feature.SASL, session(), "1")
-    assert len(caplog.records) == 1, "only the oldest was forgotten"
+    assert len(caplog.records) == 1, "only the oldest was dropped"
     features.required(Feature.SASL, session(), "0")
     assert len(caplog.records) == 2
     assert len(features._logged) == LOGGED_CLIENTS_MAX

@@ -233,13 +233,13 @@ def test_sync_waits_for_each_record_even_an_empty_one() -> None:
 
 def test_each_record_that_is_taken_is_told_of() -> None:
     producer = Producer()
-    told: list[tuple[int, Any]] = []
-    sending = sending_to(producer, 150, written=lambda number, record: told.append((number, record)))
+    reported: list[tuple[int, Any]] = []
+    sending = sending_to(producer, 150, written=lambda number, record: reported.append((number, record)))
     for i in range(3):
         sending.send(line(99), i)
-    assert told == [(0, producer.futures[0]), (1, producer.futures[1])]
+    assert reported == [(0, producer.futures[0]), (1, producer.futures[1])]
     sending.finish()
-    assert [number for number, _ in told] == [0, 1, 2]
+    assert [number for number, _ in reported] == [0, 1, 2]
 
 
 def test_a_stall_is_reported_until_an_acknowledgement_comes() -> None:

@@ -277,8 +277,8 @@ def test_an_uncleanable_partition_has_its_reason_everywhere(start_broker: Callab
     assert (good["next_run_ms"], bad["next_run_ms"]) == (None, None), "no run comes by itself"
     findings, _ = run("doctor", "--bootstrap-server", own.address, "--topic", name, "--json", status=1)
     assert any(row["outcome"] == "failed" and bad["uncleanable_reason"] in row["found"] for row in objects(findings))
-    told = Scrape(own)
+    reported = Scrape(own)
     directory = str(own.data)
-    assert told("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory=directory) == 1
-    assert told("kafka_log_logcleanermanager_uncleanable_bytes", logDirectory=directory) == bad["cleanable_bytes"] > 0
-    assert told("txbroker_cleaner_failures_total", kind="corrupt") == 1
+    assert reported("kafka_log_logcleanermanager_uncleanable_partitions_count", logDirectory=directory) == 1
+    assert reported("kafka_log_logcleanermanager_uncleanable_bytes", logDirectory=directory) == bad["cleanable_bytes"] > 0
+    assert reported("txbroker_cleaner_failures_total", kind="corrupt") == 1

@@ -41,7 +41,7 @@ def altered(connection: RawConnection, name: str, *changes: tuple[str, int, str 
     return answer.error_code, answer.error_message
 
 
-def told(connection: RawConnection, topic: str) -> dict[str, tuple[str, int]]:
+def reported(connection: RawConnection, topic: str) -> dict[str, tuple[str, int]]:
     (answer,) = connection.call(DescribeConfigsRequest(resources=[(TOPIC, topic, [STRATEGY, HEADER])], include_synonyms=True), 4).results
     assert answer.error_code == 0, answer
     return {config.name: (config.value, config.config_source) for config in answer.configs}
@@ -70,9 +70,9 @@ def test_wrong_values_are_refused_at_alteration(broker: Server, connection: RawC
     request = AlterConfigsRequest(resources=[(TOPIC, name, [(STRATEGY, "header")])], validate_only=False)
     (answer,) = connection.call(request, 1).responses
     assert answer.error_code == INVALID_CONFIG, "all that was set is replaced, the header's name too"
-    assert told(connection, name) == {STRATEGY: ("header", OF_TOPIC), HEADER: ("version", OF_TOPIC)}
+    assert reported(connection, name) == {STRATEGY: ("header", OF_TOPIC), HEADER: ("version", OF_TOPIC)}
     assert altered(connection, name, (STRATEGY, DELETE, None), (HEADER, DELETE, None)) == (0, None)
-    assert told(connection, name) == {STRATEGY: ("offset", DEFAULT), HEADER: ("", DEFAULT)}
+    assert reported(connection, name) == {STRATEGY: ("offset", DEFAULT), HEADER: ("", DEFAULT)}
 
 
 def test_topics_follow_the_brokers_default(start_broker: Callable[..., Server], broker: Server, name: str) -> None:
@@ -81,9 +81,9 @@ def test_topics_follow_the_brokers_default(start_broker: Callable[..., Server], 
     own = start_broker({"log.cleaner.compaction.strategy.header": "version"})
     create_topic(own, name, 1, {STRATEGY: "header"})
     with RawConnection(own.address) as connection:
-        assert told(connection, name) == {STRATEGY: ("header", OF_TOPIC), HEADER: ("version", STATIC)}
+        assert reported(connection, name) == {STRATEGY: ("header", OF_TOPIC), HEADER: ("version", STATIC)}
         default = "log.cleaner.compaction.strategy"
         assert altered(connection, "", (default, SET, "latest"), kind=BROKER)[0] == INVALID_REQUEST
         assert altered(connection, "", (default, SET, "timestamp"), kind=BROKER) == (0, None)
         create_topic(own, f"{name}-b", 1, {})
-        assert told(connection, f"{name}-b")[STRATEGY] == ("timestamp", OF_ALL_BROKERS)
+        assert reported(connection, f"{name}-b")[STRATEGY] == ("timestamp", OF_ALL_BROKERS)

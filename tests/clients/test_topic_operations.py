@@ -171,8 +171,8 @@ def test_a_client_that_goes_away_stops_nothing(broker: Server, name: str, connec
         impatient.send(IncrementalAlterConfigsRequest(resources=[(TOPIC, name, changes)], validate_only=False), 1)
 
     def clean_up_to() -> int:
-        told = json.loads(described(connection, name, ["txbroker.cleaner.0"])["txbroker.cleaner.0"].value)
-        return int(told["first_dirty_offset"])
+        reported = json.loads(described(connection, name, ["txbroker.cleaner.0"])["txbroker.cleaner.0"].value)
+        return int(reported["first_dirty_offset"])
 
     until(lambda: clean_up_to() == 30, "it is done without its client")
     assert left(broker, name) == latest(3)
@@ -209,7 +209,7 @@ def test_status(broker: Server, name: str, connection: RawConnection) -> None:
     assert alter(connection, name, ("txbroker.compact", SET, "roll")) == (0, None)
     one = status("txbroker.cleaner.1", "txbroker.cleaner.7")
     assert list(one) == ["txbroker.cleaner.1"]
-    told = one["txbroker.cleaner.1"]
-    assert (told["why"], told["first_dirty_offset"], told["last"]["records_removed"]) == ("nothing-dirty", 30, 20)
-    assert told["last"]["bytes_freed"] > 0
-    assert told["last_ms"] is not None
+    reported = one["txbroker.cleaner.1"]
+    assert (reported["why"], reported["first_dirty_offset"], reported["last"]["records_removed"]) == ("nothing-dirty", 30, 20)
+    assert reported["last"]["bytes_freed"] > 0
+    assert reported["last_ms"] is not None

@@ -8,5 +8,5 @@ from txbroker.config.resolve import BrokerConfig
 
 
 def broker_config(text: str = "", *overrides: str) -> BrokerConfig:
-    """As a broker is started: a file called server.properties, and `--override` arguments."""
+    """The configuration of a broker from a file server.properties and `--override` arguments."""
     return load_broker_config({**parse_properties(text.encode(), "server.properties", {}), **parse_overrides(overrides, {})})

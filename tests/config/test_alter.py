@@ -104,7 +104,7 @@ def test_incremental_changes_of_brokers(per_broker: bool) -> None:
     }
 
 
-def test_one_broker_inherits_what_all_brokers_have() -> None:
+def test_one_broker_inherits_the_cluster_default() -> None:
     config = broker_config("log.cleanup.policy=compact")
     config.set_dynamic({"log.cleanup.policy": "compact"}, {"log.cleanup.policy": "delete"})
     append = [Change("log.cleanup.policy", APPEND, "compact")]
@@ -148,13 +148,13 @@ def test_changes_of_brokers_that_are_refused(name: str, value: str, message: str
         assert (caught.value.code, caught.value.message) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_a_change_is_judged_beside_the_values_of_the_other_kind() -> None:
+def test_a_change_is_validated_with_the_values_of_the_other_kind() -> None:
     config = broker_config()
     config.set_dynamic({}, {"max.connections.per.ip.overrides": "a:1"})
     zero = [Change("max.connections.per.ip", SET, "0")]
     assert alter_broker_configs(config, {}, zero, per_broker=True) == {"max.connections.per.ip": "0"}
     with pytest.raises(BrokerError):
-        alter_broker_configs(config, {}, zero, per_broker=False)  # takes the place of the default that made it possible
+        alter_broker_configs(config, {}, zero, per_broker=False)  # replaces the default that made it valid
 
 
 def test_brokers_are_replaced() -> None:

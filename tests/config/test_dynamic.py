@@ -1,4 +1,4 @@
-"""Configurations that change while the broker runs reach those who use them."""
+"""Dynamic configurations reach the parts of the broker that use them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from txbroker.cluster.node_paths import ALL_BROKERS, broker_entity, topic_entity
 from txbroker.config.listeners import parse_listeners
 
 
-def test_who_is_told_of_what() -> None:
+def test_which_parts_are_notified_of_which_changes() -> None:
     config = broker_config()
     dynamic = DynamicConfigs(config)
     dynamic(ALL_BROKERS, {"max.connections": "5"})
-    told: list[str] = []
-    dynamic.wire(told.append, lambda: ["t", "u"], lambda: told.append(f"connections {config.int('max.connections')}"))
-    assert config.int("max.connections") == 5 and told == []
+    reported: list[str] = []
+    dynamic.wire(reported.append, lambda: ["t", "u"], lambda: reported.append(f"connections {config.int('max.connections')}"))
+    assert config.int("max.connections") == 5 and reported == []
     dynamic(broker_entity(1), {"max.connections": "7"})
-    assert told == ["connections 7", "t", "u"]
-    told.clear()
+    assert reported == ["connections 7", "t", "u"]
+    reported.clear()
     dynamic(topic_entity("u"), {})
-    assert told == ["u"]
+    assert reported == ["u"]
 
 
-def test_limits_of_connections_are_those_of_now() -> None:
+def test_connection_limits_follow_the_configuration() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
     world: Any = SimpleNamespace(reactor=None, in_worker=None)
     listening = Listening(config, world, ActionQueue(lambda delay_s, call: None), parse_listeners(config))

@@ -1,4 +1,4 @@
-"""A key that is said to have an effect is asked for somewhere, and one that is said to have none is not."""
+"""The code reads every key that is marked as having an effect, and no other key."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 # It names the keys that Apache Kafka does not know.
 NAMES_FOR_OTHERS = {"export_rules.py"}
 SOURCE = Path(__file__).parents[2] / "txbroker"
-# node.id is the same as broker.id; the others act by being refused.
+# node.id is broker.id; the others are refused at the start.
 OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable"}
 
 
 def asked_for() -> set[str]:
     """The broker keys whose names are written outside the tables, those whose topic keys have an effect, and their synonyms.
 
-    Commands do not count: they name the keys of clients, and of whatever broker they look at.
+    Commands are excluded: they use keys of clients and of other brokers.
     """
     rooms = [path for path in SOURCE.rglob("*.py") if path.parent.name != "config" or path.name == "listeners.py"]
     rooms = [path for path in rooms if path.relative_to(SOURCE).parts[0] != "cli" and path.name not in NAMES_FOR_OTHERS]

@@ -14,7 +14,7 @@ from txbroker.config.load import load_broker_config
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
 
-# What a shell, an image and Kubernetes bring along.
+# Variables of shells, images and Kubernetes.
 ELSEWHERE = {
     "PATH": "/bin", "KAFKA_HOME": "/opt/kafka", "KAFKA_VERSION": "3.9.1", "KAFKA_OPTS": "-Dx", "KAFKA_HEAP_OPTS": "-Xmx256M",
     "KAFKA_JMX_PORT": "9999", "KAFKA_JMX_HOSTNAME": "localhost", "KAFKA_JVM_PERFORMANCE_OPTS": "", "KAFKA_GC_LOG_OPTS": " ",
@@ -79,7 +79,7 @@ TESTCONTAINERS = {
 
 
 def read(variables: Mapping[str, str]) -> tuple[BrokerConfig, Listeners, list[str]]:
-    """A configuration from nothing but the environment, its listeners, and all that a start warns of."""
+    """A configuration from the environment only, its listeners, and all warnings of a start."""
     environment = parse_environment(variables)
     config = load_broker_config({**environment.properties, **derived_listeners(environment.properties)})
     listeners = parse_listeners(config)
@@ -113,18 +113,18 @@ def test_every_key_has_its_variable() -> None:
         assert key_of(f"KAFKA_{name}") == key_of(f"KAFKA_CFG_{name}") == key
 
 
-def test_users_that_nobody_makes_are_not_passed_over_in_silence() -> None:
+def test_unsupported_user_variables_are_reported() -> None:
     environment = parse_environment({"KAFKA_CLIENT_USERS": "a", "KAFKA_CLIENT_PASSWORDS": "hunter2"})
     (warning,) = environment.warnings
     assert warning == "environment: KAFKA_CLIENT_PASSWORDS, KAFKA_CLIENT_USERS are not known keys and are ignored"
 
 
-def test_what_others_have_in_the_environment_is_passed_over() -> None:
+def test_variables_of_other_programs_are_ignored() -> None:
     environment = parse_environment(ELSEWHERE)
     assert (dict(environment.properties), environment.warnings) == ({}, ())
 
 
-def test_unknown_names_are_one_warning_and_no_error() -> None:
+def test_unknown_names_are_one_warning() -> None:
     environment = parse_environment({"KAFKA_LOG_DIR": "/a", "KAFKA_NUM_PARTITONS": "3", "KAFKA_MY_SECRET": "hunter2"})
     assert list(environment.properties) == ["log.dir"]
     (warning,) = environment.warnings
@@ -156,7 +156,7 @@ def test_a_bad_value_names_its_variable() -> None:
         read({"KAFKA_NUM_PARTITIONS": "x"})
 
 
-def test_bitnamis_prefix_wins() -> None:
+def test_bitnamis_prefix_has_precedence() -> None:
     variables = {"KAFKA_CFG_NUM_PARTITIONS": "2", "KAFKA_NUM_PARTITIONS": "1"}
     config, _, _ = read(variables)
     assert config.int("num.partitions") == 2
@@ -190,7 +190,7 @@ def test_bitnamis_compose_file() -> None:
 
 
 def test_confluents_compose_file_has_no_listeners() -> None:
-    """Its image derives them from what is advertised, and so does Apache's."""
+    """Its image derives them from advertised.listeners, as Apache's does."""
     config, listeners, _ = read(CONFLUENT_IMAGE)
     assert [str(listener) for listener in listeners.bound] == ["PLAINTEXT://0.0.0.0:29092", "PLAINTEXT_HOST://0.0.0.0:9092"]
     assert str(config.static.origins["listeners"]) == "advertised.listeners, environment variable KAFKA_ADVERTISED_LISTENERS"
@@ -202,13 +202,13 @@ def test_testcontainers() -> None:
     assert listeners.inter_broker == "BROKER"
 
 
-def test_one_of_three_is_told_that_it_is_alone() -> None:
+def test_the_configuration_of_a_cluster_gives_a_warning() -> None:
     voters = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@kafka-1:9093,2@kafka-2:9093,3@kafka-3:9093"}
     _, _, warnings = read({**KAFKA_IMAGE, **voters})
     assert any("has 3 members, but this broker does not join a KRaft quorum: it is a separate cluster" in warning for warning in warnings)
 
 
-def test_listeners_are_not_derived_where_they_are_given() -> None:
+def test_listeners_are_derived_only_when_missing() -> None:
     assert derived_listeners(parse_environment({"KAFKA_LISTENERS": "A://:1", "KAFKA_ADVERTISED_LISTENERS": "A://h:1"}).properties) == {}
     assert derived_listeners({}) == {}
     six = derived_listeners(parse_environment({"KAFKA_ADVERTISED_LISTENERS": "A://[::1]:1,B://h:2,C://:3"}).properties)
@@ -216,7 +216,7 @@ def test_listeners_are_not_derived_where_they_are_given() -> None:
 
 
 @pytest.mark.parametrize("text", ["a b", "x" * 100, "../x", "a\nversion=1"])
-def test_a_cluster_id_that_is_none(text: str) -> None:
+def test_an_invalid_cluster_id(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^environment variable CLUSTER_ID is "):
         parse_environment({"CLUSTER_ID": text})
 
@@ -232,11 +232,11 @@ def test_a_cluster_id_that_is_none(text: str) -> None:
         ("a:1:1\n  b:2:1 c:3:1,\n", (FirstTopic("a", 1, 1), FirstTopic("b", 2, 1), FirstTopic("c", 3, 1))),
     ],
 )
-def test_topics_to_be_made(text: str, topics: tuple[FirstTopic, ...]) -> None:
+def test_topics_to_create(text: str, topics: tuple[FirstTopic, ...]) -> None:
     assert parse_topics(text) == topics
 
 
 @pytest.mark.parametrize("text", ["a", "a:1", "a:x:1", "a:1:1:DELETE", ":1:1", "a/b:1:1", "a:1:1:", "a:1:1,b", "a:99999999:1"])
-def test_topics_that_cannot_be_read(text: str) -> None:
+def test_malformed_lists_of_topics(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^environment variable KAFKA_CREATE_TOPICS has '.*', which is not name:partitions:replicas"):
         parse_topics(text)

@@ -1,4 +1,4 @@
-"""Our tables of keys against Kafka's own: kafka_3_9_1_keys.tsv was printed by the ConfigDefs of Apache Kafka 3.9.1."""
+"""The tables of keys compared with Kafka's: kafka_3_9_1_keys.tsv was printed by the ConfigDefs of Apache Kafka 3.9.1."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FACTS = [
     if not line.startswith("#")
 ]
 
-# The authorizer's own keys are no broker keys in Kafka, which knows them only once a class of that name is loaded.
+# The authorizer's keys are not broker keys in Kafka: its authorizer class reads them.
 ADDED = {"super.users", "allow.everyone.if.no.acl.found"}
-# This broker's own, and those of KIP-280, which was accepted and is in no release.
+# Keys of this broker, and those of KIP-280, which was accepted but not released.
 OWN = ("txbroker.", "log.cleaner.compaction.strategy", "log.cleaner.schedule", "log.retention.precise")
 OWN_OF_TOPICS = ("compaction.strategy", "retention.precise", "txbroker.")
-# Kafka opens and closes listeners while it runs; here they are fixed at the start.
+# Listeners are dynamic in Kafka, and fixed at the start here.
 FIXED = {"listeners", "advertised.listeners", "listener.security.protocol.map"}
-# Refused, since a broker that took it would promise what it does not do.
+# Refused, because their features are not implemented.
 REFUSED = {"authorizer.class.name", "remote.log.storage.system.enable", "remote.storage.enable"}
 
 
@@ -44,28 +44,28 @@ def ours(fact: Fact) -> Key:
     return (BROKER_KEYS if fact.kind == "broker" else TOPIC_KEYS)[fact.name]
 
 
-def test_every_key_is_there_and_no_other() -> None:
+def test_the_keys_are_those_of_kafka() -> None:
     assert {fact.name for fact in FACTS if fact.kind == "broker"} | ADDED == {name for name in BROKER_KEYS if not name.startswith(OWN)}
     assert {fact.name for fact in FACTS if fact.kind == "topic"} == {name for name in TOPIC_KEYS if not name.startswith(OWN_OF_TOPICS)}
 
 
 def test_types_defaults_and_importance() -> None:
-    told = {(fact.kind, fact.name): (fact.type, fact.default, fact.importance) for fact in FACTS}
+    reported = {(fact.kind, fact.name): (fact.type, fact.default, fact.importance) for fact in FACTS}
     kept = {
         (fact.kind, fact.name): (key.type.name, "null" if key.default is None else key.format(key.default), key.importance.name)
         for fact in FACTS
         for key in [ours(fact)]
     }
-    assert kept == told
+    assert kept == reported
 
 
-def test_which_keys_may_change() -> None:
-    told = {fact.name: "read-only" if fact.name in FIXED else fact.update for fact in FACTS if fact.kind == "broker"}
-    assert {name: BROKER_KEYS[name].update.value for name in told} == told
+def test_which_keys_are_dynamic() -> None:
+    reported = {fact.name: "read-only" if fact.name in FIXED else fact.update for fact in FACTS if fact.kind == "broker"}
+    assert {name: BROKER_KEYS[name].update.value for name in reported} == reported
 
 
 def probes(fact: Fact) -> tuple[list[str], list[str]]:
-    """Texts that Kafka's validator takes, and texts that it refuses."""
+    """Values that Kafka's validator accepts, and values that it refuses."""
     bounds = re.fullmatch(r"\[(-?\d+),\.\.\.(?:,(-?[\d.]+))?\](?: or (-1))?", fact.validator)
     if bounds is not None:
         low, high, other = bounds.groups()
@@ -93,19 +93,19 @@ def test_bounds() -> None:
                 ours(fact).parse(text)
 
 
-def test_the_probes_are_probes() -> None:
+def test_the_probe_values_are_accepted_and_refused_by_kafka() -> None:
     probed = [fact for fact in FACTS if any(probes(fact))]
     assert len(probed) > 150
 
 
-def test_defaults_are_values_that_the_key_itself_takes() -> None:
+def test_defaults_are_valid_values() -> None:
     for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()):
         text = key.format(key.default)
         if text is not None:
             assert key.parse(text) == key.default, key.name
 
 
-def test_documentation_is_one_sentence_or_two() -> None:
+def test_descriptions_have_one_or_two_sentences() -> None:
     for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()):
         assert key.documentation.endswith("."), key.name
         assert 15 <= len(key.documentation) <= 200, key.name

@@ -33,14 +33,14 @@ def key(type_: Type, check: Check | None = None) -> Key:
         (Type.PASSWORD, " p ", "p", "p"),
     ],
 )
-def test_what_texts_mean_and_how_values_are_printed(type_: Type, text: str, value: Value, printed: str) -> None:
+def test_parsing_and_printing_of_values(type_: Type, text: str, value: Value, printed: str) -> None:
     parsed = key(type_).parse(text)
     assert parsed == value
     assert type(parsed) is type(value)
     assert key(type_).format(parsed) == printed
 
 
-def test_a_value_that_is_not_set_prints_as_none() -> None:
+def test_a_missing_value_is_printed_as_none() -> None:
     assert key(Type.INT).format(None) is None
 
 
@@ -76,7 +76,7 @@ INT_RANGE = "a whole number from -2147483648 to 2147483647"
         (Type.PASSWORD, one_of("x"), "secret", "k must be one of x"),
     ],
 )
-def test_what_is_not_allowed_is_said(type_: Type, check: Check | None, text: str, message: str) -> None:
+def test_errors_name_what_is_allowed(type_: Type, check: Check | None, text: str, message: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         key(type_, check).parse(text)
     assert str(caught.value) == message

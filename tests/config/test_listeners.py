@@ -62,11 +62,11 @@ def test_several_named_and_advertised() -> None:
         (["listeners=EXTERNAL://:1,INTERNAL://:2", "inter.broker.listener.name=INTERNAL"], "INTERNAL"),
     ],
 )
-def test_the_listener_among_brokers(lines: list[str], expected: str) -> None:
+def test_the_inter_broker_listener(lines: list[str], expected: str) -> None:
     assert parse(INTERNAL, *lines).inter_broker == expected
 
 
-def test_an_advertised_host_may_be_left_to_the_client() -> None:
+def test_the_advertised_host_may_be_the_one_that_the_client_reached() -> None:
     assert parse("advertised.listeners=PLAINTEXT://:9092").advertised == {"PLAINTEXT": Listener("PLAINTEXT", "", 9092, "PLAINTEXT")}
 
 
@@ -76,7 +76,7 @@ def test_ports() -> None:
     parse(INTERNAL, "listeners=INTERNAL://:1,EXTERNAL://:2", "advertised.listeners=INTERNAL://a:443,EXTERNAL://b:443")
 
 
-def test_listeners_of_kraft_controllers_are_left_out() -> None:
+def test_kraft_controller_listeners_are_ignored() -> None:
     listeners = parse(
         "process.roles=broker,controller", "controller.listener.names=CONTROLLER", "listeners=PLAINTEXT://:9092,CONTROLLER://:9093",
         "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093", "inter.broker.listener.name=PLAINTEXT",
@@ -139,13 +139,13 @@ NOT_A_LISTENER = "which is not name://host:port (IPv6 addresses in brackets)"
          "server.properties:1: security.inter.broker.protocol is SSL, but no advertised listener has this protocol"),
     ],
 )
-def test_what_makes_no_sense_is_said(lines: list[str], message: str) -> None:
+def test_invalid_listeners_are_refused(lines: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(*lines)
     assert str(caught.value) == message
 
 
-def test_limits_for_single_addresses() -> None:
+def test_connection_limits_of_single_addresses() -> None:
     config = broker_config("max.connections.per.ip.overrides=127.0.0.1:3, [::1]:4 ,a.example:0")
     assert connections_per_ip_overrides(config) == {"127.0.0.1": 3, "::1": 4, "a.example": 0}
     assert connections_per_ip_overrides(broker_config()) == {}

@@ -68,7 +68,7 @@ def test_all_bad_values_are_reported() -> None:
 
 
 def test_a_bad_value_is_reported_once() -> None:
-    """Not again in a conflict with another value."""
+    """Not a second time as a conflict with another value."""
     with pytest.raises(ConfigError) as caught:
         broker_config("queued.max.request.bytes=x\nsocket.request.max.bytes=200000000\nlisteners=x\nadvertised.listeners=y://:1")
     assert len(caught.value.problems) == 2
@@ -80,7 +80,7 @@ def test_bad_values_of_overrides_name_the_override() -> None:
     assert str(caught.value).startswith("--override: num.partitions is 'x'; it must be a whole number")
 
 
-def test_a_secret_is_not_told_in_an_error() -> None:
+def test_errors_do_not_contain_secrets() -> None:
     assert "hunter2" not in "".join(broker_config("ssl.keystore.password=hunter2").static.warnings)
 
 
@@ -103,18 +103,18 @@ def test_a_secret_is_not_told_in_an_error() -> None:
          "are ignored: settings of single listeners are not supported yet"),
     ],
 )
-def test_unknown_keys_and_keys_without_effect_warn_and_go_on(text: str, warning: str) -> None:
+def test_unknown_keys_and_keys_without_effect_give_warnings(text: str, warning: str) -> None:
     config = broker_config(text + "\nnum.partitions=7")
     assert config.static.warnings == (warning,)
     assert config.int("num.partitions") == 7
 
 
-def test_the_provider_of_environment_variables_may_be_declared() -> None:
+def test_the_configuration_provider_for_environment_variables_is_accepted() -> None:
     text = "config.providers=env\nconfig.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider"
     assert broker_config(text).static.warnings == ()
 
 
-def test_nothing_at_all_is_a_configuration() -> None:
+def test_an_empty_configuration_is_valid() -> None:
     config = broker_config()
     assert config.static.warnings == ()
     assert config.text("listeners") == "PLAINTEXT://:9092"
@@ -123,11 +123,11 @@ def test_nothing_at_all_is_a_configuration() -> None:
     assert config.int("offsets.topic.replication.factor") == 3
 
 
-def test_where_kraft_is_configured_every_number_is_the_operators() -> None:
+def test_with_a_kraft_configuration_every_broker_id_is_allowed() -> None:
     assert broker_config("node.id=3000\nprocess.roles=broker,controller").int("broker.id") == 3000
 
 
-def test_broker_id_and_node_id_are_one() -> None:
+def test_broker_id_and_node_id_are_the_same_key() -> None:
     for text in ("broker.id=7", "node.id=7", "broker.id=7\nnode.id= 7"):
         config = broker_config(text)
         assert (config.int("broker.id"), config.int("node.id")) == (7, 7)

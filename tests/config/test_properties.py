@@ -50,11 +50,11 @@ def test_the_format_of_java_properties(data: str, expected: dict[str, str]) -> N
     assert texts(data) == expected
 
 
-def test_latin_1_is_read_where_it_is_no_utf_8() -> None:
+def test_files_that_are_not_utf_8_are_read_as_latin_1() -> None:
     assert parse_properties(b"a=\xe4", "f", {})["a"].text == "ä"
 
 
-def test_each_value_remembers_its_first_line() -> None:
+def test_each_value_has_the_number_of_its_first_line() -> None:
     parsed = parse_properties(b"# one\na=1\n\nb=2\\\n  3\nc=4\na=5", "server.properties", {})
     assert {name: str(written.origin) for name, written in parsed.items()} == {
         "a": "server.properties:7", "b": "server.properties:4", "c": "server.properties:6",
@@ -63,7 +63,7 @@ def test_each_value_remembers_its_first_line() -> None:
 
 def test_environment_variables() -> None:
     assert texts("a=${env:HOST}:${env:PORT}/${other:x}${env", HOST="h", PORT="1") == {"a": "h:1/${other:x}${env"}
-    assert texts("a=${env:A}", A="${env:B}") == {"a": "${env:B}"}  # once, not again in what came out
+    assert texts("a=${env:A}", A="${env:B}") == {"a": "${env:B}"}  # expanded once, not recursively
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_environment_variables() -> None:
         ("a=\\u12", "f:1: \\u must be followed by four hexadecimal digits"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(data: str, message: str) -> None:
+def test_syntax_errors_name_the_line(data: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         texts(data)
     assert str(caught.value) == message
@@ -96,7 +96,7 @@ def test_overrides() -> None:
         ("a=${env:NOPE}", "--override a: the environment variable NOPE is not set"),
     ],
 )
-def test_overrides_that_cannot_be_read(argument: str, message: str) -> None:
+def test_malformed_overrides(argument: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_overrides([argument], {})
     assert str(caught.value) == message
@@ -112,7 +112,7 @@ def escaped(text: str, specials: str) -> str:
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_what_java_writes_is_read_back(values: dict[str, str]) -> None:
+def test_files_written_by_java_are_parsed(values: dict[str, str]) -> None:
     lines = [f"{escaped(name, ' #!=:' + chr(92))}={escaped(value, ' #!=:' + chr(92))}"
              for name, value in values.items()]
     parsed = parse_properties("\n".join(lines).encode("latin-1"), "f", {})
@@ -120,7 +120,7 @@ def test_what_java_writes_is_read_back(values: dict[str, str]) -> None:
 
 
 @given(st.binary())
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_parsing_any_bytes_returns_values_or_an_error(data: bytes) -> None:
     try:
         parse_properties(data, "f", {})
     except ConfigError as error:

@@ -49,7 +49,7 @@ def test_dynamic_values_are_replaced_as_a_whole() -> None:
     assert (config.int("max.connections"), config.int("message.max.bytes")) == (10, 1048588)
 
 
-def test_a_candidate_leaves_the_configuration_as_it_is() -> None:
+def test_a_candidate_does_not_change_the_configuration() -> None:
     config = broker_config()
     config.set_dynamic({"max.connections": "20"}, {"max.connections": "30"})
     assert config.candidate(broker={}).int("max.connections") == 30
@@ -58,10 +58,10 @@ def test_a_candidate_leaves_the_configuration_as_it_is() -> None:
     assert config.int("max.connections") == 20
 
 
-def test_dynamic_values_that_cannot_be_are_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_dynamic_values_are_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     config = broker_config()
     with caplog.at_level(logging.WARNING, "txbroker.config"):
-        config.set_dynamic({"max.connections": "x", "num.partitions": "5", "nobody.knows": "1"}, {"message.max.bytes": "7"})
+        config.set_dynamic({"max.connections": "x", "num.partitions": "5", "unknown.key": "1"}, {"message.max.bytes": "7"})
     assert [config.int(name) for name in ("max.connections", "num.partitions", "message.max.bytes")] == [2**31 - 1, 1, 7]
     assert [record.getMessage() for record in caplog.records] == [
         "ignoring a dynamic value: max.connections is 'x'; it must be a whole number from -2147483648 to 2147483647",
@@ -80,7 +80,7 @@ def test_dynamic_values_that_cannot_be_are_logged_and_left_out(caplog: pytest.Lo
         ("log.retention.minutes=-1\nlog.retention.hours=1", -1),
     ],
 )
-def test_synonyms_are_asked_in_their_order(text: str, expected: int) -> None:
+def test_synonyms_are_used_in_their_order(text: str, expected: int) -> None:
     assert broker_config(text).int("log.retention.ms") == expected
 
 
@@ -116,7 +116,7 @@ def test_typed_access() -> None:
     assert config.list("sasl.oauthbearer.expected.audience") == ()
 
 
-def test_asking_wrongly_is_a_bug() -> None:
+def test_access_with_the_wrong_type_raises() -> None:
     config = broker_config()
     with pytest.raises(KeyError):
         config.int("no.such.key")
@@ -198,7 +198,7 @@ def test_a_broker_key_that_is_not_set_has_no_value_of_its_synonyms() -> None:
     assert entries["log.retention.hours"].value == "24"
 
 
-def test_what_is_secret_and_what_is_fixed() -> None:
+def test_sensitive_and_read_only_values() -> None:
     entries = {entry.name: entry for entry in describe_broker(dynamic_config())}
     assert [name for name in ("ssl.keystore.password", "foo.bar", "ssl.keystore.location") if entries[name].sensitive] == [
         "ssl.keystore.password", "foo.bar",
@@ -210,7 +210,7 @@ def test_what_is_secret_and_what_is_fixed() -> None:
     assert entries["num.io.threads"].documentation.endswith("Accepted, but without effect on this broker.")
 
 
-def test_the_default_of_all_brokers_is_described_by_what_was_set() -> None:
+def test_the_cluster_default_is_described() -> None:
     assert [(entry.name, entry.value, entry.source, len(entry.synonyms)) for entry in describe_default(dynamic_config())] == [
         ("log.retention.ms", "777777", DEFAULT_BROKER, 1), ("message.max.bytes", "2000000", DEFAULT_BROKER, 1),
     ]

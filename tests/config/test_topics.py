@@ -13,7 +13,7 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.cleaner.cleaning_job import Strategy
 
 
-def test_there_is_a_field_for_each_key() -> None:
+def test_each_key_has_a_field() -> None:
     assert [field.name for field in dataclasses.fields(TopicSettings)] == [field_name(name) for name in TOPIC_KEYS]
 
 
@@ -30,14 +30,14 @@ def test_defaults() -> None:
     assert settings.max_message_bytes == 1_048_588
 
 
-def test_every_field_has_the_type_that_it_declares() -> None:
+def test_every_field_has_its_declared_type() -> None:
     settings = topic_settings(broker_config(), {})
     kinds = {"int": int, "bool": bool, "str": str, "float": float, "tuple[str, ...]": tuple}
     for field in dataclasses.fields(TopicSettings):
         assert type(getattr(settings, field.name)) is kinds[str(field.type)], field.name
 
 
-def test_overrides_win_over_the_broker() -> None:
+def test_topic_overrides_have_precedence_over_the_broker() -> None:
     config = broker_config("log.retention.hours=1\nlog.cleanup.policy=compact\nlog.segment.bytes=1000\nmin.insync.replicas=2")
     config.set_dynamic({"log.segment.bytes": "2000"}, {"log.cleanup.policy": "compact,delete"})
     settings = topic_settings(config, {"min.insync.replicas": "3", "flush.messages": "1"})
@@ -45,7 +45,7 @@ def test_overrides_win_over_the_broker() -> None:
     assert (settings.min_insync_replicas, settings.flush_messages) == (3, 1)
 
 
-def test_stored_overrides_that_cannot_be_are_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_stored_overrides_are_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "txbroker.config"):
         settings = topic_settings(broker_config(), {"segment.bytes": "13", "unheard.of": "1", "retention.ms": "5"})
     assert (settings.segment_bytes, settings.retention_ms) == (1 << 30, 5)
@@ -64,7 +64,7 @@ def test_stored_overrides_that_cannot_be_are_logged_and_left_out(caplog: pytest.
         ({"message.timestamp.before.max.ms": "6"}, 6, 2**63 - 1),
     ],
 )
-def test_the_older_timestamp_limit_serves_where_the_newer_are_not_set(overrides: dict[str, str], before: int, after: int) -> None:
+def test_the_older_timestamp_limit_is_the_default_of_the_newer_ones(overrides: dict[str, str], before: int, after: int) -> None:
     settings = topic_settings(broker_config(), overrides)
     assert (settings.message_timestamp_before_max_ms, settings.message_timestamp_after_max_ms) == (before, after)
 
@@ -93,7 +93,7 @@ def test_the_older_timestamp_limit_serves_where_the_newer_are_not_set(overrides:
         {"remote.storage.enable": "false"},
     ],
 )
-def test_what_is_taken(overrides: dict[str, str]) -> None:
+def test_accepted_values(overrides: dict[str, str]) -> None:
     validate_topic_configs(broker_config(), overrides)
 
 
@@ -123,21 +123,21 @@ def test_what_is_taken(overrides: dict[str, str]) -> None:
         ({"unclean.leader.election.enable": ""}, "unclean.leader.election.enable is ''; it must be true or false"),
     ],
 )
-def test_what_is_refused(overrides: dict[str, str | None], message: str) -> None:
+def test_refused_values(overrides: dict[str, str | None], message: str) -> None:
     with pytest.raises(BrokerError) as caught:
         validate_topic_configs(broker_config(), overrides)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
     assert caught.value.message == message
 
 
-def test_values_are_judged_together_with_what_the_broker_gives() -> None:
+def test_values_are_validated_with_the_defaults_of_the_broker() -> None:
     config = broker_config("log.cleaner.max.compaction.lag.ms=10")
     with pytest.raises(BrokerError, match=r"min\.compaction\.lag\.ms \(11\) must not be above max\.compaction\.lag\.ms \(10\)"):
         validate_topic_configs(config, {"min.compaction.lag.ms": "11"})
     validate_topic_configs(config, {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "11"})
 
 
-def test_the_strategy_of_compaction_is_judged_together_with_the_brokers() -> None:
+def test_the_compaction_strategy_is_validated_with_the_defaults_of_the_broker() -> None:
     config = broker_config("log.cleaner.compaction.strategy=header\nlog.cleaner.compaction.strategy.header=version")
     validate_topic_configs(config, {})
     validate_topic_configs(config, {"compaction.strategy": "header"})
@@ -148,7 +148,7 @@ def test_the_strategy_of_compaction_is_judged_together_with_the_brokers() -> Non
     assert topic_settings(named, {"compaction.strategy": "header"}).compaction_strategy_header == "version"
 
 
-def test_a_strategy_that_lost_its_header_with_the_brokers_default_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_strategy_without_its_header_key_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "txbroker.config"):
         settings = topic_settings(broker_config(), {"compaction.strategy": "header"})
     assert log_config(settings).compaction_strategy is Strategy.OFFSET
@@ -164,7 +164,7 @@ def test_a_strategy_that_lost_its_header_with_the_brokers_default_is_warned_abou
         ("header", "v", Strategy.HEADER),
     ],
 )
-def test_logs_are_told_their_strategy(strategy: str, header: str, expected: Strategy) -> None:
+def test_logs_get_their_compaction_strategy(strategy: str, header: str, expected: Strategy) -> None:
     settings = topic_settings(broker_config(), {"compaction.strategy": strategy, "compaction.strategy.header": header})
     made = log_config(settings)
     assert (made.compaction_strategy, made.compaction_strategy_header) == (expected, header)

@@ -450,7 +450,7 @@ def test_an_answer_that_makes_its_client_ask_again_at_once():
 
 
 @pytest.mark.parametrize(
-    ("append", "told"),
+    ("append", "reported"),
     [
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.COORDINATOR_NOT_AVAILABLE),
@@ -464,14 +464,14 @@ def test_an_answer_that_makes_its_client_ask_again_at_once():
         (None, E.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_the_errors_of_members_when_an_assignment_cannot_be_written(append, told, caplog):
+def test_the_errors_of_members_when_an_assignment_cannot_be_written(append, reported, caplog):
     world = World().loaded()
     joining = world.join(member_id_required=False)
     world.turns()
     member = now(joining).member_id
     world.store.append_error = ValueError("a bug") if append is None else BrokerError(append)
     with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
-        assert now(world.sync("g", member, 1, {})).error == told
+        assert now(world.sync("g", member, 1, {})).error == reported
     assert world.state() == "PreparingRebalance"
 
 
@@ -531,7 +531,7 @@ def test_commits_are_seen_when_they_are_in_the_log():
 
 
 @pytest.mark.parametrize(
-    ("append", "told"),
+    ("append", "reported"),
     [
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.COORDINATOR_NOT_AVAILABLE),
@@ -544,14 +544,14 @@ def test_commits_are_seen_when_they_are_in_the_log():
         (E.INVALID_FETCH_SIZE, E.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_commits_that_cannot_be_written(append, told, caplog):
+def test_commits_that_cannot_be_written(append, reported, caplog):
     world = World().loaded()
     now(world.commit({A0: 1}))
     world.store.hold = True
     committing = world.commit({A0: 2})
     with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
         world.store.complete(append)
-    assert now(committing) == {A0: told}
+    assert now(committing) == {A0: reported}
     assert world.offsets() == {A0: 1}
     assert world.coordinator.fetch_offsets("g", [A0], require_stable=True)[1][A0].offset == 1
 

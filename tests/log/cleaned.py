@@ -1,4 +1,4 @@
-"""Segments as a cleaning would leave them, made by hand: whole batches go, and nothing else."""
+"""Cleaned segments, written without the cleaner: only whole batches are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 def write_cleaned(log: Log, base_offsets: Sequence[int], keep: Callable[[EntryHeader], bool], aside: DiskPath) -> int:
-    """Write the `.cleaned` files of these segments without the batches that `keep` does not want; the bytes of the log file."""
+    """Write the `.cleaned` files of these segments without the batches that `keep` rejects; the bytes of the log file."""
     old = [segment for segment in log.segments if segment.base_offset in base_offsets]
     new = Segment(aside.disk, str(aside.made()), old[0].base_offset, size=0, created_ms=0,
                   index_interval_bytes=log.config.index_interval_bytes)  # fmt: skip

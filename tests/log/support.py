@@ -1,4 +1,4 @@
-"""What the tests of the log have in common: batches, logs to open, and what a log holds."""
+"""Shared by the tests of the log: batches, opening logs, and reading their records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 
 def batch(*values: bytes | None, timestamp: int = NOW, step_ms: int = 0, key: bytes | None = b"k", **options: Any) -> memoryview:
-    """A batch of these values as a producer sends it, in a buffer of its own."""
+    """A batch of these values as a producer sends it, in a new buffer."""
     first = options.get("base_offset") or 0
     records = [Record(first + index, timestamp + index * step_ms, key, value) for index, value in enumerate(values)]
     return memoryview(bytearray(build(records, **options)))
@@ -37,7 +37,7 @@ def marker(producer_id: int, *, epoch: int = 0, committed: bool, coordinator_epo
 
 
 def open_log(path: DiskPath | Path, *, disk: Disk | None = None, now_ms: int = NOW, **options: Any) -> Log:
-    """A log in `path`, by another disk than that of the path if it is given; options are Log.open's or the config's."""
+    """Open a log in `path`, on `disk` if it is given; options are those of Log.open or LogConfig."""
     names = ("clean", "log_start_offset", "recovery_point", "later", "random_below", "producer_id_expiration_ms")
     opened = {name: options.pop(name) for name in names if name in options}
     return Log.open(str(path), PARTITION, disk=disk or on_disk(path).disk, config=LogConfig(**options), now_ms=now_ms, **opened)
@@ -54,7 +54,7 @@ def end_transaction(log: Log, producer_id: int, **options: Any) -> Appended:
 
 
 def entries(log: Log, start: int | None = None, *, end: int | None = None, bytes_max: int = 1 << 20) -> list[tuple[EntryHeader, bytes]]:
-    """The batches that a consumer gets who reads from `start` (the log's start) to `end` (the log's end)."""
+    """The batches that a consumer reads from `start` (default: the log start offset) to `end` (default: the log end offset)."""
     offset, end = log.log_start_offset if start is None else start, log.log_end_offset if end is None else end
     found: list[tuple[EntryHeader, bytes]] = []
     while offset < end:
@@ -69,7 +69,7 @@ def entries(log: Log, start: int | None = None, *, end: int | None = None, bytes
 
 
 def rows(log: Log, start: int | None = None, **options: Any) -> list[Row]:
-    """The records that a consumer sees, from the first one at `start` or later."""
+    """The records that a consumer reads from `start`."""
     low = log.log_start_offset if start is None else start
     found: list[Row] = []
     for header, data in entries(log, start, **options):
@@ -83,7 +83,7 @@ def values(log: Log, start: int | None = None, **options: Any) -> list[bytes | N
 
 
 def committed_rows(log: Log) -> list[Row]:
-    """What a read_committed consumer sees, who has the list of aborted transactions beside the batches."""
+    """The records that a read_committed consumer reads, which gets the aborted transactions with the batches."""
     end = log.last_stable_offset(log.log_end_offset)
     pending = sorted(log.aborted_transactions(log.log_start_offset, end), key=lambda aborted: aborted.first_offset)
     aborted: set[int] = set()
@@ -113,7 +113,7 @@ def corrupt(path: DiskPath | Path, at: int, replacement: bytes) -> None:
 
 
 def fill(log: Log, count: int, *, size: int = 20, per_batch: int = 1, timestamp: int = NOW, step_ms: int = 1) -> list[bytes]:
-    """Append `count` batches of numbered values, a step of time each; the values."""
+    """Append `count` batches of numbered values, with timestamps `step_ms` apart; the values."""
     made: list[bytes] = []
     for number in range(count):
         content = [f"{number}.{index}".encode().ljust(size, b".") for index in range(per_batch)]

@@ -100,7 +100,7 @@ def test_transactions_of_a_fetch_response_end_with_their_markers() -> None:
                 aborted.end(batch.producer_id)
 
 
-def test_a_control_batch_that_is_no_transaction_marker_ends_no_transaction() -> None:
+def test_other_control_batches_end_no_transaction() -> None:
     scan = TransactionScan()
     data = build([Record(0, 1, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     leader_change = build([Record(1, 1, b"\0\0\0\2", b"\0" * 8)], producer_id=1, producer_epoch=0, transactional=True, control=True)

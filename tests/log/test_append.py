@@ -1,4 +1,4 @@
-"""Appending: what is stamped, what is refused and why, what is rewritten, and that a refusal leaves no trace."""
+"""Appending: fields that the log sets, refusals and their errors, recompression; a refusal changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR = 3_600_000
 
 
 def changed(records: memoryview, at: int, new: bytes, *, sealed: bool = True) -> memoryview:
-    """The batch with some bytes replaced, and its CRC made right again."""
+    """The batch with some bytes replaced and a new CRC."""
     records[at : at + len(new)] = new
     if sealed:
         seal(records, 0, len(records))
@@ -42,7 +42,7 @@ def refused(log: Log, records: memoryview, code: ErrorCode, *, now_ms: int = NOW
     return caught.value
 
 
-def test_a_batch_is_kept_as_it_was_sent_but_for_offset_and_epoch(directory: DiskPath) -> None:
+def test_only_offset_and_epoch_of_a_batch_are_changed(directory: DiskPath) -> None:
     log = open_log(directory)
     sent = [batch(b"a", b"b", codec=Codec.LZ4), batch(b"c"), batch(b"d", None, b"", codec=Codec.GZIP)]
     originals = [bytes(records) for records in sent]
@@ -79,7 +79,7 @@ REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode, dict[str, Any]]] =
 
 
 @pytest.mark.parametrize(("make", "code", "config"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_what_is_refused_leaves_no_trace(
+def test_a_refused_batch_changes_nothing(
     directory: DiskPath, make: Callable[[], memoryview], code: ErrorCode, config: dict[str, Any]
 ) -> None:
     log = open_log(directory, **config)
@@ -97,7 +97,7 @@ def test_what_is_refused_leaves_no_trace(
         ({"message_timestamp_before_max_ms": 10}, [(b"k", NOW - 10), (b"k", NOW - 11), (b"k", -1), (b"k", NOW)], [1]),
     ],
 )
-def test_a_refusal_names_the_records(
+def test_a_refusal_lists_the_invalid_records(
     directory: DiskPath, config: dict[str, Any], records: list[tuple[bytes | None, int]], indexes: list[int]
 ) -> None:
     made = build([Record(index, timestamp, key, b"v") for index, (key, timestamp) in enumerate(records)])
@@ -115,7 +115,7 @@ def test_a_header_that_claims_a_later_time_than_its_records_have_is_corrected(di
     append(log, b"a", timestamp=-1)
 
 
-def test_a_torn_end_is_overlooked(directory: DiskPath) -> None:
+def test_an_incomplete_last_batch_is_ignored(directory: DiskPath) -> None:
     log = open_log(directory)
     whole = bytes(batch(b"a"))
     log.append(memoryview(bytearray(whole + whole[:-1])), leader_epoch=0, now_ms=NOW)
@@ -167,7 +167,7 @@ def test_old_message_sets_become_one_batch(directory: DiskPath, magic: int, code
     assert [timestamp for _, timestamp, _, _ in rows(log, 1)] == expected
 
 
-def test_an_old_message_set_is_checked_too(directory: DiskPath) -> None:
+def test_old_message_sets_are_validated(directory: DiskPath) -> None:
     log = open_log(directory, cleanup_policy=frozenset({"compact"}), max_message_bytes=2000)
     old = bytearray(legacy.build([Record(0, NOW, b"k", b"v")], magic=1))
     old[-1] ^= 1
@@ -179,25 +179,25 @@ def test_an_old_message_set_is_checked_too(directory: DiskPath) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_a_batch_of_more_records_than_its_bytes_or_anybody_can_hold_is_refused(directory: DiskPath, codec: Codec) -> None:
+def test_an_impossible_record_count_is_refused(directory: DiskPath, codec: Codec) -> None:
     log = open_log(directory, max_message_bytes=1 << 20)
 
     def claiming(count: int, size: int) -> memoryview:
         records = changed(batch(random.Random(1).randbytes(size), codec=codec), 23, struct.pack(">i", count - 1))
         return changed(records, 57, struct.pack(">i", count))
 
-    refused(log, claiming(RECORDS_MAX + 1, 200_000), ErrorCode.MESSAGE_TOO_LARGE)  # upon which Java's producer splits it
+    refused(log, claiming(RECORDS_MAX + 1, 200_000), ErrorCode.MESSAGE_TOO_LARGE)  # Java's producer splits the batch after this error
     refused(log, claiming(2**31 - 1, 10), ErrorCode.MESSAGE_TOO_LARGE)
     refused(log, claiming(2000, 100), ErrorCode.INVALID_RECORD)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
-def test_the_densest_batch_that_a_client_makes_is_taken(directory: DiskPath, codec: Codec) -> None:
+def test_the_densest_batch_of_a_client_is_accepted(directory: DiskPath, codec: Codec) -> None:
     log = open_log(directory)
     assert log.append(batch(*[b""] * 20_000, key=None, codec=codec), leader_epoch=0, now_ms=NOW).last_offset == 19_999
 
 
-def test_a_write_that_fails_leaves_the_log_as_it_was(directory: DiskPath) -> None:
+def test_a_failed_write_changes_nothing(directory: DiskPath) -> None:
     disk = FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk, segment_bytes=300)
     append(log, b"a" * 100, producer_id=1, producer_epoch=0, base_sequence=0)
@@ -205,7 +205,7 @@ def test_a_write_that_fails_leaves_the_log_as_it_was(directory: DiskPath) -> Non
     disk.fail("append", torn=True)
     refused(log, batch(b"b" * 50, producer_id=1, producer_epoch=0, base_sequence=1), ErrorCode.KAFKA_STORAGE_ERROR)
     assert (directory / "00000000000000000000.log").read_bytes() == content
-    refused(log, batch(b"b" * 200), ErrorCode.KAFKA_STORAGE_ERROR)  # this one rolled before it failed
+    refused(log, batch(b"b" * 200), ErrorCode.KAFKA_STORAGE_ERROR)  # the log rolled before the write failed
     disk.repair()
     append(log, b"c", producer_id=1, producer_epoch=0, base_sequence=1)
     assert values(log) == [b"a" * 100, b"c"]
@@ -213,14 +213,14 @@ def test_a_write_that_fails_leaves_the_log_as_it_was(directory: DiskPath) -> Non
     assert values(open_log(directory)) == [b"a" * 100, b"c"]
 
 
-def test_flush_messages_says_when_a_flush_is_due_and_what_is_settled(directory: DiskPath) -> None:
+def test_flush_messages_decides_when_a_flush_is_due_and_what_is_settled(directory: DiskPath) -> None:
     disk = FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk, flush_messages=3)
     append(log, b"a", b"b")
     assert not log.flush_due and log.settled_end == 2
     append(log, b"c")
     assert log.flush_due and log.settled_end == 0
-    assert disk.paths("sync") == [], "an append waits for no disk"
+    assert disk.paths("sync") == [], "an append does not sync"
     log.flush()
     assert not log.flush_due and log.settled_end == 3
     append(log, b"d", b"e")
@@ -230,7 +230,7 @@ def test_flush_messages_says_when_a_flush_is_due_and_what_is_settled(directory: 
     assert log.recovery_point == 3
 
 
-def test_a_plan_that_is_done_first_promises_nothing_that_an_earlier_one_has_not_synced(directory: DiskPath) -> None:
+def test_a_flush_includes_names_that_an_earlier_plan_has_not_synced(directory: DiskPath) -> None:
     worker, disk = Worker(), FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk, later=worker)
     append(log, b"a")
@@ -239,7 +239,7 @@ def test_a_plan_that_is_done_first_promises_nothing_that_an_earlier_one_has_not_
     assert disk.paths("sync") == []
     log.flush()
     assert log.recovery_point == 2
-    assert str(directory) in disk.paths("sync"), "the new segment's name waits in the plan of the roll, which no worker has begun with"
+    assert str(directory) in disk.paths("sync"), "the directory is synced, because the plan of the roll that contains it has not run"
     worker.run()
     assert log.recovery_point == 2 and log.flush_plan() is None
 
@@ -301,7 +301,7 @@ def test_a_roll_syncs_what_it_closed_in_a_worker(directory: DiskPath) -> None:
     assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
 
 
-def test_a_plan_from_before_a_truncation_proves_nothing(directory: DiskPath) -> None:
+def test_a_flush_plan_from_before_a_truncation_is_ignored(directory: DiskPath) -> None:
     log = open_log(directory)
     for _ in range(4):
         append(log, b"x")
@@ -334,7 +334,7 @@ def test_a_followers_append_keeps_offsets_and_epochs(directory: DiskPath) -> Non
     assert rows(open_log(directory / "follower")) == rows(leader)
 
 
-def test_a_follower_takes_a_batch_that_is_larger_than_its_segments(directory: DiskPath) -> None:
+def test_a_follower_accepts_a_batch_that_is_larger_than_its_segments(directory: DiskPath) -> None:
     log = open_log(directory, segment_bytes=200)
     content = bytes(batch(b"a", base_offset=0)) + bytes(batch(b"b" * 500, base_offset=1)) + bytes(batch(b"c", base_offset=2))
     log.append_replicated(memoryview(bytearray(content)), now_ms=NOW)
@@ -342,17 +342,18 @@ def test_a_follower_takes_a_batch_that_is_larger_than_its_segments(directory: Di
     assert values(log) == [b"a", b"b" * 500, b"c"]
 
 
-def test_a_followers_append_refuses_what_does_not_follow(directory: DiskPath) -> None:
+def test_a_followers_append_refuses_offsets_that_go_back(directory: DiskPath) -> None:
     log = open_log(directory)
     good = bytes(batch(b"a", base_offset=5))
-    assert log.append_replicated(memoryview(bytearray(good)), now_ms=NOW).last_offset == 5  # a gap is a compacted leader's
+    assert log.append_replicated(memoryview(bytearray(good)), now_ms=NOW).last_offset == 5
+    # The leader's log is compacted, so gaps are allowed
     for bad in (good, bytes(batch(b"a", base_offset=7))[:-1] + b"X"):
         with pytest.raises(BrokerError):
             log.append_replicated(memoryview(bytearray(bad)), now_ms=NOW)
     with pytest.raises(BrokerError):
         log.append_replicated(memoryview(bytearray(bytes(batch(b"a", base_offset=6)) * 2)), now_ms=NOW)
     assert log.log_end_offset == 6
-    log.append_replicated(memoryview(bytearray(good[:-1])), now_ms=NOW)  # torn: nothing whole in it
+    log.append_replicated(memoryview(bytearray(good[:-1])), now_ms=NOW)  # incomplete: no whole batch
     assert log.log_end_offset == 6
 
 
@@ -385,7 +386,7 @@ def _of_one_record(body: bytes) -> memoryview:
     (b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1) + b"v" + _varint(100), Strategy.HEADER),
     (b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1000) + b"v" + _varint(0), Strategy.HEADER),
 ], ids=["key", "delta", "headers", "value"])  # fmt: skip
-def test_a_compacted_log_takes_no_record_that_its_cleaner_could_not_read(directory: DiskPath, body: bytes, strategy: Strategy) -> None:
+def test_a_compacted_log_refuses_records_that_its_cleaner_rejects(directory: DiskPath, body: bytes, strategy: Strategy) -> None:
     log = open_log(directory, cleanup_policy=frozenset({"compact"}), compaction_strategy=strategy, compaction_strategy_header="v")
     refused(log, _of_one_record(body), ErrorCode.INVALID_RECORD)
     well = b"\0" + _varint(0) + _varint(0) + _varint(1) + b"k" + _varint(1) + b"v" + _varint(0)

@@ -1,4 +1,4 @@
-"""BatchPositions that are remembered answer as a search would, or not at all."""
+"""BatchPositions: a known position is the one that a search finds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.fakes.disk_path import DiskPath
 from txbroker.log import batch_positions
 from txbroker.log.batch_positions import BatchPositions
 
-# Batches with gaps between them, as compaction leaves them: (gap before, records).
+# Batches with gaps between them, as after compaction: (gap before, records).
 BATCHES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=30)
 
 
@@ -25,7 +25,7 @@ def laid_out(batches: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
 
 
 @given(BATCHES, st.data())
-def test_what_is_known_is_right(batches: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_known_positions_are_correct(batches: list[tuple[int, int]], data: st.DataObject) -> None:
     all_places = laid_out(batches)
     end = all_places[-1][1]
     written = data.draw(st.integers(0, len(all_places)))
@@ -48,7 +48,7 @@ def test_what_is_known_is_right(batches: list[tuple[int, int]], data: st.DataObj
     assert known.get(end) is None
 
 
-def test_few_are_kept_of_what_is_written_and_more_of_what_is_looked_up() -> None:
+def test_more_positions_of_look_ups_than_of_appends_are_kept() -> None:
     known = BatchPositions()
     for offset in range(10_000):
         known.written(offset, offset, offset * 100, 100)
@@ -68,7 +68,7 @@ def test_large_positions_are_kept() -> None:
     assert known.get(2**40 + 3) == (2**31 - 1, 2**31 - 2)
 
 
-def test_every_record_of_a_batch_is_at_its_place(directory: DiskPath) -> None:
+def test_every_record_of_a_batch_is_found_at_its_position(directory: DiskPath) -> None:
     log = open_log(directory)
     append(log, b"a", b"b", b"c")
     append(log, b"d")

@@ -1,4 +1,4 @@
-"""Limits of the operating system, which only the real disk has. What all disks do is in tests/fakes/test_disks.py."""
+"""Limits of the operating system, which only the real disk has. tests/fakes/test_disks.py tests all disks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
         os.fstat(fd)
 
 
-def test_a_lack_of_descriptors_is_no_failure_of_the_disk(tmp_path: Path) -> None:
+def test_a_lack_of_descriptors_is_not_a_disk_failure(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     disk = OsDisk()
     disk.write(f"{tmp_path}/f", b"here")

@@ -1,4 +1,4 @@
-"""A file system that is full at any one moment: who wanted to write is told, the log is as it was, and it goes on when there is room."""
+"""A full file system: the write fails, the log is unchanged, and writes succeed again when there is space."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Step = Callable[[Log], object]
 
 
 def steps() -> list[Step]:
-    """A life in steps, of which each may be done again when it has failed."""
+    """The operations of a log's life; each can be repeated after a failure."""
     found: list[Step] = []
     for number in range(12):
         options = {"timestamp": NOW + number * HOUR, "now_ms": NOW + number * HOUR, "leader_epoch": number // 3}
@@ -39,7 +39,7 @@ def steps() -> list[Step]:
         if number == 8:
             found.append(lambda log: log.flush())
             found.append(lambda log: log.assign_topic_id(b"0123456789abcdef"))
-    # All of it expires, and what comes then is all there is.
+    # All records expire; only the last append remains.
     found.append(lambda log: log.delete_expired(NOW + 99 * HOUR, log.log_end_offset))
     found.append(lambda log: append(log, b"last", leader_epoch=9))
     return found
@@ -49,7 +49,7 @@ OPTIONS = {"segment_bytes": 400, "index_interval_bytes": 0, "retention_ms": 5 * 
 
 
 def live(path: DiskPath, disk: FaultyDisk, upto: int) -> tuple[Log, int]:
-    """The log after so many steps, each done again until it could be; and how often one could not."""
+    """The log after the first `upto` steps, each repeated until it succeeds; and the number of failures."""
     log = open_log(path, disk=disk, **OPTIONS)  # type: ignore[arg-type]
     failures = 0
     for step in steps()[:upto]:
@@ -68,7 +68,7 @@ def live(path: DiskPath, disk: FaultyDisk, upto: int) -> tuple[Log, int]:
 
 @pytest.mark.parametrize("upto", [9, 14, len(steps())])
 @pytest.mark.parametrize("times", [1, 3])
-def test_full_at_any_write(directory: DiskPath, upto: int, times: int) -> None:
+def test_the_disk_may_be_full_at_any_write(directory: DiskPath, upto: int, times: int) -> None:
     disk = FaultyDisk(directory.disk)
     open_log(directory / "only opened", disk=disk, **OPTIONS)  # type: ignore[arg-type]
     opened = len(disk.paths(WRITES))
@@ -113,8 +113,8 @@ def test_closed_segments_expire_on_a_full_disk_although_the_active_one_cannot_be
     assert (log.log_start_offset, log.log_end_offset, log.size) == (3, 3, 0)
 
 
-def test_an_aborted_transaction_that_cannot_be_indexed_is_damage(directory: DiskPath) -> None:
-    """Its marker is written already: only recovery brings both together."""
+def test_a_failed_write_to_the_transaction_index_is_a_storage_error(directory: DiskPath) -> None:
+    """Its marker is written already, so only recovery can make the index complete."""
     disk = FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk)
     append(log, b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)

@@ -1,4 +1,4 @@
-"""Offset, time and transaction indexes: against plain lists, and when their files are damaged."""
+"""Offset, time and transaction indexes: compared with lists, and with damaged files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> No
         if step == "add":
             for number in numbers:
                 index.make_room()
-                index.add(model[-1][0], model[-1][1] + 1)  # not later than what is known: left out
+                index.add(model[-1][0], model[-1][1] + 1)  # not larger than the last timestamp: not added
                 model.append((model[-1][0] + number, model[-1][1] + 3 * number))
                 index.add(*model[-1])
         elif step == "write":
@@ -88,7 +88,7 @@ def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> No
     assert not expected or disk.read(path) == expected
 
 
-def test_searches_after_a_cut_know_nothing_of_what_was_there(directory: DiskPath) -> None:
+def test_look_ups_after_a_truncation_ignore_removed_entries(directory: DiskPath) -> None:
     index = OffsetIndex(directory.disk, f"{directory}/x.index", BASE)
     for number in range(1, 300):
         index.add(BASE + number, number)
@@ -103,7 +103,7 @@ def test_searches_after_a_cut_know_nothing_of_what_was_there(directory: DiskPath
     assert [index.lookup(BASE + offset) for offset in (49, 50, 599)] == [49, 49, 49]
 
 
-def test_an_untouched_index_is_neither_read_nor_written(directory: DiskPath) -> None:
+def test_an_unused_index_is_not_written(directory: DiskPath) -> None:
     log = open_log(directory, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)
     log.close()
@@ -113,12 +113,12 @@ def test_an_untouched_index_is_neither_read_nor_written(directory: DiskPath) -> 
     assert disk.done == []
 
 
-def test_sparse_entries_are_where_the_interval_puts_them(directory: DiskPath) -> None:
+def test_entries_follow_the_index_interval(directory: DiskPath) -> None:
     log = open_log(directory, index_interval_bytes=300)
     size = append_and_measure(directory)
     fill(log, 30)
     log.close()
-    every = 300 // size + 1  # an entry for the first batch after more than 300 bytes without one
+    every = 300 // size + 1  # an entry for the first batch after more than 300 bytes without an entry
     content = (directory / f"{0:020d}.index").read_bytes()
     assert list(struct.iter_unpack(">II", content)) == [(offset, offset * size) for offset in range(every, 30, every)]
     content = (directory / f"{0:020d}.timeindex").read_bytes()
@@ -146,7 +146,7 @@ DAMAGE: dict[str, Callable[[DiskPath], object]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("base", [0, 12])
-def test_damaged_indexes_are_made_anew(directory: DiskPath, damage: str, suffix: str, base: int) -> None:
+def test_damaged_indexes_are_rebuilt(directory: DiskPath, damage: str, suffix: str, base: int) -> None:
     log = open_log(directory, index_interval_bytes=100)
     for number in range(60):
         if number == 12:
@@ -156,7 +156,7 @@ def test_damaged_indexes_are_made_anew(directory: DiskPath, damage: str, suffix:
     log.close()
     DAMAGE[damage](directory / f"{base:020d}{suffix}")
     log = open_log(directory)
-    if damage == "noise" and suffix == ".timeindex":  # entries of the right shape that lie cannot be told from others
+    if damage == "noise" and suffix == ".timeindex":  # wrong entries in a valid format cannot be detected
         assert rows(log) == expected
         return
     assert log.log_end_offset == 60
@@ -171,7 +171,7 @@ def test_damaged_indexes_are_made_anew(directory: DiskPath, damage: str, suffix:
 
 @pytest.mark.parametrize("damage", ["missing", "torn"])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_what_can_be_seen_of_an_index_is_mended_while_loading(directory: DiskPath, damage: str, suffix: str) -> None:
+def test_an_index_with_a_wrong_size_is_rebuilt_while_loading(directory: DiskPath, damage: str, suffix: str) -> None:
     log = open_log(directory, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)
     log.close()

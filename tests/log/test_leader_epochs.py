@@ -1,4 +1,4 @@
-"""Leader epochs: what follows from assignments and cuts, and what OffsetForLeaderEpoch says."""
+"""Leader epochs: assignments, truncations, and the results of OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_the_file_is_kafkas(directory: DiskPath) -> None:
     assert list(LeaderEpochs(directory.disk, str(directory))) == [(0, 0), (5, 1500)]
 
 
-def test_what_contradicts_a_new_epoch_goes(directory: DiskPath) -> None:
+def test_a_new_epoch_removes_later_and_larger_epochs(directory: DiskPath) -> None:
     epochs = made(directory, (1, 10), (2, 20), (3, 30))
-    epochs.assign(3, 35)  # no news
+    epochs.assign(3, 35)  # known already
     assert list(epochs) == [(1, 10), (2, 20), (3, 30)]
     epochs.assign(4, 20)
     assert list(epochs) == [(1, 10), (4, 20)]
@@ -49,8 +49,8 @@ def test_what_contradicts_a_new_epoch_goes(directory: DiskPath) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 45), st.integers(0, 45))
-def test_cuts_against_the_epochs_of_all_records(steps: list[int], first: int, last: int) -> None:
-    """`steps` gives how much the epoch grows with each record; afterwards records [first, last) are left."""
+def test_truncations_against_the_epochs_of_all_records(steps: list[int], first: int, last: int) -> None:
+    """`steps`: how much the epoch grows with each record. Records [first, last) remain at the end."""
     disk = MemoryDisk()
     epochs = LeaderEpochs(disk, "/")
     epoch, of = 0, list[int]()
@@ -75,7 +75,7 @@ DAMAGED = [b"noise", b"0\n5\n0 0\n", b"1\n0\n", b"0\n2\n5 0\n4 10\n", b"0\n1\n0 
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_made_anew_from_the_batches(directory: DiskPath, content: bytes) -> None:
+def test_a_damaged_file_is_rebuilt_from_the_batches(directory: DiskPath, content: bytes) -> None:
     log = open_log(directory)
     for epoch in (0, 0, 3, 3, 4):
         append(log, b"x", leader_epoch=epoch)
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_made_anew_from_the_batches(directory: DiskPath, conte
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 2\n4 4\n"
 
 
-def test_a_log_keeps_its_epochs_in_step(directory: DiskPath) -> None:
+def test_epochs_follow_truncations_and_deletions(directory: DiskPath) -> None:
     log = open_log(directory)
     for epoch in (0, 0, 1, 1, 2):
         append(log, b"x", leader_epoch=epoch)

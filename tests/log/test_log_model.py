@@ -1,4 +1,4 @@
-"""The log beside a plain list of records: whatever is done to it, and whenever the process or the machine stops."""
+"""The log compared with a list of records, under all operations, kills and power cuts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txbroker.wire.compression import Codec
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`model`: all records from the log's start on. `producer`: what an idempotent client knows of its sequences."""
+    """`model`: all records from the log start offset on. `sequence`, `sent`: the state of an idempotent producer."""
 
     log: Log
 
@@ -72,7 +72,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sent and self.sent[-1][2] >= self.start)
     @rule()
     def produce_again(self) -> None:
-        """A client that saw no answer sends its last batch again."""
+        """A producer that got no response sends its last batch again."""
         sequence, count, offset = self.sent[-1]
         found = append(self.log, *([b"idempotent"] * count), producer_id=77, producer_epoch=0, base_sequence=sequence)
         assert (found.duplicate, found.first_offset, found.last_offset) == (True, offset, offset + count - 1)
@@ -90,7 +90,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.end <= target
 
     def lose(self, end: int) -> None:
-        """Everything from `end` on is gone."""
+        """All records from `end` on are lost."""
         self.end = end
         self.start = min(self.start, end)
         self.model = [row for row in self.model if row[0] < end]
@@ -129,12 +129,12 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(point=st.integers(0, 30))
     def kill(self, point: int) -> None:
-        """The process ends, the page cache stays: nothing is lost."""
+        """The process is killed; the page cache is kept, so nothing is lost."""
         self.reopen(clean=False, recovery_point=min(point, self.log.recovery_point))
 
     @rule(seed=st.integers(0, 2**32))
     def lose_power(self, seed: int) -> None:
-        """The machine stops: what was not synced may be gone, from some byte on."""
+        """A power cut: the end of each file that was not synced may be lost."""
         durable = self.log.recovery_point
         chance = random.Random(seed)
         self.disk.power_cut(chance)

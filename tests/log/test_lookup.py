@@ -1,4 +1,4 @@
-"""Offsets by timestamp against a plain search over all records."""
+"""Offsets by timestamp compared with a linear search over all records."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_by_timestamp(batches: list[list[int]], start: int, interval: int) -> No
     check(open_log(path, log_start_offset=log.log_start_offset, clean=False), times)
 
 
-def test_the_epoch_of_the_batch_is_told(directory: DiskPath) -> None:
+def test_the_epoch_of_the_batch_is_returned(directory: DiskPath) -> None:
     log = open_log(directory)
     append(log, b"a", timestamp=NOW, leader_epoch=4)
     append(log, b"b", timestamp=NOW + 5, leader_epoch=6)
@@ -73,7 +73,7 @@ def test_an_empty_log_has_no_timestamps(directory: DiskPath) -> None:
     assert log.offset_of_max_timestamp() is None
 
 
-def test_the_largest_timestamp_is_one_that_can_be_read(directory: DiskPath) -> None:
+def test_the_largest_timestamp_is_that_of_a_readable_record(directory: DiskPath) -> None:
     log = open_log(directory, segment_bytes=150)
     for timestamps in ((90, 50), (51, 20), (60, 10), (60, 61)):
         append(log, b"a", b"b", timestamp=timestamps[0], step_ms=timestamps[1] - timestamps[0])
@@ -92,7 +92,7 @@ def test_a_wrong_header_does_not_make_a_look_up_read_all_batches(directory: Disk
         lie = batch(b"a", b"b", timestamp=NOW, codec=Codec.GZIP)
         lie[35:43] = (NOW + 60).to_bytes(8, "big")
         batches_of.seal(lie, 0, len(lie))
-        log.append(lie, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)  # as before records were validated
+        log.append(lie, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)  # such batches were written before records were validated
     append(log, b"late", timestamp=NOW + 70)
     opened: list[int] = []
 

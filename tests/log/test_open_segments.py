@@ -24,7 +24,7 @@ def descriptors() -> int:
 
 
 def fill(path: Path) -> None:
-    """Segments of which each is later than the one before, closed cleanly."""
+    """Segments with ascending timestamps, closed cleanly."""
     log = open_log(path, index_interval_bytes=0)
     for number in range(SEGMENTS):
         for index in range(OF_SEGMENT):

@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: what is a duplicate, what is refused, what survives a restart."""
+"""Idempotent and transactional producers: duplicates, refusals, and the state after a restart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(code: ErrorCode, log: Log, sequence: int, *, count: int = 1, epoch: 
     assert log.log_end_offset == end
 
 
-def test_the_last_five_batches_are_known_again(directory: DiskPath) -> None:
+def test_the_last_five_batches_are_recognised_as_duplicates(directory: DiskPath) -> None:
     log = open_log(directory)
     first = [send(log, sequence, count=2) for sequence in range(0, 14, 2)]
     for again, sequence in zip(first[2:], range(4, 14, 2), strict=True):
@@ -41,17 +41,17 @@ def test_the_last_five_batches_are_known_again(directory: DiskPath) -> None:
         assert found.duplicate
         assert (found.first_offset, found.last_offset) == (again.first_offset, again.last_offset)
     assert log.log_end_offset == 14
-    for sequence in (0, 2):  # too long ago to be known
+    for sequence in (0, 2):  # older than the batches that are kept
         refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=2)
-    for sequence, count in ((4, 1), (5, 2), (4, 4), (13, 2), (15, 1)):  # neither a repetition nor the next
+    for sequence, count in ((4, 1), (5, 2), (4, 4), (13, 2), (15, 1)):  # neither a duplicate nor the next sequence
         refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=count)
     assert not send(log, 14).duplicate
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 250], ids=["one segment", "one segment a batch or two"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
-def test_the_last_five_batches_are_known_after_a_restart(directory: DiskPath, clean: bool, segment_bytes: int) -> None:
-    """A snapshot has one batch of each producer; a client may have had five on the way when the broker ended."""
+def test_the_last_five_batches_are_duplicates_after_a_restart(directory: DiskPath, clean: bool, segment_bytes: int) -> None:
+    """A snapshot has one batch of each producer; a client may have had five in flight when the broker ended."""
     settings_ = {"segment_bytes": segment_bytes, "index_interval_bytes": 100}
     log = open_log(directory, **settings_)
     send(log, 77, producer_id=ID + 1)
@@ -59,7 +59,7 @@ def test_the_last_five_batches_are_known_after_a_restart(directory: DiskPath, cl
         append(log, *(b"of others" for _ in range(3)))
         send(log, sequence, producer_id=ID + 1, epoch=1)
         sent = send(log, sequence)
-    for _ in range(2):  # known from a snapshot, and then from one that was made of it
+    for _ in range(2):  # from a snapshot, and from a snapshot written after loading one
         if clean:
             log.close()
         else:
@@ -77,7 +77,7 @@ def test_the_last_five_batches_are_known_after_a_restart(directory: DiskPath, cl
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 9)
 
 
-def test_batches_of_another_epoch_are_not_recalled(directory: DiskPath) -> None:
+def test_batches_of_another_epoch_are_not_duplicates(directory: DiskPath) -> None:
     log = open_log(directory)
     for sequence in range(3):
         send(log, sequence)
@@ -90,7 +90,7 @@ def test_batches_of_another_epoch_are_not_recalled(directory: DiskPath) -> None:
     assert not send(log, 1, epoch=1).duplicate
 
 
-def test_sequences_wrap(directory: DiskPath) -> None:
+def test_sequences_wrap_around(directory: DiskPath) -> None:
     log = open_log(directory)
     send(log, SEQUENCE_MAX - 2, count=2)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 0)
@@ -106,7 +106,7 @@ def test_sequences_wrap(directory: DiskPath) -> None:
 
 def test_epochs(directory: DiskPath) -> None:
     log = open_log(directory)
-    send(log, 17, epoch=3)  # an unknown producer may begin anywhere: its earlier records may be gone
+    send(log, 17, epoch=3)  # an unknown producer may start with any sequence: its earlier records may be deleted
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 18, epoch=2)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, 17, epoch=2)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 18, epoch=4)
@@ -117,7 +117,7 @@ def test_epochs(directory: DiskPath) -> None:
     assert not send(log, 0, epoch=4, producer_id=ID + 1).duplicate
 
 
-def test_a_duplicate_on_a_topic_of_log_append_time_tells_the_first_time(directory: DiskPath) -> None:
+def test_a_duplicate_returns_the_append_time_of_the_original(directory: DiskPath) -> None:
     log = open_log(directory, message_timestamp_log_append=True)
     options: dict[str, Any] = {"producer_id": ID, "producer_epoch": 0, "base_sequence": 0}
     append(log, b"a", now_ms=NOW, **options)
@@ -136,7 +136,7 @@ def test_coordinators_have_no_sequences(directory: DiskPath) -> None:
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_silent_producers_expire_but_for_open_transactions(directory: DiskPath) -> None:
+def test_inactive_producers_without_open_transactions_expire(directory: DiskPath) -> None:
     log = open_log(directory, producer_id_expiration_ms=1000)
     send(log, 0)
     send(log, 0, producer_id=ID + 1, transactional=True)
@@ -189,12 +189,12 @@ def test_markers_are_fenced(directory: DiskPath) -> None:
             end_transaction(log, ID, committed=True, **options)
         assert caught.value.code is code
         assert log.log_end_offset == end
-    end_transaction(log, ID, committed=False, epoch=2, coordinator_epoch=6)  # nothing was open: nothing was aborted
+    end_transaction(log, ID, committed=False, epoch=2, coordinator_epoch=6)  # no open transaction, so none was aborted
     assert log.aborted_transactions(0, 99) == []
     assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset
 
 
-def test_a_plain_write_within_an_open_transaction_is_refused(directory: DiskPath) -> None:
+def test_a_non_transactional_batch_within_an_open_transaction_is_refused(directory: DiskPath) -> None:
     log = open_log(directory)
     send(log, 0, transactional=True)
     refused(ErrorCode.INVALID_TXN_STATE, log, 1)
@@ -203,7 +203,7 @@ def test_a_plain_write_within_an_open_transaction_is_refused(directory: DiskPath
     send(log, 2)
 
 
-def test_a_new_epoch_of_the_marker_begins_sequences_anew(directory: DiskPath) -> None:
+def test_a_marker_with_a_new_epoch_resets_sequences(directory: DiskPath) -> None:
     log = open_log(directory)
     send(log, 0, transactional=True)
     end_transaction(log, ID, committed=False, epoch=1)
@@ -218,11 +218,11 @@ STEP = st.tuples(st.sampled_from(["send", "commit", "abort", "plain", "roll", "c
 @settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=30))
 def test_transactions_against_a_model(steps: list[tuple[str, int]]) -> None:
-    """What read_committed consumers see is what was committed, whatever happens to segments and processes in between."""
+    """A read_committed consumer reads exactly the committed records, also after rolls, restarts and kills."""
     path = DiskPath(MemoryDisk(), "/data")
     log, follower = open_log(path / "leader"), open_log(path / "follower")
     sequences, open_since = dict.fromkeys((1, 2, 3), 0), dict[int, int]()
-    outcome: dict[int, str] = {}  # offset -> how it ended
+    outcome: dict[int, str] = {}  # offset -> outcome of its transaction
     for step, producer_id in steps:
         if step == "send":
             offset = send(log, sequences[producer_id], producer_id=producer_id, transactional=True).first_offset
@@ -273,7 +273,7 @@ def described(states: list[ProducerState]) -> list[tuple[object, ...]]:
 
 
 @given(STATES)
-def test_snapshots_give_back_what_they_were_made_of(rows: list[tuple[int, ...]]) -> None:
+def test_decoding_a_snapshot_returns_the_producers(rows: list[tuple[int, ...]]) -> None:
     states = []
     for producer_id, epoch, first, count, offset, timestamp, coordinator_epoch, txn_first_offset in rows:
         state = ProducerState(producer_id)
@@ -284,7 +284,7 @@ def test_snapshots_give_back_what_they_were_made_of(rows: list[tuple[int, ...]])
     assert described(parse_snapshot(format_snapshot(states))) == described(states)
 
 
-def test_every_damaged_snapshot_is_told(directory: DiskPath) -> None:
+def test_every_damaged_snapshot_is_detected(directory: DiskPath) -> None:
     log = open_log(directory)
     send(log, 0)
     content = format_snapshot(log.producers)
@@ -309,7 +309,7 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_batches(director
         assert not (directory / f"{offset:020d}.snapshot").exists()
 
 
-def test_snapshots_come_and_go_with_their_segments(directory: DiskPath) -> None:
+def test_snapshots_are_removed_with_their_segments(directory: DiskPath) -> None:
     log = open_log(directory, retention_bytes=0, file_delete_delay_ms=0)
     for sequence in range(4):
         send(log, sequence)
@@ -330,7 +330,7 @@ def test_snapshots_come_and_go_with_their_segments(directory: DiskPath) -> None:
     assert not send(log, 3).duplicate
 
 
-def test_producers_outlive_their_records(directory: DiskPath) -> None:
+def test_producers_are_kept_after_their_records_are_deleted(directory: DiskPath) -> None:
     log = open_log(directory, retention_bytes=0)
     send(log, 0)
     log.advance_start(1)
@@ -345,7 +345,7 @@ def test_producers_outlive_their_records(directory: DiskPath) -> None:
     assert send(log, 1).duplicate
 
 
-def test_producers_are_as_they_were_after_a_truncation(directory: DiskPath) -> None:
+def test_a_truncation_restores_the_producers_of_that_offset(directory: DiskPath) -> None:
     log = open_log(directory)
     for sequence in range(6):
         send(log, sequence)
@@ -361,7 +361,7 @@ def test_producers_are_as_they_were_after_a_truncation(directory: DiskPath) -> N
     assert values(log)[-1] == b"5"
 
 
-def test_a_control_batch_that_is_no_marker_does_no_harm(directory: DiskPath) -> None:
+def test_a_control_batch_of_another_type_is_ignored(directory: DiskPath) -> None:
     log = open_log(directory)
     send(log, 0, transactional=True)
     odd = bytearray(bytes(batch(b"\0\0\0\0\0\0", key=b"\0\0\0\x09", producer_id=ID, producer_epoch=0, transactional=True, control=True)))

@@ -1,4 +1,4 @@
-"""Reading: which bytes a reader gets, from where to where, and that regions outlive what happens to the log."""
+"""Reading: the bytes returned, their bounds, and regions that stay readable after deletion and truncation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txbroker.wire.records import Record
 
 
 def layout(log: Log, disk: Disk) -> list[tuple[int, int, int, int, int]]:
-    """All batches as (base offset, last offset, segment's base, position, size), from the files themselves."""
+    """All batches as (base offset, last offset, base offset of the segment, position, size), from the files."""
     found = []
     for segment in log.segments:
         content, position = disk.read(segment.path(".log")) or b"", 0
@@ -91,13 +91,13 @@ def test_gaps_within_and_between_segments(directory: DiskPath) -> None:
     for offset, found in ((0, 3), (3, 3), (4, 10), (10, 10), (11, 20), (15, 20), (21, 40), (40, 40)):
         assert read_header(log.read(offset, 1000, offset_end=41).region.read()).base_offset == found
         assert len(log.read(offset, 1000, offset_end=found).region) == 0
-    # The first segment ends before the next begins: offsets between are found in the next.
+    # The first segment ends before the next one starts: offsets between them are read from the next one.
     log = open_log(directory / "between")
     log.append_replicated(batch(b"x", base_offset=0), now_ms=NOW)
     log.append_replicated(batch(b"y", base_offset=2**31 + 5), now_ms=NOW)
     assert [segment.base_offset for segment in log.segments] == [0, 2**31 + 5]
     assert read_header(log.read(1, 1000, offset_end=log.log_end_offset).region.read()).base_offset == 2**31 + 5
-    # An empty segment whose base is too far away is of no use.
+    # An empty segment is replaced when the base offset is too far away for relative offsets.
     log = open_log(directory / "far")
     log.append_replicated(batch(b"y", base_offset=2**31 + 5), now_ms=NOW)
     assert [segment.base_offset for segment in log.segments] == [2**31 + 5]
@@ -120,9 +120,9 @@ def test_regions_survive_deletion_and_truncation_of_later_batches(directory: Dis
     assert region.read() == expected
 
 
-def test_places_that_are_remembered_are_forgotten_at_a_cut(directory: DiskPath) -> None:
+def test_a_truncation_drops_known_positions(directory: DiskPath) -> None:
     log = open_log(directory)
-    for number in range(600):  # more than are remembered
+    for number in range(600):  # more than the number of known positions
         append(log, b"x" * (number % 50))
     for offset in (0, 300, 599, 450):
         assert read_header(log.read(offset, 10, offset_end=600, whole_first_batch=True).region.read()).base_offset == offset
@@ -133,7 +133,7 @@ def test_places_that_are_remembered_are_forgotten_at_a_cut(directory: DiskPath) 
     assert values(log, 400) == [b"long" * 100, b"y"]
 
 
-def test_the_smallest_message_there_can_be_is_found_at_the_end_too(directory: DiskPath) -> None:
+def test_the_smallest_possible_message_is_found_at_the_end(directory: DiskPath) -> None:
     log = open_log(directory)
     for offset in range(3):
         message = legacy.build([Record(offset, -1, None, None)], magic=0)

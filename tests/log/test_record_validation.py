@@ -1,4 +1,4 @@
-"""What is inside a produced batch: what is walked, refused and corrected, and that retention and look-ups cannot be misled."""
+"""Validation of records in produced batches: which batches, refusals, corrections, and the effect on retention and look-ups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPACT = frozenset({"compact"})
 
 
 def produce(log: Log, data: bytes, *, now_ms: int = NOW) -> ErrorCode:
-    """Append a copy; the error code. A refused batch leaves the log as it was."""
+    """Append a copy; the error code. A refused batch must change nothing."""
     before = log.log_end_offset, log.size
     try:
         log.append(memoryview(bytearray(data)), leader_epoch=0, now_ms=now_ms)
@@ -31,7 +31,7 @@ def produce(log: Log, data: bytes, *, now_ms: int = NOW) -> ErrorCode:
 
 
 def many(count: int, *, last: bytes | None = None, **options: Any) -> bytes:
-    """A batch of `count` records, the last of which may be another one."""
+    """A batch of `count` records; `last` replaces the last one."""
     records = [record(offset=index, value=bytes(100)) for index in range(count)]
     if last is not None:
         records[-1] = last
@@ -56,7 +56,7 @@ def test_small_batches(tmp_path: Path, name: str, codec: Codec, full: bool) -> N
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
-def test_what_cannot_be_decompressed_is_refused(tmp_path: Path, codec: Codec) -> None:
+def test_batches_that_cannot_be_decompressed_are_refused(tmp_path: Path, codec: Codec) -> None:
     log = open_log(tmp_path, record_validation_full=True)
     assert produce(log, uncompressed_as(codec, PLAIN, 1, now_ms=NOW)) is INVALID
     assert produce(log, uncompressed_as(codec, b"", 1, now_ms=NOW)) is INVALID
@@ -83,7 +83,7 @@ BAD_LAST = sized(b"\0\0" + b"\x98\x0f" + b"\xff\xff\xff")  # of record 972; its 
         (many(2000, last=BAD_LAST, codec=Codec.GZIP), {}, None, INVALID),
     ],
 )
-def test_which_batches_are_walked(
+def test_which_batches_are_validated_record_by_record(
     tmp_path: Path, data: bytes, config: dict[str, Any], bounded: ErrorCode | None, full: ErrorCode | None
 ) -> None:
     for validation, expected in ((False, bounded), (True, full)):
@@ -91,7 +91,7 @@ def test_which_batches_are_walked(
         assert produce(log, data) is (expected or ErrorCode.NONE)
 
 
-def test_batches_of_4_kib_are_walked_whatever_their_count(tmp_path: Path) -> None:
+def test_batches_of_4_kib_are_validated_with_any_record_count(tmp_path: Path) -> None:
     def small(count: int) -> bytes:
         return batch(*(record(offset=index, key=None, value=None) for index in range(count - 1)), PLAIN, now_ms=NOW)
 
@@ -135,7 +135,7 @@ def test_a_header_with_future_timestamps_does_not_keep_old_records(tmp_path: Pat
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_limits_of_timestamps_count_for_each_record(tmp_path: Path, full: bool) -> None:
+def test_timestamp_limits_apply_to_each_record(tmp_path: Path, full: bool) -> None:
     def shifted(ms: int, latest: int) -> bytes:
         records = [record(offset=index) for index in range(100)]
         records[50] = record(offset=50, time=ms)
@@ -150,7 +150,7 @@ def test_limits_of_timestamps_count_for_each_record(tmp_path: Path, full: bool) 
     assert produce(before, shifted(-NOW - 1, 0)) is ErrorCode.NONE, "a record without a timestamp"
 
 
-def test_log_append_time_ignores_what_the_producer_wrote(tmp_path: Path) -> None:
+def test_log_append_time_ignores_the_timestamps_of_the_producer(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_log_append=True, message_timestamp_after_max_ms=0, message_timestamp_before_max_ms=0)
     for data in (many(3, latest=0), many(3, attributes=8), many(100, base=5, latest=-1), many(1, base=2**62, latest=2**62)):
         assert produce(log, data) is ErrorCode.NONE
@@ -167,14 +167,14 @@ def test_a_corrected_header_has_a_correct_crc_and_the_rest_is_kept(tmp_path: Pat
     assert stored[43:] == data[43:] and stored[21:35] == data[21:35]
 
 
-def test_recompressed_batches_are_corrected_too(tmp_path: Path) -> None:
+def test_recompressed_batches_are_corrected(tmp_path: Path) -> None:
     log = open_log(tmp_path, compression_type=Codec.ZSTD)
     assert produce(log, many(100, latest=7)) is ErrorCode.NONE
     ((header, _),) = entries(log)
     assert (header.codec, header.max_timestamp) == (Codec.ZSTD, NOW)
 
 
-def test_old_message_sets_are_walked_like_batches(tmp_path: Path) -> None:
+def test_old_message_sets_are_validated_record_by_record(tmp_path: Path) -> None:
     log = open_log(tmp_path, record_validation_full=True)
     append(log, b"a", b"b")
     assert values(log) == [b"a", b"b"]

@@ -1,4 +1,4 @@
-"""What a crash leaves behind becomes a log again: torn and damaged files, interrupted deletions and swaps, checkpoints that lie."""
+"""Recovery after a crash: incomplete and damaged files, interrupted deletions and swaps, wrong checkpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def made(path: DiskPath) -> tuple[list[tuple[int, int]], list[bytes | None]]:
     return batches, values(log)
 
 
-def test_a_tail_torn_at_any_byte_is_cut(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_incomplete_last_batch_is_truncated(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
     batches, everything = made(directory / "log")
     size = sum(size for _, size in batches)
     original = open_log(directory / "log", clean=False)
@@ -49,16 +49,16 @@ def test_a_tail_torn_at_any_byte_is_cut(directory: DiskPath, caplog: pytest.LogC
         end = offsets[whole]
         assert log.log_end_offset == end
         torn = cut - sum(size for _, size in batches[:whole])
-        told = [record.getMessage() for record in caplog.records if ": removing " in record.getMessage()]
-        assert len(told) == (torn > 0)
-        assert all(f"{torn} bytes" in line and f"from offset {end} on" in line for line in told)
+        reported = [record.getMessage() for record in caplog.records if ": removing " in record.getMessage()]
+        assert len(reported) == (torn > 0)
+        assert all(f"{torn} bytes" in line and f"from offset {end} on" in line for line in reported)
         assert append(log, b"more").first_offset == end
         log.close()
         assert values(open_log(path)) == [*everything[:end], b"more"]
 
 
 @pytest.mark.parametrize("base", [0, 7, 15])
-def test_damage_at_any_byte_ends_the_log_there(directory: DiskPath, base: int) -> None:
+def test_the_log_ends_before_a_damaged_batch(directory: DiskPath, base: int) -> None:
     _, everything = made(directory / "log")
     original = directory / "log" / f"{base:020d}.log"
     content = original.read_bytes()
@@ -81,7 +81,7 @@ def test_damage_at_any_byte_ends_the_log_there(directory: DiskPath, base: int) -
 
 
 @pytest.mark.parametrize("field", [b"\0" * 8, b"\0\0\0\0\0\0\0\x03", b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\0\0\0\2\0\0\0\0"])
-def test_base_offsets_that_cannot_be_end_the_log(directory: DiskPath, field: bytes) -> None:
+def test_the_log_ends_before_an_impossible_base_offset(directory: DiskPath, field: bytes) -> None:
     batches, everything = made(directory)
     corrupt(directory / f"{15:020d}.log", batches[2][0], field)
     log = crashed(directory)
@@ -101,7 +101,7 @@ def test_segments_below_the_recovery_point_are_not_read(directory: DiskPath) -> 
     assert names(directory, ".deleted") == []
 
 
-def test_the_file_behind_a_clean_shutdown_may_be_torn_all_the_same(directory: DiskPath) -> None:
+def test_an_incomplete_last_batch_is_truncated_after_a_clean_shutdown(directory: DiskPath) -> None:
     log = open_log(directory)
     fill(log, 5)
     expected = values(log)
@@ -110,7 +110,7 @@ def test_the_file_behind_a_clean_shutdown_may_be_torn_all_the_same(directory: Di
     assert values(open_log(directory)) == expected[:4]
 
 
-def test_a_damaged_transaction_index_is_made_anew(directory: DiskPath) -> None:
+def test_a_damaged_transaction_index_is_rebuilt(directory: DiskPath) -> None:
     log = open_log(directory)
     for number in range(4):
         append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=number, transactional=True)
@@ -138,7 +138,7 @@ def test_an_end_below_the_start_empties_the_log(directory: DiskPath) -> None:
     assert append(log, b"x").first_offset == 100
 
 
-def test_the_start_is_honoured_but_not_below_the_first_segment(directory: DiskPath) -> None:
+def test_the_log_start_offset_is_not_below_the_first_segment(directory: DiskPath) -> None:
     log = open_log(directory, log_start_offset=7)
     fill(log, 5)
     log.close()
@@ -146,7 +146,7 @@ def test_the_start_is_honoured_but_not_below_the_first_segment(directory: DiskPa
     assert open_log(directory, log_start_offset=0).log_start_offset == 7
 
 
-def test_leftovers_are_removed_and_strangers_left(directory: DiskPath) -> None:
+def test_leftover_files_are_removed_and_other_files_kept(directory: DiskPath) -> None:
     log = open_log(directory)
     fill(log, 5)
     log.roll(NOW)
@@ -162,7 +162,7 @@ def test_leftovers_are_removed_and_strangers_left(directory: DiskPath) -> None:
 
 
 def cleaned(path: DiskPath, base: int, *numbers: int) -> None:
-    """Files of a cleaned segment that is complete: batches at these offsets only."""
+    """Write the files of a cleaned segment with batches at these offsets, ready for the swap."""
     content = b"".join(bytes(batch(b"cleaned", base_offset=number, leader_epoch=0)) for number in numbers)
     (path / f"{base:020d}.log.swap").write_bytes(content)
     (path / f"{base:020d}.index.swap").write_bytes(b"")
@@ -178,7 +178,7 @@ def test_a_swap_is_finished(directory: DiskPath, crash: str, clean: bool) -> Non
         log.roll(NOW)
     append(log, b"active")
     log.close()
-    cleaned(directory, 0, 1, 6)  # takes the place of the segments at 0 and 4
+    cleaned(directory, 0, 1, 6)  # replaces the segments at 0 and 4
     if crash != "before":
         for base in (0, 4):
             for suffix in (".log", ".index", ".timeindex"):
@@ -191,7 +191,7 @@ def test_a_swap_is_finished(directory: DiskPath, crash: str, clean: bool) -> Non
     assert names(directory, ".swap", ".deleted") == []
 
 
-def test_a_split_that_was_not_finished_is_undone(directory: DiskPath) -> None:
+def test_an_unfinished_split_is_undone(directory: DiskPath) -> None:
     log = open_log(directory)
     fill(log, 8)
     expected = values(log)
@@ -205,7 +205,7 @@ def test_a_split_that_was_not_finished_is_undone(directory: DiskPath) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes(5000), b"\xff" * 5000, b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 100])
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_log_file_of_nonsense_is_an_empty_log(directory: DiskPath, content: bytes, clean: bool) -> None:
+def test_a_log_file_without_a_valid_batch_is_an_empty_log(directory: DiskPath, content: bytes, clean: bool) -> None:
     (directory / f"{5:020d}.log").write_bytes(content)
     log = open_log(directory, clean=clean)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (5, 5, 0)
@@ -213,7 +213,7 @@ def test_a_log_file_of_nonsense_is_an_empty_log(directory: DiskPath, content: by
     assert values(log) == [b"x"]
 
 
-def test_what_kafka_would_find_is_complete_after_a_close(directory: DiskPath) -> None:
+def test_all_files_that_kafka_expects_exist_after_a_close(directory: DiskPath) -> None:
     log = open_log(directory, index_interval_bytes=50)
     log.assign_topic_id(bytes(range(16)))
     fill(log, 10)
@@ -229,7 +229,7 @@ def test_what_kafka_would_find_is_complete_after_a_close(directory: DiskPath) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", b"version: 0\ntopic_id: x", b"\xff\n\xff"])
-def test_damaged_metadata_is_written_anew(directory: DiskPath, content: bytes) -> None:
+def test_damaged_metadata_is_replaced(directory: DiskPath, content: bytes) -> None:
     open_log(directory)
     (directory / "partition.metadata").write_bytes(content)
     log = open_log(directory)
@@ -238,7 +238,7 @@ def test_damaged_metadata_is_written_anew(directory: DiskPath, content: bytes) -
     assert open_log(directory).topic_id == bytes(range(16))
 
 
-def test_a_renamed_log_goes_on(directory: DiskPath) -> None:
+def test_a_renamed_log_stays_usable(directory: DiskPath) -> None:
     log = open_log(directory / "a", index_interval_bytes=0)
     fill(log, 5)
     log.roll(NOW)

@@ -1,4 +1,4 @@
-"""Cleaned segments take the place of old ones: readers, indexes and snapshots afterwards, and what a crash leaves at each step."""
+"""Replacing segments by cleaned ones: readers, indexes and snapshots afterwards, and a crash at each step."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ OLD = (0, 6, 12)
 
 
 def odd(header: EntryHeader) -> bool:
-    """Which of the data batches a cleaning keeps: those of odd offsets. Markers stay."""
+    """Whether the cleaning keeps a batch: those at odd offsets, and markers."""
     return header.control or header.last_offset % 2 == 1
 
 
 def kept(log: Log) -> list[bytes | None]:
-    """What is to be left of a log whose segments OLD were cleaned."""
+    """The values that remain after the segments OLD were cleaned."""
     return [value for offset, _, _, value in rows(log) if offset >= 18 or offset % 2 == 1]
 
 
@@ -62,11 +62,11 @@ def replaced(log: Log, aside: DiskPath) -> bool:
 
 
 def facts(log: Log) -> tuple[object, ...]:
-    """All that must be the same whichever copy of a segment there is."""
+    """State that must be the same with the old and with the new segments."""
     return committed_rows(log)[-2:], log.log_end_offset, log.log_start_offset, sorted(state.producer_id for state in log.producers)
 
 
-def test_a_cleaned_segment_takes_the_place_of_three(directory: DiskPath) -> None:
+def test_a_cleaned_segment_replaces_three(directory: DiskPath) -> None:
     later = Worker()
     log = made(directory / "log", later=later)
     later.run()
@@ -80,7 +80,7 @@ def test_a_cleaned_segment_takes_the_place_of_three(directory: DiskPath) -> None
     assert log.size < size
     assert log.size == sum((directory / "log" / name).size() for name in names(directory / "log", ".log"))
     assert log.aborted_transactions(0, 20) == aborted
-    assert reading.read() == before, "who has begun to read reads on"
+    assert reading.read() == before, "a region stays readable"
     for offset in range(21):
         assert [row[3] for row in rows(log, offset)] == [row[3] for row in rows(log) if row[0] >= offset]
     for timestamp in (NOW, NOW + 5, NOW + 13, NOW + 17, NOW + 19):
@@ -99,7 +99,7 @@ def test_the_directory_is_synced_before_the_old_files_go(directory: DiskPath) ->
     later.run()
     disk.done.clear()
     assert replaced(log, directory / "aside")
-    assert {operation for operation, _ in disk.done}.isdisjoint({"sync", "remove"}), "the reactor waits for no disk"
+    assert {operation for operation, _ in disk.done}.isdisjoint({"sync", "remove"}), "no sync in the reactor thread"
     disk.done.clear()
     later.wait(60_000)
     assert disk.done[0] == ("sync", f"{directory}/log")
@@ -107,7 +107,7 @@ def test_the_directory_is_synced_before_the_old_files_go(directory: DiskPath) ->
     assert all(operation == "remove" and path.endswith(".deleted") for operation, path in disk.done[1:])
 
 
-def test_nothing_is_replaced_that_is_not_as_it_was(directory: DiskPath) -> None:
+def test_changed_segments_are_not_replaced(directory: DiskPath) -> None:
     log = made(directory / "log")
     size = write_cleaned(log, OLD, odd, directory / "aside")
     everything, files = values(log), names(directory / "log")
@@ -125,7 +125,7 @@ def test_nothing_is_replaced_that_is_not_as_it_was(directory: DiskPath) -> None:
     assert (values(log), names(directory / "log")) == (everything, files)
     log.advance_start(6)
     log.delete_expired(NOW, log.log_end_offset)
-    assert not log.replace_segments(OLD, size=size, generation=log.generation, now_ms=NOW), "retention was there first"
+    assert not log.replace_segments(OLD, size=size, generation=log.generation, now_ms=NOW), "retention deleted the segments first"
 
 
 def test_retention_waits_for_a_cleaning(directory: DiskPath) -> None:
@@ -137,7 +137,7 @@ def test_retention_waits_for_a_cleaning(directory: DiskPath) -> None:
     assert log.delete_expired(NOW, log.log_end_offset) == 2
 
 
-def test_nothing_may_be_left_of_a_segment(directory: DiskPath) -> None:
+def test_a_cleaned_segment_may_be_empty(directory: DiskPath) -> None:
     log = made(directory / "log")
     end = log.log_end_offset
     size = write_cleaned(log, OLD, lambda header: False, directory / "aside")
@@ -151,7 +151,7 @@ def test_nothing_may_be_left_of_a_segment(directory: DiskPath) -> None:
         assert (values(log), log.log_start_offset, log.log_end_offset) == ([b"value 18", b"value 19", b"last"], 0, end)
 
 
-def test_a_full_disk_leaves_the_old_segments_or_ends_the_use_of_the_directory(directory: DiskPath) -> None:
+def test_a_full_disk_keeps_the_old_segments_or_takes_the_directory_offline(directory: DiskPath) -> None:
     outcomes: list[str] = []
     for renames in range(100):
         disk = FaultyDisk(directory.disk)
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_the_old_segments_or_ends_the_use_of_the_directory(di
 
 
 @pytest.mark.parametrize("everything_goes", [False, True])
-def test_a_crash_at_any_step_leaves_the_old_or_the_new(directory: DiskPath, everything_goes: bool) -> None:
+def test_after_a_crash_the_log_has_the_old_or_the_new_segments(directory: DiskPath, everything_goes: bool) -> None:
     original = made(directory / "original")
     keep = (lambda header: False) if everything_goes else odd
     old, new = values(original), [b"value 18", b"value 19", b"last"] if everything_goes else kept(original)
@@ -185,11 +185,11 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(directory: DiskPath, ever
     seen: list[str] = []
 
     def check(path: DiskPath) -> str:
-        """That the log in `path` is whole, once it is opened; which it is."""
+        """Open the log in `path` and check it; whether it has the old or the new segments."""
         log = open_log(path, clean=False, recovery_point=18)
         found = values(log)
         state = "old" if found == old else "new" if found == new else "between"
-        # A new segment without records does not say which old ones it was made of: some of them may be left, as in Kafka.
+        # A cleaned segment without records does not name the segments that it replaces: some of them may remain, as in Kafka.
         assert state != "between" or (everything_goes and set(new) < set(found) < set(old))
         assert facts(log) == expected
         assert everything_goes or log.aborted_transactions(0, 20) == aborted
@@ -201,7 +201,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(directory: DiskPath, ever
 
     for life in count():
         path = (directory / "original").copy_to(directory / f"at{life}")
-        # The copy is opened as it was in the process that dies: with the files of the cleaning, which the loader would remove.
+        # The loader removes the files of the cleaning, so they are written again after opening.
         cleaned = {name: (path / name).read_bytes() for name in names(path, ".cleaned")}
         disk = FaultyDisk(directory.disk)
         log = open_log(path, disk=disk, file_delete_delay_ms=0)
@@ -214,7 +214,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(directory: DiskPath, ever
         except Killed:
             died = True
         if names(path, ".log.swap") and not names(path, ".cleaned"):
-            for second in count():  # the start that completes it may die at any step too
+            for second in count():  # the start that completes the swap may be killed at any step too
                 again = path.copy_to(directory / f"at{life}.{second}")
                 dying = FaultyDisk(directory.disk)
                 dying.fail(CHANGES, after=second, error=Killed)
@@ -231,5 +231,5 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(directory: DiskPath, ever
             break
     assert seen[0] == "old"
     assert seen[-1] == "new"
-    assert sorted(seen, key=["old", "between", "new"].index) == seen, "it never goes back"
+    assert sorted(seen, key=["old", "between", "new"].index) == seen, "later steps never lead back to the old segments"
     assert len(seen) > 20

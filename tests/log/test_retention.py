@@ -1,4 +1,4 @@
-"""Which segments go when, and what goes with them."""
+"""Which segments retention deletes, when, and with which files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPACT = frozenset({"compact"})
 
 
 def segmented(path: DiskPath, count: int = 5, **options: Any) -> Log:
-    """`count` segments of two records each, an hour apart, and no empty one."""
+    """A log of `count` segments of two records each, with timestamps an hour apart, and no empty segment."""
     log = open_log(path, **options)
     for number in range(count):
         if number:
@@ -30,7 +30,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_by_size(directory: DiskPath) -> None:
+def test_retention_by_size(directory: DiskPath) -> None:
     log = segmented(directory, retention_ms=-1)
     size = log.segments[0].size
     for retention_bytes, expected in ((5 * size, 0), (4 * size + 1, 0), (4 * size, 2), (3 * size - 1, 4)):
@@ -39,9 +39,9 @@ def test_by_size(directory: DiskPath) -> None:
         assert bases(log)[0] == log.log_start_offset == expected
 
 
-def test_by_time(directory: DiskPath) -> None:
+def test_retention_by_time(directory: DiskPath) -> None:
     log = segmented(directory, retention_ms=HOUR)
-    assert log.delete_expired(NOW + HOUR + 1, 10) == 0  # the segment's last record is one younger
+    assert log.delete_expired(NOW + HOUR + 1, 10) == 0  # the last record of the segment is 1 ms newer
     assert log.delete_expired(NOW + HOUR + 2, 10) == 1
     assert log.delete_expired(NOW + 3 * HOUR + 2, 10) == 2
     assert log.log_start_offset == 6
@@ -59,13 +59,13 @@ def test_an_active_segment_that_expired_is_rolled(directory: DiskPath) -> None:
     assert append(log, b"x").first_offset == 10
 
 
-def test_never_above_the_high_watermark(directory: DiskPath) -> None:
+def test_segments_above_the_high_watermark_are_kept(directory: DiskPath) -> None:
     log = segmented(directory, retention_ms=HOUR, retention_bytes=0)
     assert log.delete_expired(NOW + 100 * HOUR, 5) == 2
     assert bases(log) == [4, 6, 8]
 
 
-def test_a_segment_that_stays_keeps_those_behind_it(directory: DiskPath) -> None:
+def test_segments_after_a_kept_segment_are_kept(directory: DiskPath) -> None:
     log = open_log(directory, retention_ms=HOUR)
     for age in (0, 5, 0):
         append(log, b"x", timestamp=NOW + age * HOUR)
@@ -74,7 +74,7 @@ def test_a_segment_that_stays_keeps_those_behind_it(directory: DiskPath) -> None
     assert bases(log) == [1, 2, 3]
 
 
-def test_without_timestamps_the_files_time_counts(directory: DiskPath) -> None:
+def test_segments_without_timestamps_expire_by_file_modification_time(directory: DiskPath) -> None:
     log = open_log(directory, retention_ms=HOUR)
     append(log, b"x", timestamp=-1)
     written_ms = (directory / f"{0:020d}.log").modified_ms()
@@ -82,23 +82,23 @@ def test_without_timestamps_the_files_time_counts(directory: DiskPath) -> None:
     assert log.delete_expired(written_ms + HOUR + 1000, 1) == 1
 
 
-def test_no_limits(directory: DiskPath) -> None:
+def test_nothing_expires_without_limits(directory: DiskPath) -> None:
     log = segmented(directory, retention_ms=-1, retention_bytes=-1)
     assert log.delete_expired(NOW + 10**6 * HOUR, 10) == 0
 
 
 @pytest.mark.parametrize("policy", [frozenset({"delete"}), COMPACT, COMPACT | {"delete"}])
-def test_segments_below_the_start_go_under_every_policy(directory: DiskPath, policy: frozenset[str]) -> None:
+def test_segments_below_the_start_are_deleted_with_every_policy(directory: DiskPath, policy: frozenset[str]) -> None:
     log = segmented(directory, cleanup_policy=policy, retention_ms=-1)
     log.advance_start(5)
     assert log.delete_expired(NOW, 10) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)
     log.advance_start(10)
-    assert log.delete_expired(NOW, 10) == 2  # the active segment stays
+    assert log.delete_expired(NOW, 10) == 2  # the active segment is kept
     assert bases(log) == [8]
 
 
-def test_a_compacted_topic_has_no_other_retention(directory: DiskPath) -> None:
+def test_a_compacted_topic_has_no_retention(directory: DiskPath) -> None:
     log = segmented(directory, cleanup_policy=COMPACT, retention_ms=HOUR, retention_bytes=0)
     assert log.delete_expired(NOW + 100 * HOUR, 10) == 0
 

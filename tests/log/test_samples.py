@@ -1,4 +1,4 @@
-"""Logs that Apache Kafka 3.9.1 wrote, of every format and codec: they open, read, recover, and stay as they are."""
+"""Logs that Apache Kafka 3.9.1 wrote, in every format and codec: they are opened, read and recovered without changes."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_clean_log_reads_as_kafka_reads_it_and_closes_as_it_was(originals: Path, tmp_path: Path, name: str) -> None:
+def test_a_cleanly_closed_log_reads_as_with_kafka_and_is_not_changed(originals: Path, tmp_path: Path, name: str) -> None:
     path = Path(shutil.copytree(originals / name, tmp_path / name))
     before = files(path)
     log = opened(path)
     check(log, name)
     log.close()
     after = files(path)
-    if log.log_end_offset == 0:  # a leader epoch that holds no record is forgotten, as Kafka does
+    if log.log_end_offset == 0:  # a leader epoch without records is removed, as in Kafka
         assert after.pop("leader-epoch-checkpoint") == b"0\n0\n"
         assert before.pop("leader-epoch-checkpoint") == b"0\n1\n0 0\n"
     assert after == before
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_recovery_finds_the_same_log(originals: Path, tmp_path: Path, name: str) -> None:
+def test_recovery_restores_the_same_log(originals: Path, tmp_path: Path, name: str) -> None:
     path = Path(shutil.copytree(originals / name, tmp_path / name))
     for file in path.iterdir():
         if file.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
@@ -111,7 +111,7 @@ def test_rebuilt_indexes_agree_with_kafkas(originals: Path, tmp_path: Path, name
         assert one.max_timestamp[0] == other_segment.max_timestamp[0]
 
 
-def test_timestamps_are_found_where_a_plain_search_finds_them(originals: Path, tmp_path: Path) -> None:
+def test_look_ups_by_time_agree_with_a_linear_search(originals: Path, tmp_path: Path) -> None:
     log = opened(Path(shutil.copytree(originals / "s-segments-0", tmp_path / "s-segments-0")))
     found = rows(log)
     for timestamp in range(min(row[1] for row in found) - 1, max(row[1] for row in found) + 2, 97):

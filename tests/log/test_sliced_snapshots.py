@@ -50,7 +50,7 @@ def test_a_roll_encodes_no_more_than_a_slice_at_once(directory: DiskPath, monkey
     turns = 0
     while worker.run(1):
         turns += 1
-        producer_id = turns * 97 % PRODUCERS  # some of them are encoded by now, others are not
+        producer_id = turns * 97 % PRODUCERS  # some producers are encoded by now, others are not
         send(log, producer_id, expected[producer_id][0] + 1)
         send(log, PRODUCERS + turns, 0)
     assert turns > PRODUCERS // SLICE
@@ -59,7 +59,7 @@ def test_a_roll_encodes_no_more_than_a_slice_at_once(directory: DiskPath, monkey
     assert stored(log, directory, log.log_end_offset) == seen(log.producers) != expected
 
 
-def test_a_recovery_uses_it(directory: DiskPath) -> None:
+def test_recovery_uses_the_snapshot(directory: DiskPath) -> None:
     worker = Worker()
     log = filled(directory, worker)
     log.roll(NOW)
@@ -83,7 +83,7 @@ def test_a_log_that_ends_before_the_snapshot_is_written(directory: DiskPath) -> 
 
 
 @pytest.mark.parametrize("steps", range(0, 9, 2))
-def test_a_truncation_cancels_it(directory: DiskPath, steps: int) -> None:
+def test_a_truncation_cancels_the_snapshot(directory: DiskPath, steps: int) -> None:
     worker = Worker()
     log = filled(directory, worker)
     log.roll(NOW)
@@ -95,7 +95,7 @@ def test_a_truncation_cancels_it(directory: DiskPath, steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", range(0, 9, 2))
-def test_a_log_that_is_deleted_meanwhile(directory: DiskPath, steps: int) -> None:
+def test_deleting_the_log_cancels_the_snapshot(directory: DiskPath, steps: int) -> None:
     worker = Worker()
     log = filled(directory / "a", worker)
     log.roll(NOW)
@@ -104,7 +104,7 @@ def test_a_log_that_is_deleted_meanwhile(directory: DiskPath, steps: int) -> Non
     worker.run()
 
 
-def test_the_next_roll_does_not_begin_another_one(directory: DiskPath) -> None:
+def test_the_next_roll_does_not_start_a_second_snapshot(directory: DiskPath) -> None:
     worker = Worker()
     log = filled(directory, worker)
     log.roll(NOW)

@@ -1,4 +1,4 @@
-"""Cutting the end off: nothing of what was cut is found again, by whatever way one looks."""
+"""Truncation: no read and no look-up finds anything that was truncated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def index_files(path: DiskPath) -> dict[str, bytes]:
 
 
 def check_indexes(log: Log, path: DiskPath) -> None:
-    """What the log has on disk is what a scan of its batches would put there."""
+    """Check that the index files are equal to those built by a scan of the batches."""
     log.close()
     before = index_files(path)
     recovered = open_log(path, clean=False, index_interval_bytes=log.config.index_interval_bytes)
@@ -26,7 +26,7 @@ def check_indexes(log: Log, path: DiskPath) -> None:
 
 @pytest.mark.parametrize("target", range(13))
 @pytest.mark.parametrize("reopened", [False, True])
-def test_every_target(directory: DiskPath, target: int, reopened: bool) -> None:
+def test_truncation_to_every_offset(directory: DiskPath, target: int, reopened: bool) -> None:
     log = open_log(directory, index_interval_bytes=0, file_delete_delay_ms=0)
     borders = [0]
     for number, count in enumerate((1, 3, 1, 2, 3, 2)):
@@ -58,7 +58,7 @@ def test_every_target(directory: DiskPath, target: int, reopened: bool) -> None:
     assert answer.offset == max(found, key=lambda row: (row[1], -row[0]))[0]
 
 
-def test_indexes_after_a_cut_and_appends(directory: DiskPath) -> None:
+def test_indexes_after_a_truncation_and_appends(directory: DiskPath) -> None:
     log = open_log(directory, index_interval_bytes=100)
     fill(log, 40)
     log.truncate_to(23)
@@ -66,7 +66,7 @@ def test_indexes_after_a_cut_and_appends(directory: DiskPath) -> None:
     check_indexes(log, directory)
 
 
-def test_places_in_the_middle_of_batches_are_forgotten(directory: DiskPath) -> None:
+def test_an_offset_within_a_batch_truncates_the_whole_batch(directory: DiskPath) -> None:
     log = open_log(directory)
     for size in (10, 60, 110, 20):
         append(log, b"x" * size)
@@ -78,7 +78,7 @@ def test_places_in_the_middle_of_batches_are_forgotten(directory: DiskPath) -> N
         assert read_header(log.read(offset, 10**6, offset_end=4).region.read()).base_offset == 1
 
 
-def test_aborted_transactions_go_with_their_markers(directory: DiskPath) -> None:
+def test_truncating_a_marker_removes_its_aborted_transaction(directory: DiskPath) -> None:
     log = open_log(directory)
     for sequence in range(3):
         append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
@@ -98,7 +98,7 @@ def sequenced(log: Log, sequence: int, producer_id: int = 5) -> bool:
 
 
 @pytest.mark.parametrize("way", ["truncate", "torn"])
-def test_a_snapshot_of_what_was_cut_does_not_come_back(directory: DiskPath, way: str) -> None:
+def test_snapshots_above_a_truncation_are_not_used(directory: DiskPath, way: str) -> None:
     log = open_log(directory)
     for sequence in range(6):
         sequenced(log, sequence)
@@ -136,7 +136,7 @@ def test_recovery_leaves_complete_files(directory: DiskPath) -> None:
     assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (3, 6)]
 
 
-def test_below_the_first_segment_the_log_begins_anew(directory: DiskPath) -> None:
+def test_a_truncation_below_the_first_segment_empties_the_log(directory: DiskPath) -> None:
     worker = Worker()
     log = open_log(directory, log_start_offset=10, later=worker)
     fill(log, 3)
@@ -148,11 +148,11 @@ def test_below_the_first_segment_the_log_begins_anew(directory: DiskPath) -> Non
     assert [header.base_offset for header in headers(log)] == [4]
 
 
-def test_a_log_that_begins_elsewhere_keeps_its_old_files_apart(directory: DiskPath) -> None:
+def test_a_truncated_log_does_not_reuse_files_that_are_being_deleted(directory: DiskPath) -> None:
     worker = Worker()
     log = open_log(directory, later=worker)
     fill(log, 3)
-    log.truncate_fully_at(0, now_ms=NOW)  # the same base offset as that of what goes
+    log.truncate_fully_at(0, now_ms=NOW)  # the same base offset as the deleted segment
     append(log, b"x")
     worker.wait(60_000)
     assert values(log) == [b"x"]

@@ -24,7 +24,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Watcher:
-    """An observer that remembers."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.failed: list[tuple[str, list[TopicPartition]]] = []
@@ -84,7 +84,7 @@ class DirectoryHarness:
         self.directories.close(one_by_one)
 
     def crash(self) -> None:
-        """The process ends: locks are gone, nothing is written any more."""
+        """End the process: locks are released, and nothing more is written."""
         for directory in self.directories._list.all:
             directory.unlock()
 
@@ -92,7 +92,7 @@ class DirectoryHarness:
         return self.directories.create(topic_partition, TOPIC_ID, **({"is_new": True, "now_ms": NOW} | options))
 
     def names(self, directory: str = "a") -> list[str]:
-        """What is in a directory beside the files that are always there."""
+        """The names in a directory, without the files that are always there."""
         usual = {".lock", "meta.properties"}
         return sorted(path.name for path in (self.root / directory).iterdir() if path.name not in usual)
 
@@ -109,7 +109,7 @@ def append(log: Log, *values: bytes, timestamp: int = NOW) -> None:
 
 
 def content(log: Log) -> bytes:
-    """All batches, from the log's start on."""
+    """The bytes of all batches from the log start offset on."""
     data, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, 1 << 20, offset_end=log.log_end_offset, whole_first_batch=True)
@@ -123,5 +123,5 @@ def zero_watermark(topic_partition: TopicPartition) -> int:
 
 
 def run_nothing(jobs: Mapping[str, Sequence[Callable[[], None]]]) -> None:
-    """A `RunAll` for a start that is not to come that far."""
+    """A `RunAll` for a start that fails before it loads logs."""
     raise AssertionError("no job was expected")

@@ -1,4 +1,4 @@
-"""What log directories remember: producers, and choices for logs that are not there yet."""
+"""State with bounds: producers, and requested directories of logs that do not exist yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txbroker.wire.batch import BatchHeader
 from txbroker.wire.records import Record, build
 
 
-def test_silent_producers_expire_by_what_is_configured_now(directory: DiskPath) -> None:
+def test_producer_expiry_uses_the_current_configuration(directory: DiskPath) -> None:
     expiration_ms = 1000
     broker = DirectoryHarness(directory, producer_id_expiration_ms=lambda: expiration_ms)
     directories = broker.start()
@@ -46,7 +46,7 @@ def test_many_producers_expire_in_slices(directory: DiskPath) -> None:
         producers(log, range(2 * PRODUCERS_PER_TURN))
     left = [len(logs[0].producers) + len(logs[1].producers)]
     directories.expire_producers(NOW + 1000)
-    directories.expire_producers(NOW + 1000)  # does not begin a second pass
+    directories.expire_producers(NOW + 1000)  # does not start a second pass
     producers(logs[1], range(5), timestamp=NOW + 1)  # these are active again
     turns = 0
     while broker.worker.run(1):
@@ -60,7 +60,7 @@ def test_many_producers_expire_in_slices(directory: DiskPath) -> None:
     assert not len(logs[1].producers)
 
 
-def test_a_pass_over_producers_ends_when_the_broker_stops(directory: DiskPath) -> None:
+def test_producer_expiry_ends_when_the_broker_stops(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, producer_id_expiration_ms=lambda: 1000)
     directories = broker.start()
     log = broker.create(T0)
@@ -71,7 +71,7 @@ def test_a_pass_over_producers_ends_when_the_broker_stops(directory: DiskPath) -
     assert len(log.producers) == PRODUCERS_PER_TURN
 
 
-def test_choices_for_partitions_that_never_come_are_not_kept_without_end(directory: DiskPath) -> None:
+def test_requested_directories_of_partitions_that_are_never_created_are_bounded(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     for partition in range(CHOICES_MAX + 1):

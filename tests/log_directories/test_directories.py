@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 # Start
 
 
-def test_a_first_start_makes_the_directories_and_says_whose_they_are(directory: DiskPath) -> None:
+def test_a_first_start_creates_the_directories_and_their_meta_properties(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     assert broker.directories.open() == Identity(None, None)
     broker.directories.claim(IDENTITY)
@@ -35,7 +35,7 @@ def test_a_first_start_makes_the_directories_and_says_whose_they_are(directory: 
         assert (DiskPath(directory.disk, path) / ".lock").exists()
 
 
-def test_the_second_start_finds_who_it_is_and_does_not_write(directory: DiskPath) -> None:
+def test_the_second_start_reads_the_identity_and_writes_nothing(directory: DiskPath) -> None:
     DirectoryHarness(directory).start()
     again = DirectoryHarness(directory)
     assert again.directories.open() == IDENTITY
@@ -58,7 +58,7 @@ def test_a_directory_of_another_broker_is_refused(directory: DiskPath, identity:
         again.directories.claim(identity)
 
 
-def test_directories_that_disagree_are_refused(directory: DiskPath) -> None:
+def test_directories_with_different_identities_are_refused(directory: DiskPath) -> None:
     DirectoryHarness(directory / "x").start()
     DirectoryHarness(directory / "y").start(Identity(2, IDENTITY.cluster_id))
     (directory / "y" / "a").copy_to(directory / "x" / "b")
@@ -66,7 +66,7 @@ def test_directories_that_disagree_are_refused(directory: DiskPath) -> None:
         DirectoryHarness(directory / "x", 2).directories.open()
 
 
-def test_a_directory_that_is_new_joins_the_others(directory: DiskPath) -> None:
+def test_a_new_directory_gets_the_identity_of_the_others(directory: DiskPath) -> None:
     DirectoryHarness(directory).start()
     two = DirectoryHarness(directory, 2)
     assert two.directories.open() == IDENTITY
@@ -74,7 +74,7 @@ def test_a_directory_that_is_new_joins_the_others(directory: DiskPath) -> None:
     assert (directory / "b" / "meta.properties").read_bytes() == (directory / "a" / "meta.properties").read_bytes()
 
 
-def test_a_locked_directory_is_refused_by_its_name(directory: DiskPath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_directory_is_refused_with_its_path(directory: DiskPath, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = DirectoryHarness(directory, 2)
     monkeypatch.setattr(broker.disk, "lock", lambda path: None)
     with pytest.raises(StartError, match=f"the log directory {directory}/a is in use by another broker"):
@@ -152,7 +152,7 @@ def test_logs_and_their_ids_survive_a_clean_stop(directory: DiskPath) -> None:
     assert again.progress[-1] == (again.paths[0], 2, 2)
 
 
-def test_the_mark_of_an_older_broker_is_an_empty_file(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_clean_shutdown_file_of_an_older_broker_is_empty(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
     first = DirectoryHarness(directory)
     first.start()
     first.create(T0)
@@ -184,7 +184,7 @@ def test_a_crash_is_recovered_from_the_recovery_point_on(directory: DiskPath, ca
     assert (found.log_end_offset, found.recovery_point) == (1, 1)
 
 
-def test_a_recovery_point_above_the_end_does_no_harm(directory: DiskPath) -> None:
+def test_a_recovery_point_above_the_end_is_corrected(directory: DiskPath) -> None:
     first = DirectoryHarness(directory)
     first.start()
     append(first.create(T0), b"one")
@@ -197,7 +197,7 @@ def test_a_recovery_point_above_the_end_does_no_harm(directory: DiskPath) -> Non
     assert log.recovery_point <= 1
 
 
-def test_the_start_of_a_log_survives(directory: DiskPath) -> None:
+def test_the_log_start_offset_survives_a_restart(directory: DiskPath) -> None:
     first = DirectoryHarness(directory)
     directories = first.start()
     log = first.create(T0)
@@ -213,7 +213,7 @@ def test_the_start_of_a_log_survives(directory: DiskPath) -> None:
     assert found.log_start_offset == 2
 
 
-def test_high_watermarks_are_kept_for_their_owner(directory: DiskPath) -> None:
+def test_high_watermarks_are_loaded_for_the_replicas(directory: DiskPath) -> None:
     first = DirectoryHarness(directory, 2)
     directories = first.start()
     append(first.create(T0), b"one", b"two")
@@ -227,7 +227,7 @@ def test_high_watermarks_are_kept_for_their_owner(directory: DiskPath) -> None:
     assert [again.checkpoints.high_watermark(topic_partition) for topic_partition in (T0, U0, T1)] == [2, 1, 0]
 
 
-def test_checkpoints_that_did_not_change_are_not_written_again(directory: DiskPath) -> None:
+def test_unchanged_checkpoints_are_not_written(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory)
     directories = broker.start()
     broker.create(T0)
@@ -259,7 +259,7 @@ def test_a_directory_that_fails_at_the_stop_is_not_marked_clean(directory: DiskP
     assert f"{broker.paths[0]} was not closed cleanly" in caplog.text
 
 
-def test_a_log_that_cannot_be_closed_leaves_no_mark(directory: DiskPath) -> None:
+def test_a_log_that_cannot_be_closed_prevents_the_clean_shutdown_file(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory)
     broker.start()
     log = broker.create(T0)
@@ -272,7 +272,7 @@ def test_a_log_that_cannot_be_closed_leaves_no_mark(directory: DiskPath) -> None
 # What else is in a directory
 
 
-def test_directories_that_are_no_logs_are_left_alone(directory: DiskPath) -> None:
+def test_other_directories_are_ignored(directory: DiskPath) -> None:
     for name in ("lost+found", "t-00", f"t-7.{'0' * 32}-stray", "metadata"):
         (directory / "a" / name).mkdir(parents=True)
     (directory / "a" / "u-3").write_text("a file")
@@ -281,15 +281,15 @@ def test_directories_that_are_no_logs_are_left_alone(directory: DiskPath) -> Non
     assert len(broker.partitions()) == 4
 
 
-def test_a_deletion_that_was_interrupted_is_finished(directory: DiskPath) -> None:
-    doomed = directory / "a" / f"t-0.{'0' * 32}-delete"
-    doomed.mkdir(parents=True)
-    (doomed / "00000000000000000000.log").write_bytes(b"x")
+def test_an_interrupted_deletion_is_finished(directory: DiskPath) -> None:
+    deleted = directory / "a" / f"t-0.{'0' * 32}-delete"
+    deleted.mkdir(parents=True)
+    (deleted / "00000000000000000000.log").write_bytes(b"x")
     broker = DirectoryHarness(directory)
     assert broker.start().logs() == {}
-    assert doomed.exists()
+    assert deleted.exists()
     broker.worker.run()
-    assert not doomed.exists()
+    assert not deleted.exists()
 
 
 def test_a_directory_that_kafka_wrote(directory: DiskPath) -> None:
@@ -309,7 +309,7 @@ def test_a_directory_that_kafka_wrote(directory: DiskPath) -> None:
     )
 
 
-def test_two_directories_of_one_partition_are_for_a_person_to_decide(directory: DiskPath) -> None:
+def test_a_partition_in_two_directories_refuses_the_start(directory: DiskPath) -> None:
     first = DirectoryHarness(directory)
     first.start()
     first.create(T0)
@@ -317,13 +317,13 @@ def test_two_directories_of_one_partition_are_for_a_person_to_decide(directory: 
     (directory / "a" / "t-0").copy_to(directory / "b" / "t-0")
     with pytest.raises(StartError, match=f"t-0 is both in {directory}/a/t-0 and in {directory}/b/t-0"):
         DirectoryHarness(directory, 2).start()
-    assert ".kafka_cleanshutdown" in first.names()  # the refusal costs no recovery
+    assert ".kafka_cleanshutdown" in first.names()  # no log is recovered before the refusal
 
 
 # Creation
 
 
-def test_a_new_log_goes_where_the_fewest_are(directory: DiskPath) -> None:
+def test_a_new_log_is_created_in_the_directory_with_the_fewest(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 3)
     broker.start()
     homes = [broker.create(TopicPartition("t", partition)).directory for partition in range(6)]
@@ -332,7 +332,7 @@ def test_a_new_log_goes_where_the_fewest_are(directory: DiskPath) -> None:
     assert broker.create(U0).directory == f"{broker.paths[1]}/u-0"
 
 
-def test_a_directory_that_fails_at_a_creation_is_passed_over(directory: DiskPath) -> None:
+def test_a_directory_that_fails_at_a_creation_is_skipped(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     broker.start()
     broker.disk.fail(path=f"{broker.paths[0]}/t-0")
@@ -366,14 +366,14 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later(directory: DiskPath)
     assert broker.partitions() == [f"t-0.{1:032x}-delete", "u-0"]
     broker.worker.run()
     assert broker.checkpoint("recovery-point-offset-checkpoint") == ["u 0 0"]
-    broker.create(T0)  # the topic is made anew meanwhile
+    broker.create(T0)  # the topic is created again
     broker.worker.wait(59_999)
     assert len(broker.partitions()) == 3
     broker.worker.wait(1)
     assert broker.partitions() == ["t-0", "u-0"]
 
 
-def test_deleting_what_is_not_there(directory: DiskPath) -> None:
+def test_deleting_a_missing_log(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     directories.delete(T0)
@@ -383,7 +383,7 @@ def test_deleting_what_is_not_there(directory: DiskPath) -> None:
         directories.delete(T0)
 
 
-def test_a_deletion_that_the_disk_refuses(directory: DiskPath) -> None:
+def test_a_failed_deletion(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
@@ -393,7 +393,7 @@ def test_a_deletion_that_the_disk_refuses(directory: DiskPath) -> None:
     assert directories.offline() == [broker.paths[0]]
 
 
-def test_a_deleted_log_leaves_the_cleaners_checkpoint(directory: DiskPath) -> None:
+def test_a_deleted_log_is_removed_from_the_cleaner_checkpoint(directory: DiskPath) -> None:
     on_disk(GOLDEN).copy_to(directory / "a")
     broker = DirectoryHarness(directory)
     broker.start().delete(TopicPartition("s-compact", 0))
@@ -404,7 +404,7 @@ def test_a_deleted_log_leaves_the_cleaners_checkpoint(directory: DiskPath) -> No
 # Failures
 
 
-def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(directory: DiskPath) -> None:
+def test_a_failed_directory_takes_its_logs_offline_and_no_others(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     a, b, a1 = broker.create(T0), broker.create(U0), broker.create(T1)
@@ -419,7 +419,7 @@ def test_a_directory_that_fails_takes_its_logs_with_it_and_the_rest_serve_on(dir
     assert broker.watcher.all_failed == 1
 
 
-def test_a_want_of_descriptors_takes_no_directory_offline(directory: DiskPath) -> None:
+def test_a_lack_of_descriptors_takes_no_directory_offline(directory: DiskPath) -> None:
     disk = FaultyDisk(directory.disk)
     broker = DirectoryHarness(directory, disk=disk)
     directories = broker.start()
@@ -436,12 +436,12 @@ def test_a_want_of_descriptors_takes_no_directory_offline(directory: DiskPath) -
     disk.repair()
     disk.done.clear()
     broker.worker.wait(1000)
-    assert any("recovery-point" in path for path in disk.paths("replace")), "what could not be done is done later"
+    assert any("recovery-point" in path for path in disk.paths("replace")), "failed work is done later"
     append(broker.create(T1), b"two")
     append(log, b"three")
 
 
-def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(directory: DiskPath) -> None:
+def test_a_log_is_created_elsewhere_when_a_directory_is_full(directory: DiskPath) -> None:
     disk = FaultyDisk(directory.disk)
     broker = DirectoryHarness(directory, 2, disk=disk)
     directories = broker.start()
@@ -459,7 +459,7 @@ def test_a_log_for_which_there_is_no_room_is_made_elsewhere_and_leaves_nothing(d
     assert sorted(again.start().logs()) == [T0, T1]
 
 
-def test_a_directory_is_full_until_there_is_room_again(directory: DiskPath) -> None:
+def test_a_directory_is_reported_full_until_it_has_space(directory: DiskPath) -> None:
     memory = directory.disk
     assert isinstance(memory, MemoryDisk)
     disk = FaultyDisk(memory)
@@ -478,15 +478,15 @@ def test_a_directory_is_full_until_there_is_room_again(directory: DiskPath) -> N
     memory.capacity += ROOM_BYTES
     assert directories.problems() == []
     memory.capacity -= memory.usage("/").usable - usable
-    assert directories.problems() == [], "no write was refused since"
+    assert directories.problems() == [], "no write was refused since then"
     directories.found_full(other)
     assert directories.problems() == [f"log directory {other} is full: free space there"]
     memory.capacity += 2 * ROOM_BYTES
     disk.fail("usage", other)
-    assert directories.problems() == [f"log directory {other} is full: free space there"], "how much is free cannot be read"
+    assert directories.problems() == [f"log directory {other} is full: free space there"], "the free space cannot be read"
 
 
-def test_a_directory_that_failed_is_a_problem(directory: DiskPath) -> None:
+def test_a_failed_directory_is_reported_as_a_problem(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
@@ -512,7 +512,7 @@ def test_a_failure_in_a_worker_takes_the_directory_offline(directory: DiskPath) 
     assert flushed == []
 
 
-def test_work_that_fails_in_a_way_nobody_foresaw_takes_the_directory_offline_too(
+def test_an_unexpected_error_in_a_worker_takes_the_directory_offline(
     directory: DiskPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = DirectoryHarness(directory, 2)
@@ -529,7 +529,7 @@ def test_work_that_fails_in_a_way_nobody_foresaw_takes_the_directory_offline_too
     assert "list index out of range" in caplog.text
 
 
-def test_work_for_a_directory_that_failed_meanwhile_is_not_done(directory: DiskPath) -> None:
+def test_jobs_of_a_failed_directory_are_dropped(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = broker.create(T0)
@@ -539,7 +539,7 @@ def test_work_for_a_directory_that_failed_meanwhile_is_not_done(directory: DiskP
     assert "recovery-point-offset-checkpoint" not in broker.names()
 
 
-def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(directory: DiskPath) -> None:
+def test_expiry_on_a_failed_disk_reports_the_failure_and_other_logs_are_not_affected(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=130, retention_bytes=100)
     directories = broker.start()
     logs = [broker.create(topic_partition) for topic_partition in (T0, U0, T1)]
@@ -547,20 +547,20 @@ def test_expiry_on_a_broken_disk_is_told_and_spares_the_others(directory: DiskPa
         for _ in range(5):
             append(log, bytes(50))
     broker.disk.fail(path=logs[0].directory)
-    told: dict[TopicPartition, Expired | None] = {}
+    reported: dict[TopicPartition, Expired | None] = {}
     for log in logs:
-        directories.expire(log.topic_partition, NOW, log.log_end_offset, partial(told.__setitem__, log.topic_partition))
+        directories.expire(log.topic_partition, NOW, log.log_end_offset, partial(reported.__setitem__, log.topic_partition))
     broker.worker.run()
     # The last one is in the first directory too.
-    assert told == {T0: None, U0: Expired(4, 4, 4 * logs[1].size, 4), T1: None}
+    assert reported == {T0: None, U0: Expired(4, 4, 4 * logs[1].size, 4), T1: None}
     assert directories.offline() == [broker.paths[0]]
     assert logs[1].log_start_offset == 4
 
 
-# What timers and requests ask for
+# Flushes, configurations and descriptions
 
 
-def test_logs_are_flushed_when_their_time_has_come(directory: DiskPath) -> None:
+def test_logs_are_flushed_when_flush_ms_is_over(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, flush_ms=1000)
     directories = broker.start()
     log = broker.create(T0)
@@ -577,7 +577,7 @@ def test_logs_are_flushed_when_their_time_has_come(directory: DiskPath) -> None:
     assert log.recovery_point == 2
 
 
-def test_a_flush_of_what_is_durable_is_done_at_once(directory: DiskPath) -> None:
+def test_a_flush_of_durable_records_completes_at_once(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory)
     directories = broker.start()
     log = broker.create(T0)
@@ -589,7 +589,7 @@ def test_a_flush_of_what_is_durable_is_done_at_once(directory: DiskPath) -> None
     assert done == [1, 2]
 
 
-def test_new_settings_reach_the_logs_of_their_topic(directory: DiskPath) -> None:
+def test_changed_configurations_apply_to_the_logs_of_the_topic(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory)
     directories = broker.start()
     t, u = broker.create(T0), broker.create(U0)
@@ -615,7 +615,7 @@ def test_descriptions(directory: DiskPath) -> None:
     assert broker.watcher.all_failed == 1
 
 
-def test_workers_load_directories_side_by_side(directory: DiskPath) -> None:
+def test_directories_are_loaded_in_parallel(directory: DiskPath) -> None:
     first = DirectoryHarness(directory, 2)
     first.start()
     for partition in range(6):
@@ -627,7 +627,7 @@ def test_workers_load_directories_side_by_side(directory: DiskPath) -> None:
     given: dict[str, int] = {}
 
     def run_all(jobs: object, *, at_once: int | None = None) -> None:
-        assert at_once is None, "as many as recovery may"
+        assert at_once is None, "num.recovery.threads.per.data.dir of each directory"
         assert isinstance(jobs, dict)
         given.update({directory: len(of_directory) for directory, of_directory in jobs.items()})
         one_by_one({directory: list(reversed(of_directory)) for directory, of_directory in jobs.items()})
@@ -637,7 +637,7 @@ def test_workers_load_directories_side_by_side(directory: DiskPath) -> None:
     assert sorted(again.progress) == [(path, 3, 3) for path in again.paths]
 
 
-def test_a_recovery_tells_its_progress(directory: DiskPath) -> None:
+def test_recovery_reports_its_progress(directory: DiskPath) -> None:
     first = DirectoryHarness(directory)
     first.start()
     for partition in range(20):

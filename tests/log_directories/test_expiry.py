@@ -1,4 +1,4 @@
-"""Expiry of one log, where the model does not go: records without timestamps, damage, compacted topics, failures, the lag."""
+"""Expiry of one log, cases that the model does not have: no timestamps, damage, compacted topics, failures, the lag."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COMPACT = frozenset({"compact"})
 
 
 def expire(broker: DirectoryHarness, log: Log, now_ms: int, high_watermark: int | None = None) -> int:
-    """Where the log starts afterwards."""
-    told: list[Expired | None] = []
+    """Run a pass; the log start offset afterwards."""
+    reported: list[Expired | None] = []
     end = log.log_end_offset if high_watermark is None else high_watermark
-    broker.directories.expire(log.topic_partition, now_ms, end, told.append)
+    broker.directories.expire(log.topic_partition, now_ms, end, reported.append)
     broker.worker.run()
-    expired, = told
+    expired, = reported
     assert expired is not None and expired.log_start_offset == log.log_start_offset
     return log.log_start_offset
 
@@ -47,7 +47,7 @@ def test_kafkas_rule_keeps_what_shares_a_segment_with_a_newer_record(directory: 
     assert lag_ms(log, NOW + 5 * HOUR) == 0
 
 
-def test_one_millisecond_decides(directory: DiskPath) -> None:
+def test_a_record_expires_one_millisecond_after_its_retention(directory: DiskPath) -> None:
     broker, log = precise(directory)
     hourly(log)
     assert expire(broker, log, NOW + HOUR) == 0
@@ -62,11 +62,11 @@ def test_a_start_within_a_compressed_batch_can_be_read(directory: DiskPath) -> N
         log.append(batch(b"a", b"b", b"c", b"d", step_ms=HOUR, codec=codec), leader_epoch=0, now_ms=NOW)
         assert expire(broker, log, NOW + 2 * HOUR + 1) == 2
         assert values(log) == [b"c", b"d"]
-        assert log.delete_expired(NOW + 2 * HOUR + 1, 4) == 0  # the bytes go with the segment
+        assert log.delete_expired(NOW + 2 * HOUR + 1, 4) == 0  # bytes are freed with whole segments only
         assert lag_ms(log, NOW + 3 * HOUR + 5) == 5
 
 
-def test_what_is_not_below_the_high_watermark_stays(directory: DiskPath) -> None:
+def test_records_above_the_high_watermark_are_kept(directory: DiskPath) -> None:
     broker, log = precise(directory)
     hourly(log)
     assert expire(broker, log, NOW + 99 * HOUR, 3) == 3
@@ -74,7 +74,7 @@ def test_what_is_not_below_the_high_watermark_stays(directory: DiskPath) -> None
     assert expire(broker, log, NOW + 99 * HOUR, 5) == 5
 
 
-def test_records_without_timestamps_are_as_old_as_those_before_them(directory: DiskPath) -> None:
+def test_records_without_timestamps_expire_with_those_before_them(directory: DiskPath) -> None:
     broker, log = precise(directory, index_interval_bytes=0)
     for timestamp in (-1, -1, NOW, -1, -1, NOW + HOUR, -1):
         append(log, b"x", timestamp=timestamp)
@@ -84,7 +84,7 @@ def test_records_without_timestamps_are_as_old_as_those_before_them(directory: D
     assert expire(broker, log, NOW + 2 * HOUR + 1) == 7
 
 
-def test_a_segment_without_any_timestamp_goes_by_the_time_of_its_file(directory: DiskPath) -> None:
+def test_a_segment_without_timestamps_expires_by_file_modification_time(directory: DiskPath) -> None:
     broker, log = precise(directory)
     append(log, b"x", b"y", timestamp=-1)
     written_ms = directory.disk.modified_ms(log.segments[0].path(".log"))
@@ -94,7 +94,7 @@ def test_a_segment_without_any_timestamp_goes_by_the_time_of_its_file(directory:
     assert expire(broker, log, written_ms + HOUR + 1000) == 2
 
 
-def test_a_stream_that_lies_behind_its_largest_timestamp(directory: DiskPath) -> None:
+def test_records_that_are_older_than_the_largest_timestamp_before_them(directory: DiskPath) -> None:
     broker, log = precise(directory, index_interval_bytes=0)
     append(log, b"first", timestamp=NOW + HOUR)
     for number in range(500):
@@ -104,7 +104,7 @@ def test_a_stream_that_lies_behind_its_largest_timestamp(directory: DiskPath) ->
     assert expire(broker, log, NOW + 2 * HOUR + 1) == 501
 
 
-def test_an_index_that_lies_is_not_believed(directory: DiskPath) -> None:
+def test_wrong_index_entries_are_detected(directory: DiskPath) -> None:
     broker, log = precise(directory, index_interval_bytes=0)
     hourly(log, 20)
     broker.stop()
@@ -123,7 +123,7 @@ def test_an_index_that_lies_is_not_believed(directory: DiskPath) -> None:
         index.write_bytes(data)
 
 
-def test_what_is_damaged_is_not_passed(directory: DiskPath) -> None:
+def test_expiry_stops_at_a_damaged_batch(directory: DiskPath) -> None:
     broker, log = precise(directory, index_interval_bytes=1 << 20)
     for number in range(4):
         data = batch(b"a", b"b", timestamp=NOW + number * HOUR, step_ms=10, codec=Codec.GZIP)
@@ -134,19 +134,19 @@ def test_what_is_damaged_is_not_passed(directory: DiskPath) -> None:
     corrupt(file, place.position + 61, b"no gzip")
     assert expire(broker, log, NOW + 2 * HOUR) == 2
     assert expire(broker, log, NOW + 3 * HOUR + 5) == 4
-    assert expire(broker, log, NOW + 3 * HOUR + 11) == 6  # by its header all of it has expired
+    assert expire(broker, log, NOW + 3 * HOUR + 11) == 6  # all records have expired, by the header of the batch
     corrupt(file, place.position + 8, b"\0\0\0\1")
     broker, log = precise(directory / "b", index_interval_bytes=1 << 20)
     hourly(log)
     place = log.segments[0].find(2)
     assert place is not None
     corrupt(DiskPath(directory.disk, log.segments[0].path(".log")), place.position + 8, b"\0\0\0\1")
-    assert expire(broker, log, NOW + 4 * HOUR) == 2  # where it can be read no longer
-    assert expire(broker, log, NOW + 5 * HOUR + 1) == 5  # Kafka's rule, for the segment
+    assert expire(broker, log, NOW + 4 * HOUR) == 2  # up to the unreadable batch
+    assert expire(broker, log, NOW + 5 * HOUR + 1) == 5  # Kafka's rule for the whole segment
 
 
-def test_a_compacted_topic_loses_what_lies_below_its_start_and_nothing_else(directory: DiskPath) -> None:
-    """KAFKA-7400: such as a topic whose records were deleted before it was compacted."""
+def test_of_a_compacted_topic_only_records_below_the_start_are_deleted(directory: DiskPath) -> None:
+    """KAFKA-7400: for example a topic that was compacted after records were deleted."""
     broker, log = precise(directory, cleanup_policy=COMPACT)
     for _ in range(3):
         hourly(log, 2)
@@ -158,7 +158,7 @@ def test_a_compacted_topic_loses_what_lies_below_its_start_and_nothing_else(dire
     assert [segment.base_offset for segment in log.segments] == [2, 4, 6]
 
 
-def test_the_lag_of_what_never_expires_or_is_empty(directory: DiskPath) -> None:
+def test_logs_that_never_expire_or_are_empty_have_no_lag(directory: DiskPath) -> None:
     broker, log = precise(directory, retention_ms=-1)
     hourly(log)
     assert expire(broker, log, NOW + 99 * HOUR) == 0
@@ -166,37 +166,37 @@ def test_the_lag_of_what_never_expires_or_is_empty(directory: DiskPath) -> None:
     broker, log = precise(directory / "b")
     assert lag_ms(log, NOW) == 0
     hourly(log)
-    assert lag_ms(log, NOW) is None  # until a pass has looked
+    assert lag_ms(log, NOW) is None  # until the next pass
     expire(broker, log, NOW)
     assert lag_ms(log, NOW) == 0
 
 
-def test_a_log_that_changes_while_a_worker_looks_is_left_to_the_next_pass(directory: DiskPath) -> None:
+def test_a_log_that_changes_during_the_search_is_left_to_the_next_pass(directory: DiskPath) -> None:
     broker, log = precise(directory)
     hourly(log)
-    told: list[Expired | None] = []
-    broker.directories.expire(T0, NOW + 3 * HOUR, 5, told.append)
+    reported: list[Expired | None] = []
+    broker.directories.expire(T0, NOW + 3 * HOUR, 5, reported.append)
     log.truncate_to(1)
     broker.worker.run()
-    assert told == [Expired(0, 0, 0, 0)]
+    assert reported == [Expired(0, 0, 0, 0)]
     hourly(log)
-    broker.directories.expire(T0, NOW + 3 * HOUR, 5, told.append)
+    broker.directories.expire(T0, NOW + 3 * HOUR, 5, reported.append)
     log.advance_start(1)
     broker.worker.run()
-    assert told[1:] == [Expired(0, 1, 0, 1)]
-    broker.directories.expire(T0, NOW + 4 * HOUR, 5, told.append)
+    assert reported[1:] == [Expired(0, 1, 0, 1)]
+    broker.directories.expire(T0, NOW + 4 * HOUR, 5, reported.append)
     broker.directories.delete(T0)
     broker.worker.run()
-    assert told[2:] == [None]
+    assert reported[2:] == [None]
 
 
-def test_whoever_waits_is_told_of_a_disk_that_failed_meanwhile(directory: DiskPath) -> None:
+def test_a_disk_failure_during_the_search_is_reported_to_the_caller(directory: DiskPath) -> None:
     broker, log = precise(directory)
     hourly(log)
-    told: list[Expired | None] = []
-    broker.directories.expire(T0, NOW + 3 * HOUR, 5, told.append)
+    reported: list[Expired | None] = []
+    broker.directories.expire(T0, NOW + 3 * HOUR, 5, reported.append)
     broker.directories.fail(log, StorageError("gone"))
     broker.worker.run()
-    assert told == [None]
-    broker.directories.expire(T0, NOW + 3 * HOUR, 5, told.append)
-    assert told == [None, None]
+    assert reported == [None]
+    broker.directories.expire(T0, NOW + 3 * HOUR, 5, reported.append)
+    assert reported == [None, None]

@@ -1,4 +1,4 @@
-"""retention.precise beside a plain list of records: out-of-order and future timestamps, batches, codecs, DeleteRecords, kills."""
+"""retention.precise compared with a list of records: out-of-order and future timestamps, batches, codecs, DeleteRecords, kills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETENTION_MS = 1000
 
 
 class ExpiryMachine(RuleBasedStateMachine):
-    """`model`: offset and timestamp of all records; `start`: where the log must begin."""
+    """`model`: offset and timestamp of all records; `start`: the expected log start offset."""
 
     log: Log
 
@@ -30,7 +30,7 @@ class ExpiryMachine(RuleBasedStateMachine):
         self.root = DiskPath(MemoryDisk())
         self.model: list[tuple[int, int]] = []
         self.start = 0
-        self.written_start = 0  # what log-start-offset-checkpoint says
+        self.written_start = 0  # the offset in log-start-offset-checkpoint
         self.now = NOW
 
     @initialize(
@@ -83,19 +83,19 @@ class ExpiryMachine(RuleBasedStateMachine):
     @rule(behind=st.sampled_from([0, 0, 0, 1, 4]))
     def expire(self, behind: int) -> None:
         high_watermark = max(self.start, self.end - behind)
-        told: list[Expired | None] = []
+        reported: list[Expired | None] = []
         size = self.log.size
-        self.broker.directories.expire(T0, self.now, high_watermark, told.append)
+        self.broker.directories.expire(T0, self.now, high_watermark, reported.append)
         self.broker.worker.run()
         kept = [offset for offset, timestamp in self.model[self.start :] if self.now - timestamp <= RETENTION_MS]
         expected = max(self.start, min(kept[0] if kept else self.end, high_watermark))
-        expired, = told
+        expired, = reported
         assert expired is not None
         assert (expired.records, expired.log_start_offset) == (expected - self.start, expected)
         assert expired.bytes == size - self.log.size >= 0
         self.start = expected
         if expected < high_watermark:
-            # Bytes go with whole segments: the log begins within its first one, or the next one.
+            # Only whole segments are deleted: the start is within the first segment, or at the next one.
             bases = [segment.base_offset for segment in self.log.segments]
             assert bases[0] <= expected and (len(bases) == 1 or bases[1] > expected)
             assert lag_ms(self.log, self.now) == 0
@@ -122,7 +122,7 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The process ends: the start is back where it was written down, or where the files begin."""
+        """The process is killed: the log starts at the checkpointed offset, or where its files start."""
         first = self.log.segments[0].base_offset
         self.broker.crash()
         self.open()

@@ -58,7 +58,7 @@ def test_a_checkpoint() -> None:
         (bytes(100), "is not a number"),
     ],
 )
-def test_what_is_no_checkpoint(content: bytes, reason: str) -> None:
+def test_malformed_checkpoints(content: bytes, reason: str) -> None:
     with pytest.raises(MalformedCheckpoint, match=reason):
         parse_offsets(content)
 
@@ -67,13 +67,13 @@ partitions = st.builds(TopicPartition, st.text("az09._-", min_size=1, max_size=9
 
 
 @given(st.dictionaries(partitions, st.integers(0, OFFSET_MAX)))
-def test_offsets_survive(offsets: dict[TopicPartition, int]) -> None:
+def test_offsets_are_decoded_as_encoded(offsets: dict[TopicPartition, int]) -> None:
     assert parse_offsets(format_offsets(offsets)) == offsets
 
 
 @given(st.binary(max_size=30) | st.from_regex(rb"0\n[0-9]\n([a-z]{0,3} [0-9]{0,3}[ \n]){0,4}", fullmatch=True))
 @example(b"0\n1\n\x1c 0 1")
-def test_any_bytes_are_a_checkpoint_or_malformed(content: bytes) -> None:
+def test_decoding_any_bytes_returns_offsets_or_reports_a_malformed_checkpoint(content: bytes) -> None:
     with contextlib.suppress(MalformedCheckpoint):
         assert all(offset >= 0 for offset in parse_offsets(content).values())
 
@@ -89,11 +89,11 @@ def test_a_checkpoint_file_is_written_once_for_many_requests(directory: DiskPath
     assert parse_offsets(path.read_bytes()) == {T0: 2}
     path.unlink()
     file.request()
-    assert worker.run() == 0  # nothing new to write
+    assert worker.run() == 0  # unchanged, so not written
     assert not path.exists()
 
 
-def test_a_write_that_comes_late_does_not_undo_the_last_one(directory: DiskPath) -> None:
+def test_a_late_write_does_not_replace_newer_content(directory: DiskPath) -> None:
     worker, offsets, path = Worker(), {T0: 1}, directory / "c"
     file = CheckpointFile(directory.disk, worker, str(path), lambda: offsets, format_offsets, parse_offsets)
     file.request()
@@ -120,7 +120,7 @@ def test_a_file_of_absurd_size_is_not_read(tmp_path: Path, caplog: pytest.LogCap
     assert "it has 1099511627776 bytes" in caplog.text
 
 
-def test_coalesced_work_that_has_nothing_to_do() -> None:
+def test_coalesced_work_without_a_second_request() -> None:
     worker = Worker()
     SingleFlight(worker, lambda: None).request()
     assert worker.run() == 0
@@ -133,7 +133,7 @@ def test_kafkas_meta_properties() -> None:
     assert meta_properties.parse((GOLDEN / "meta.properties").read_bytes(), "m") == Identity(1, "lvr4NfIWTo6tu8cpVcm0iw")
 
 
-def test_meta_properties_survive() -> None:
+def test_meta_properties_are_decoded_as_encoded() -> None:
     identity = Identity(1001, "lvr4NfIWTo6tu8cpVcm0iw")
     assert meta_properties.parse(meta_properties.format_identity(identity), "m") == identity
 
@@ -159,7 +159,7 @@ def test_meta_properties_that_are_refused(content: bytes, sentence: str) -> None
         meta_properties.parse(content, "m")
 
 
-def test_two_files_together() -> None:
+def test_the_identities_of_two_files_are_combined() -> None:
     assert meta_properties.join(Identity(None, "c"), "a", Identity(2, None), "b") == Identity(2, "c")
     with pytest.raises(StartError, match=r"a has broker.id=1 and b has broker.id=2; log.dirs must all belong to one broker"):
         meta_properties.join(Identity(1, "c"), "a", Identity(2, "c"), "b")
@@ -167,7 +167,7 @@ def test_two_files_together() -> None:
         meta_properties.join(Identity(1, "c"), "a", Identity(1, "d"), "b")
 
 
-def test_the_mark_of_a_clean_shutdown_is_kafkas() -> None:
+def test_the_clean_shutdown_file_is_kafkas() -> None:
     assert (GOLDEN / ".kafka_cleanshutdown").read_bytes() == clean_shutdown.CONTENT
 
 
@@ -198,7 +198,7 @@ def test_other_directories(name: str) -> None:
 
 
 @pytest.mark.parametrize("state", [DirectoryState.DELETE, DirectoryState.FUTURE, DirectoryState.STRAY])
-def test_a_long_topic_loses_its_end_and_not_its_partition(state: DirectoryState) -> None:
+def test_a_long_topic_name_is_shortened(state: DirectoryState) -> None:
     name = name_in_state(TopicPartition("x" * 249, 17), state, "0" * 32)
     assert len(name) == 255
     assert parse(name) is not None

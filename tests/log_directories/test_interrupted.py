@@ -1,4 +1,4 @@
-"""A start that is given up while logs are loaded: what was recovered counts, and the next start does the rest."""
+"""A start that is interrupted while logs are loaded: recovered logs are kept, and the next start recovers the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEGMENTS = 4
 
 
 class Interruption:
-    """Says that the start is to end from the question number `at` on."""
+    """Returns True from call number `at` on, which interrupts the start."""
 
     def __init__(self, at: int) -> None:
         self._at = at
@@ -30,7 +30,7 @@ class Interruption:
 
 
 def filled(root: DiskPath) -> dict[TopicPartition, bytes]:
-    """Logs of several segments each, one with a log start offset of its own, and what they hold. The broker is stopped cleanly."""
+    """Write logs of several segments, one with a log start offset, and stop cleanly; their content."""
     broker = DirectoryHarness(root, segment_bytes=200)
     broker.start()
     for topic_partition in PARTITIONS:
@@ -45,7 +45,7 @@ def filled(root: DiskPath) -> dict[TopicPartition, bytes]:
 
 
 def crashed(root: DiskPath) -> dict[TopicPartition, bytes]:
-    """The same after a crash that no checkpoint of recovery points was written before: all of it is to be recovered."""
+    """The same after a crash without a recovery point checkpoint, so that everything must be recovered."""
     found = filled(root)
     (root / "a" / CLEAN).unlink()
     (root / "a" / "recovery-point-offset-checkpoint").unlink()
@@ -74,19 +74,19 @@ def held(root: DiskPath) -> dict[TopicPartition, bytes]:
     return found
 
 
-# Each log is asked for once, and once a segment.
+# The callback is called once for each log and once for each segment.
 QUESTIONS = len(PARTITIONS) * (1 + SEGMENTS)
 
 
 @pytest.mark.parametrize("at", range(QUESTIONS))
-def test_nothing_is_lost_wherever_a_recovery_is_interrupted(directory: DiskPath, at: int) -> None:
+def test_an_interrupted_recovery_loses_nothing(directory: DiskPath, at: int) -> None:
     before = crashed(directory)
     broker = given_up(directory, Interruption(at))
-    assert CLEAN not in broker.names(), "logs are left that nobody has recovered"
+    assert CLEAN not in broker.names(), "some logs are not recovered"
     assert held(directory) == before
 
 
-def test_recovery_goes_on_where_it_was_interrupted(directory: DiskPath) -> None:
+def test_recovery_continues_where_it_was_interrupted(directory: DiskPath) -> None:
     before = crashed(directory)
     whole_log = 1 + SEGMENTS
     broker = given_up(directory, Interruption(whole_log))
@@ -95,11 +95,11 @@ def test_recovery_goes_on_where_it_was_interrupted(directory: DiskPath) -> None:
     interruption = Interruption(10**6)
     again = DirectoryHarness(directory, segment_bytes=200)
     load(again, interruption)
-    assert interruption.asked < QUESTIONS, "the log that was recovered is not read from its start again"
+    assert interruption.asked < QUESTIONS, "the recovered log is not recovered again"
     assert {topic_partition: content(log) for topic_partition, log in again.directories.logs().items()} == before
 
 
-def test_recovery_points_of_logs_that_were_left_stay(directory: DiskPath) -> None:
+def test_recovery_points_of_logs_that_were_not_loaded_are_kept(directory: DiskPath) -> None:
     filled(directory)
     (directory / "a" / CLEAN).unlink()
     written = (directory / "a" / "recovery-point-offset-checkpoint").read_text()
@@ -110,8 +110,8 @@ def test_recovery_points_of_logs_that_were_left_stay(directory: DiskPath) -> Non
 
 
 @pytest.mark.parametrize("at", range(len(PARTITIONS)))
-def test_a_directory_that_was_closed_cleanly_stays_so(directory: DiskPath, at: int) -> None:
-    """Nothing was to be recovered, so that what was not opened is still as whole as what was."""
+def test_an_interrupted_load_of_a_clean_directory_keeps_it_clean(directory: DiskPath, at: int) -> None:
+    """No log needs recovery, so logs that were not loaded are as clean as the others."""
     before = filled(directory)
     broker = given_up(directory, Interruption(at))
     assert CLEAN in broker.names()
@@ -122,8 +122,8 @@ def test_a_directory_that_was_closed_cleanly_stays_so(directory: DiskPath, at: i
     assert {topic_partition: content(log) for topic_partition, log in again.directories.logs().items()} == before
 
 
-def test_a_log_that_is_damaged_after_all_takes_the_mark_away(directory: DiskPath) -> None:
-    """A recovery that was begun in spite of the mark, and not finished."""
+def test_a_damaged_log_in_a_clean_directory_removes_the_clean_shutdown_file(directory: DiskPath) -> None:
+    """Recovery of one log in spite of the clean shutdown file, interrupted."""
     filled(directory)
     damaged = max((directory / "a" / "t-0").glob("*.log"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -139,7 +139,7 @@ def test_a_log_that_is_damaged_after_all_takes_the_mark_away(directory: DiskPath
     raise AssertionError("the damage was never reached")
 
 
-def test_what_comes_too_late_changes_nothing(directory: DiskPath) -> None:
+def test_an_interruption_after_loading_has_no_effect(directory: DiskPath) -> None:
     before = crashed(directory)
     broker = DirectoryHarness(directory, segment_bytes=200)
     load(broker, Interruption(10**6))

@@ -1,4 +1,4 @@
-"""Moving logs between directories: what arrives is what was there, whatever happens on the way."""
+"""Moving logs between directories: the content stays the same, also with changes, failures and crashes during a move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txbroker.log.replica_move_recovery import CURRENT_COPY
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of a few batches, so that a move takes many."""
+    """Small chunks, so that a move takes many steps."""
     monkeypatch.setattr(replica_moves, "CHUNK_BYTES", 400)
     monkeypatch.setattr(replica_moves, "LAST_BYTES_MAX", 150)
 
@@ -33,7 +33,7 @@ def filled(broker: DirectoryHarness, batches: int = 20) -> Log:
 
 
 def finish(broker: DirectoryHarness) -> Log:
-    """Let the workers end the move; the log that is in use then."""
+    """Finish the move; the log that is in use afterwards."""
     broker.worker.run()
     moved = broker.directories.get(T0)
     assert moved is not None
@@ -46,7 +46,7 @@ def check_arrived(broker: DirectoryHarness, expected: bytes) -> Log:
     assert content(moved) == expected
     assert broker.watcher.moved == {T0: moved}
     assert moved.topic_id == TOPIC_ID
-    assert [name.split(".")[0] for name in broker.partitions("a")] == ["t-0"]  # the old one, to be removed
+    assert [name.split(".")[0] for name in broker.partitions("a")] == ["t-0"]  # the old copy, to be removed
     assert broker.partitions("a")[0].endswith("-delete")
     broker.worker.wait(60_000)
     assert (broker.partitions("a"), broker.partitions("b")) == ([], ["t-0"])
@@ -54,7 +54,7 @@ def check_arrived(broker: DirectoryHarness, expected: bytes) -> Log:
     return moved
 
 
-def test_a_log_moves_with_all_that_it_holds(directory: DiskPath, small_steps: None) -> None:
+def test_a_log_moves_with_all_its_state(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
@@ -82,7 +82,7 @@ def test_an_empty_log_moves(directory: DiskPath) -> None:
     assert (moved.log_start_offset, moved.log_end_offset) == (7, 7)
 
 
-def test_what_is_appended_on_the_way_arrives_too(directory: DiskPath, small_steps: None) -> None:
+def test_records_appended_during_a_move_are_moved(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
@@ -109,7 +109,7 @@ def test_a_log_that_begins_in_the_middle_of_a_batch(directory: DiskPath, small_s
     assert moved.segments[0].base_offset == 4
 
 
-def test_a_truncation_on_the_way_is_followed(directory: DiskPath, small_steps: None) -> None:
+def test_a_truncation_during_a_move(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
@@ -121,8 +121,8 @@ def test_a_truncation_on_the_way_is_followed(directory: DiskPath, small_steps: N
     check_arrived(broker, content(log))
 
 
-def test_a_new_epoch_that_overwrote_what_was_copied(directory: DiskPath, small_steps: None) -> None:
-    """The end of the log is where it was, but other records are there: the epochs tell."""
+def test_copied_records_that_a_new_epoch_replaced(directory: DiskPath, small_steps: None) -> None:
+    """The log end offset is the same with other records; the leader epochs differ."""
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker, 10)
@@ -140,7 +140,7 @@ def batch_of(*values: bytes) -> bytes:
     return build([Record(index, NOW, b"k", value) for index, value in enumerate(values)])
 
 
-def test_retention_on_the_way_is_followed(directory: DiskPath, small_steps: None) -> None:
+def test_retention_during_a_move(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=500, retention_bytes=600)
     directories = broker.start()
     log = filled(broker)
@@ -152,7 +152,7 @@ def test_retention_on_the_way_is_followed(directory: DiskPath, small_steps: None
     assert moved.log_start_offset == log.log_start_offset > 0
 
 
-def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(directory: DiskPath) -> None:
+def test_offsets_removed_by_compaction_at_the_end_are_not_reused(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker, 3)
@@ -168,7 +168,7 @@ def test_offsets_that_compaction_removed_from_the_end_are_not_given_again(direct
     assert again.log_end_offset == 101
 
 
-def test_a_move_is_shown(directory: DiskPath, small_steps: None) -> None:
+def test_a_move_is_described(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
@@ -182,10 +182,10 @@ def test_a_move_is_shown(directory: DiskPath, small_steps: None) -> None:
     assert 0 < lag < 40
 
 
-# What is asked for
+# Requests
 
 
-def test_what_cannot_be_moved(directory: DiskPath) -> None:
+def test_moves_that_are_refused(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 3)
     directories = broker.start()
 
@@ -196,12 +196,12 @@ def test_what_cannot_be_moved(directory: DiskPath) -> None:
 
     assert refused(T0, "/elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
     assert refused(T0, broker.paths[2]) == ErrorCode.REPLICA_NOT_AVAILABLE
-    assert broker.create(T0).directory == f"{broker.paths[2]}/t-0"  # the choice was remembered
+    assert broker.create(T0).directory == f"{broker.paths[2]}/t-0"  # the requested directory is used later
     directories.fail(broker.create(U0), StorageError("broken"))
     assert refused(T0, broker.paths[0]) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_moving_to_where_it_is_or_goes_already_changes_nothing(directory: DiskPath) -> None:
+def test_moving_to_the_current_or_target_directory_changes_nothing(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     filled(broker)
@@ -213,7 +213,7 @@ def test_moving_to_where_it_is_or_goes_already_changes_nothing(directory: DiskPa
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_move_is_called_off_by_moving_back(directory: DiskPath, small_steps: None, steps: int) -> None:
+def test_moving_back_cancels_a_move(directory: DiskPath, small_steps: None, steps: int) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     log = filled(broker)
@@ -226,7 +226,7 @@ def test_a_move_is_called_off_by_moving_back(directory: DiskPath, small_steps: N
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_log_that_is_deleted_on_the_way_leaves_nothing(directory: DiskPath, small_steps: None, steps: int) -> None:
+def test_deleting_a_log_during_a_move_removes_both_copies(directory: DiskPath, small_steps: None, steps: int) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     filled(broker)
@@ -240,7 +240,7 @@ def test_a_log_that_is_deleted_on_the_way_leaves_nothing(directory: DiskPath, sm
     assert directories.logs() == {}
 
 
-def test_as_many_move_at_once_as_there_are_directories(directory: DiskPath) -> None:
+def test_the_number_of_concurrent_moves_is_that_of_directories(directory: DiskPath) -> None:
     broker = DirectoryHarness(directory, 2)
     directories = broker.start()
     logs = [T0, U0, T1]
@@ -252,7 +252,7 @@ def test_as_many_move_at_once_as_there_are_directories(directory: DiskPath) -> N
         log = directories.get(topic_partition)
         assert log is not None
         directories.moves.begin(topic_partition, next(path for path in broker.paths if not log.directory.startswith(f"{path}/")), NOW)
-    # Each of the moves that have begun waits for one job of a worker; the others are about the names of directories.
+    # Each started move waits for one job; other jobs sync names of directories.
     assert sum(move.started for move in directories.moves._moves._moves.values()) == 2
     broker.worker.run()
     assert set(broker.watcher.moved) == set(logs)
@@ -263,7 +263,7 @@ def test_as_many_move_at_once_as_there_are_directories(directory: DiskPath) -> N
 
 @pytest.mark.parametrize("steps", range(1, 8))
 @pytest.mark.parametrize("broken", [0, 1])
-def test_a_disk_that_fails_on_the_way(directory: DiskPath, small_steps: None, broken: int, steps: int) -> None:
+def test_a_disk_failure_during_a_move(directory: DiskPath, small_steps: None, broken: int, steps: int) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
@@ -286,7 +286,7 @@ def test_a_disk_that_fails_on_the_way(directory: DiskPath, small_steps: None, br
 
 
 def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> bytes:
-    """What the log held when the broker crashed after some steps of a move, with appends between them."""
+    """Crash after some steps of a move, with appends between them; the content of the log."""
     broker.start()
     log = filled(broker, 8)
     broker.directories.moves.begin(T0, broker.paths[1], NOW)
@@ -306,7 +306,7 @@ def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.integers(0, 30), appended=st.integers(0, 12))
-def test_a_crash_at_any_moment_loses_nothing(directory: DiskPath, small_steps: None, steps: int, appended: int) -> None:
+def test_a_crash_during_a_move_loses_nothing(directory: DiskPath, small_steps: None, steps: int, appended: int) -> None:
     root = directory / "broker"
     root.remove_tree()
     expected = crash_during_a_move(DirectoryHarness(root, 2, segment_bytes=500), steps, appended)
@@ -322,7 +322,7 @@ def test_a_crash_at_any_moment_loses_nothing(directory: DiskPath, small_steps: N
     again.crash()
 
 
-def test_a_crash_before_any_change_on_the_disk_loses_nothing(directory: DiskPath, small_steps: None) -> None:
+def test_a_crash_before_each_change_of_a_move_loses_nothing(directory: DiskPath, small_steps: None) -> None:
     changes = 0
     while True:
         root, disk = directory / str(changes), FaultyDisk(directory.disk)
@@ -351,7 +351,7 @@ def test_a_crash_before_any_change_on_the_disk_loses_nothing(directory: DiskPath
 
 
 def interrupted_swap(directory: DiskPath, marks: Callable[[DiskPath, DiskPath], None]) -> DirectoryHarness:
-    """Both directories hold t-0, as when a crash came between the two renames."""
+    """Both directories have t-0, as after a crash between the two renames."""
     first = DirectoryHarness(directory, 2)
     first.start()
     append(first.create(T0), b"old")
@@ -363,7 +363,7 @@ def interrupted_swap(directory: DiskPath, marks: Callable[[DiskPath, DiskPath], 
 
 
 @pytest.mark.parametrize("marked", [0, 1])
-def test_a_swap_that_a_crash_interrupted_is_finished(directory: DiskPath, marked: int) -> None:
+def test_an_interrupted_swap_is_finished(directory: DiskPath, marked: int) -> None:
     broker = interrupted_swap(directory, lambda *paths: (paths[marked] / CURRENT_COPY).write_bytes(b""))
     log = broker.start().get(T0)
     assert log is not None
@@ -372,7 +372,7 @@ def test_a_swap_that_a_crash_interrupted_is_finished(directory: DiskPath, marked
     assert broker.partitions("ba"[marked]) == []
 
 
-def test_a_copy_whose_log_is_in_a_broken_directory_waits_for_it(directory: DiskPath, small_steps: None) -> None:
+def test_a_copy_is_kept_while_the_directory_of_its_log_is_offline(directory: DiskPath, small_steps: None) -> None:
     expected = crash_during_a_move(DirectoryHarness(directory, 2), 2, 0)
     without = DirectoryHarness(directory, 2)
     without.disk.fail(path=without.paths[0])
@@ -385,7 +385,7 @@ def test_a_copy_whose_log_is_in_a_broken_directory_waits_for_it(directory: DiskP
     assert content(finish(again)) == expected
 
 
-def test_a_copy_of_nothing_is_removed(directory: DiskPath, small_steps: None) -> None:
+def test_a_copy_without_a_log_is_removed(directory: DiskPath, small_steps: None) -> None:
     crash_during_a_move(DirectoryHarness(directory, 2), 2, 0)
     (directory / "a" / "t-0").remove_tree()
     broker = DirectoryHarness(directory, 2)
@@ -394,7 +394,7 @@ def test_a_copy_of_nothing_is_removed(directory: DiskPath, small_steps: None) ->
     assert broker.partitions("b") == []
 
 
-def test_a_stop_in_the_middle_goes_on_at_the_next_start(directory: DiskPath, small_steps: None) -> None:
+def test_a_move_continues_after_a_restart(directory: DiskPath, small_steps: None) -> None:
     broker = DirectoryHarness(directory, 2)
     broker.start()
     log = filled(broker)
@@ -410,7 +410,7 @@ def test_a_stop_in_the_middle_goes_on_at_the_next_start(directory: DiskPath, sma
     assert again.watcher.moved
 
 
-def test_a_log_that_cannot_be_copied_stays_where_it_is(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_cannot_be_copied_stays_in_its_directory(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = filled(broker)
@@ -426,8 +426,8 @@ def test_a_log_that_cannot_be_copied_stays_where_it_is(directory: DiskPath, capl
     assert broker.partitions("b") == []
 
 
-def test_what_the_target_knew_of_cleaning_an_older_log_is_forgotten(directory: DiskPath) -> None:
-    """A kill after a deletion leaves such a line; records that were never cleaned must not count as clean for it."""
+def test_the_targets_cleaner_checkpoint_of_an_older_log_is_removed(directory: DiskPath) -> None:
+    """A kill after a deletion leaves such a line; it must not mark other records as clean."""
     broker = DirectoryHarness(directory, 2)
     broker.start()
     broker.stop()

@@ -1,4 +1,4 @@
-"""A pass of retention: in slices, one at a time, a few look-ups at once, and never stuck."""
+"""A retention pass: in slices, one pass at a time, with few concurrent searches; it always ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 40
 
 
 class SlowClock(Clock):
-    """Each look at it takes a part of a slice."""
+    """Time passes with each reading: a part of a slice."""
 
     def seconds(self) -> float:
         self.rightNow += SLICE_S / 4
@@ -26,7 +26,7 @@ class SlowClock(Clock):
 
 
 class Partitions:
-    """What a pass wants of `Replicas`: high watermarks, and partitions that hear of a moved start."""
+    """The part of `Replicas` that a pass uses: high watermarks, and partitions that are notified of a new start."""
 
     def __init__(self, broker: DirectoryHarness) -> None:
         self._broker = broker
@@ -58,7 +58,7 @@ def test_a_pass_runs_in_slices_and_searches_a_few_logs_at_a_time(directory: Disk
     retention.begin()
     turns = 0
     while retention.pass_s is None:
-        assert broker.worker.run(3) or clock.getDelayedCalls(), "it is stuck"
+        assert broker.worker.run(3) or clock.getDelayedCalls(), "the pass does not continue"
         assert len(broker.worker.waiting) <= SEARCHES_MAX
         clock.advance(0)
         turns += 1
@@ -91,7 +91,7 @@ def test_a_directory_that_fails_does_not_end_the_pass(directory: DiskPath) -> No
     log = next(log for log in broker.directories.logs().values() if log.directory.startswith(broker.paths[0]))
     broker.directories.fail(log, StorageError("gone"))
     while retention.pass_s is None:
-        assert broker.worker.run() or clock.getDelayedCalls(), "it is stuck"
+        assert broker.worker.run() or clock.getDelayedCalls(), "the pass does not continue"
         clock.advance(0)
     assert len(partitions.moved) == COUNT // 2
 

@@ -171,8 +171,8 @@ def test_it_answers_while_logs_are_loaded_and_while_the_broker_stops(server_dire
         with started_beside(server):
             until(lambda: asked(port, "/readyz") == (503, b"loading logs 2 of 3\n"), "two of three logs are loaded")
             assert asked(port, "/healthz") == (200, b"ok\n")
-            told = asked(port, "/metrics")
-            assert told is not None and b"\nkafka_server_kafkaserver_brokerstate 2\n" in told[1]
+            reported = asked(port, "/metrics")
+            assert reported is not None and b"\nkafka_server_kafkaserver_brokerstate 2\n" in reported[1]
             place.write_bytes(content)
         assert asked(port, "/readyz") == (200, b"ok\n")
         place.unlink()

@@ -103,8 +103,8 @@ def test_what_dashboards_ask_for_is_there(used: Server) -> None:
     assert len(wanted) > 60
     for accept in ("", OPENMETRICS):
         scrape = Scrape(used, accept)
-        told = {(name, tuple(sorted(dict(labels)))) for name, samples in scrape.samples.items() for labels in samples}
-        assert wanted - told == set()
+        reported = {(name, tuple(sorted(dict(labels)))) for name, samples in scrape.samples.items() for labels in samples}
+        assert wanted - reported == set()
 
 
 def test_every_family_is_told_in_one_place_with_one_head(used: Server) -> None:

@@ -1,4 +1,4 @@
-"""What real clients send that a broker might not expect: no handshake, versions it does not know, headers of an older kind."""
+"""Unusual requests of real clients: no ApiVersions first, unsupported versions, older headers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.server import Server
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 
-# The APIs and versions that a client insists on, from what each sends to a broker that offers much newer ones too.
+# The APIs and versions that each client requires, also of brokers with much newer ones.
 INSISTED_ON = {
     "kafkajs 2.2": {0: 7, 1: 11, 2: 3, 3: 6, 8: 5, 9: 4, 10: 2, 11: 5, 12: 3, 13: 3, 14: 3, 15: 2, 16: 2, 18: 2, 19: 3, 20: 1, 21: 1, 22: 1,
                     32: 2, 33: 1, 37: 1, 42: 1},
@@ -44,8 +44,8 @@ def frame(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def test_api_versions_of_a_version_above_ours(broker: Server, connection: RawConnection) -> None:
-    """KIP-511: error 35 in a body of version 0, with the range that is known, and the connection stays."""
+def test_api_versions_in_an_unsupported_version(broker: Server, connection: RawConnection) -> None:
+    """KIP-511: error 35 in a body of version 0 with the supported range, and the connection stays open."""
     newest = advertised(broker)[API_VERSIONS][1]
     for version in (newest + 1, 99):
         connection.send_bytes(frame(flexible_header(API_VERSIONS, version, 7) + b"\x09franz-go\x061.22\0\0 and fields of the future"))
@@ -58,13 +58,13 @@ def test_api_versions_of_a_version_above_ours(broker: Server, connection: RawCon
     assert connection.call(request, newest).error_code == 0
 
 
-def test_every_version_of_api_versions_tells_the_same(broker: Server, connection: RawConnection) -> None:
-    told = []
+def test_every_version_of_api_versions_returns_the_same_ranges(broker: Server, connection: RawConnection) -> None:
+    reported = []
     for version in range(advertised(broker)[API_VERSIONS][1] + 1):
         answer = connection.call(ApiVersionsRequest(client_software_name="raw", client_software_version="1"), version)
         assert answer.error_code == 0
-        told.append({entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys})
-    assert all(one == told[0] for one in told)
+        reported.append({entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys})
+    assert all(one == reported[0] for one in reported)
 
 
 def test_a_fetch_without_a_handshake(broker: Server, connection: RawConnection, name: str) -> None:
@@ -82,7 +82,7 @@ def test_a_null_client_id(broker: Server) -> None:
 
 
 @pytest.mark.parametrize("client", INSISTED_ON)
-def test_the_versions_that_a_client_insists_on_are_offered(broker: Server, client: str) -> None:
+def test_versions_that_clients_require_are_advertised(broker: Server, client: str) -> None:
     offered = advertised(broker)
     missing = {key: version for key, version in INSISTED_ON[client].items()
                if key not in offered or not offered[key][0] <= version <= offered[key][1]}
@@ -97,19 +97,19 @@ def test_newer_and_older_headers_on_one_connection(broker: Server, connection: R
         assert len(fetch(connection, name, 0, version=version).records) == 6
 
 
-def test_produce_is_offered_from_the_beginning(broker: Server) -> None:
-    """librdkafka compresses only for a broker that offers Produce from version 0, whatever it then sends."""
+def test_produce_is_advertised_from_version_0(broker: Server) -> None:
+    """librdkafka only compresses when Produce is advertised from version 0, although it sends newer versions."""
     assert advertised(broker)[0][0] == 0
 
 
 def test_the_broker_release_can_be_inferred(broker: Server) -> None:
-    """kafka-python and others guess the release from the versions offered; the set must look like one that existed."""
+    """kafka-python and others infer the release from the advertised versions, which must match a real release."""
     release = BrokerVersionData(api_versions=advertised(broker)).broker_version
     assert release >= (3, 9)
 
 
-def test_replies_come_in_the_order_of_requests(broker: Server, connection: RawConnection, name: str) -> None:
-    """A fetch that waits holds back the quick requests behind it on its connection, and no other."""
+def test_responses_are_in_the_order_of_requests(broker: Server, connection: RawConnection, name: str) -> None:
+    """A waiting fetch delays later requests on its connection, and not those on other connections."""
     create_topic(broker, name)
     waiting = fetch_request(name, 0, bytes_min=1, wait_ms=20_000)
     behind = [MetadataRequest(topics=[]) for _ in range(5)]
@@ -123,7 +123,7 @@ def test_replies_come_in_the_order_of_requests(broker: Server, connection: RawCo
         assert len(connection.receive(request).brokers) == 1
 
 
-def test_acks_0_has_no_answer(broker: Server, connection: RawConnection, name: str) -> None:
+def test_acks_0_gets_no_response(broker: Server, connection: RawConnection, name: str) -> None:
     create_topic(broker, name)
     for i in range(5):
         connection.send(produce_request(name, batch(numbered(1, start=i)), acks=0), 7)
@@ -131,21 +131,21 @@ def test_acks_0_has_no_answer(broker: Server, connection: RawConnection, name: s
 
 
 def test_an_unknown_topic_with_acks_0_ends_the_connection(connection: RawConnection, name: str) -> None:
-    """The only way to tell a producer that wants no answers that something is wrong."""
+    """The only way to report an error to a producer with acks=0."""
     connection.send(produce_request(name, batch(numbered(1)), acks=0), 7)
     assert connection.is_ended()
 
 
 @pytest.mark.parametrize("payload", [
-    pytest.param(frame(flexible_header(1, 99, 1)), id="a version that nobody knows"),
-    pytest.param(frame(flexible_header(999, 0, 1)), id="an API that nobody knows"),
+    pytest.param(frame(flexible_header(1, 99, 1)), id="an unsupported version"),
+    pytest.param(frame(flexible_header(999, 0, 1)), id="an unknown API"),
     pytest.param(frame(struct.pack(">hhih", 3, 1, 1, -1) + b"\x7f\xff\xff\xff"), id="two thousand million topics"),
     pytest.param(frame(struct.pack(">hhih", 3, 8, 1, -1) + b"\0\0\0\1"), id="a body that ends early"),
     pytest.param(struct.pack(">i", -5), id="a negative size"),
     pytest.param(struct.pack(">i", 2_000_000_000), id="a size over the limit"),
     pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another protocol"),
 ])
-def test_nonsense_ends_that_connection_and_no_other(broker: Server, connection: RawConnection, payload: bytes) -> None:
+def test_a_malformed_request_closes_only_its_connection(broker: Server, connection: RawConnection, payload: bytes) -> None:
     with RawConnection(broker.address) as odd:
         odd.send_bytes(payload)
         assert odd.is_ended()

@@ -1,4 +1,4 @@
-"""What other brokers that speak Kafka's protocol got wrong, each as a test over a raw connection."""
+"""Known mistakes of other implementations of Kafka's protocol, each as a test over a raw connection."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def connection(broker: Server) -> Iterator[RawConnection]:
 
 @pytest.fixture
 def transactions(broker: Server) -> None:
-    """Only a broker that offers transactions can be asked about them; that it offers them whole is a test of its own."""
+    """Skips the test unless the broker advertises transactions."""
     if END_TXN not in advertised(broker):
         pytest.skip("the broker does not offer transactions")
 
@@ -73,7 +73,7 @@ def transactions(broker: Server) -> None:
 
 @CODECS
 @pytest.mark.parametrize("version", [4, 11, 12])
-def test_an_offset_inside_a_batch_gives_the_whole_batch(
+def test_a_fetch_inside_a_batch_returns_the_whole_batch(
     broker: Server, connection: RawConnection, name: str, codec: int, version: int
 ) -> None:
     create_topic(broker, name)
@@ -82,10 +82,10 @@ def test_an_offset_inside_a_batch_gives_the_whole_batch(
     found = fetch(connection, name, 15, version=version)
     assert (found.first_batch_offset, numbers(found.records)) == (10, list(range(10, 30)))
     small = fetch(connection, name, 15, version=version, bytes_max=1)
-    assert (small.first_batch_offset, numbers(small.records)) == (10, list(range(10, 20))), "the first batch always fits"
+    assert (small.first_batch_offset, numbers(small.records)) == (10, list(range(10, 20))), "the first batch is always returned"
 
 
-def test_an_offset_out_of_range_is_an_error_and_the_end_is_not(broker: Server, connection: RawConnection, name: str) -> None:
+def test_offsets_beyond_the_end_are_out_of_range_and_the_end_is_not(broker: Server, connection: RawConnection, name: str) -> None:
     create_topic(broker, name)
     produce(connection, name, batch(numbered(10)))
     assert fetch(connection, name, 11).error_code == 1
@@ -96,7 +96,7 @@ def test_an_offset_out_of_range_is_an_error_and_the_end_is_not(broker: Server, c
 
 @CODECS
 def test_list_offsets_by_timestamp(broker: Server, connection: RawConnection, name: str, codec: int) -> None:
-    """The first record at or after the time, also inside a compressed batch, with its own timestamp."""
+    """The first record at or after the timestamp, also inside a compressed batch, with its own timestamp."""
     create_topic(broker, name)
     for start in (0, 10, 20):
         produce(connection, name, batch(numbered(10, start=start, size=100), codec=codec))
@@ -123,8 +123,8 @@ def test_list_offsets_by_timestamp_when_time_steps_back(broker: Server, connecti
     assert list_offset(connection, name, BASE_TIMESTAMP + 51).offset == -1
 
 
-def test_a_negative_timestamp_that_names_no_offset(broker: Server, connection: RawConnection, name: str) -> None:
-    """Kafka's reset tool asks for one when a duration goes back to before 1970; names are understood from their own versions on."""
+def test_an_unknown_negative_timestamp(broker: Server, connection: RawConnection, name: str) -> None:
+    """Kafka's reset tool sends one when a duration reaches back before 1970; special values need certain versions."""
     create_topic(broker, name)
     produce(connection, name, batch(numbered(3)))
     assert list_offset(connection, name, -1_000_000_000_000).error_code == 35
@@ -168,7 +168,7 @@ def test_a_start_inside_a_batch_stays_fetchable(start_broker: Callable[..., Serv
             assert fetch(again, name, 4).error_code == 1
             assert list_offset(again, name, EARLIEST).offset == 5
             by_time = list_offset(again, name, BASE_TIMESTAMP)
-            assert by_time.offset == 5, "a record before the start is not found by its time"
+            assert by_time.offset == 5, "a record below the start is not found by timestamp"
 
     check()
     server.restart()
@@ -176,7 +176,7 @@ def test_a_start_inside_a_batch_stays_fetchable(start_broker: Callable[..., Serv
     check()
 
 
-def test_segments_below_the_start_go_also_when_compacted(broker: Server, connection: RawConnection, name: str) -> None:
+def test_segments_below_the_start_of_compacted_topics_are_deleted(broker: Server, connection: RawConnection, name: str) -> None:
     create_topic(broker, name, configs=KEEP | {"cleanup.policy": "compact,delete", "segment.bytes": "1048576",
                                                "min.cleanable.dirty.ratio": "1"})
     for start in range(0, 40, 10):
@@ -197,7 +197,7 @@ def test_a_batch_over_max_message_bytes_is_too_large(broker: Server, connection:
     large = batch([Sample(b"k", random.Random(1).randbytes(30_000), (), BASE_TIMESTAMP)], codec=codec)
     compressed = batch(numbered(10, size=10_000), codec=codec)
     assert produce(connection, name, large).error_code == 10
-    assert produce(connection, name, compressed).error_code == (0 if codec else 10), "it is the compressed size that counts"
+    assert produce(connection, name, compressed).error_code == (0 if codec else 10), "the compressed size counts"
     assert produce(connection, name, batch(numbered(1))).error_code == 0
 
 
@@ -208,7 +208,7 @@ def test_a_null_key_on_a_compacted_topic_is_an_invalid_record(broker: Server, co
     refused = produce(connection, name, batch(records))
     assert refused.error_code == 87
     assert [error.batch_index for error in refused.record_errors] == [1]
-    assert produce(connection, name, batch(numbered(3))).base_offset == 0, "nothing of the refused batch was kept"
+    assert produce(connection, name, batch(numbered(3))).base_offset == 0, "nothing of the refused batch was stored"
 
 
 def test_a_client_may_not_write_control_batches(broker: Server, connection: RawConnection, name: str) -> None:
@@ -218,7 +218,7 @@ def test_a_client_may_not_write_control_batches(broker: Server, connection: RawC
     assert list_offset(connection, name, LATEST).offset == 0
 
 
-def test_one_refused_partition_does_not_spoil_the_others(broker: Server, connection: RawConnection, name: str) -> None:
+def test_a_refused_partition_does_not_affect_the_others(broker: Server, connection: RawConnection, name: str) -> None:
     create_topic(broker, name)
     good, damaged = batch(numbered(5)), bytearray(batch(numbered(5)))
     damaged[-1] ^= 1
@@ -237,24 +237,24 @@ def test_idempotence_duplicates_and_gaps(broker: Server, connection: RawConnecti
         return answer.error_code, answer.base_offset
 
     assert [send(sequence) for sequence in (0, 2, 4)] == [(0, 0), (0, 2), (0, 4)]
-    assert send(2) == (0, 2), "a duplicate gets the offset of the first"
-    assert send(8)[0] == 45, "a gap is out of order"
+    assert send(2) == (0, 2), "a duplicate gets the offset of the original"
+    assert send(8)[0] == 45, "a gap is OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert send(6) == (0, 6)
     assert numbers(fetch(connection, name, 0).records) == list(range(8))
-    assert send(0, epoch=given.producer_epoch + 1) == (0, 8), "a new epoch starts at nought"
+    assert send(0, epoch=given.producer_epoch + 1) == (0, 8), "a new epoch starts with sequence 0"
     assert send(10)[0] == 47, "the old epoch is fenced"
 
 
 # Topics and configs
 
 
-def test_metadata_creates_a_topic_when_asked_to(connection: RawConnection, name: str) -> None:
+def test_metadata_creates_a_topic_on_request(connection: RawConnection, name: str) -> None:
     def ask(topic: str, create: bool, version: int = 8) -> Any:
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=create)
         return connection.call(request, version).topics[0]
 
     assert ask(name, create=False).error_code == 3
-    assert ask(name, create=False).error_code == 3, "asking did not create it"
+    assert ask(name, create=False).error_code == 3, "the request did not create it"
     assert ask(name, create=True).error_code in (0, 3, 5)
     until(lambda: ask(name, create=False).error_code == 0, "the topic is there")
     assert [p.leader_id >= 0 for p in ask(name, create=False).partitions] == [True]
@@ -263,7 +263,7 @@ def test_metadata_creates_a_topic_when_asked_to(connection: RawConnection, name:
     until(lambda: ask(f"{name}-old", create=False).error_code == 0, "versions before 4 always create")
 
 
-def test_create_partitions_answers_for_every_topic(broker: Server, connection: RawConnection, name: str) -> None:
+def test_create_partitions_returns_a_result_for_every_topic(broker: Server, connection: RawConnection, name: str) -> None:
     create_topic(broker, name)
     create_topic(broker, f"{name}-b", 3)
     part = CreatePartitionsRequest.CreatePartitionsTopic
@@ -351,7 +351,7 @@ def test_incremental_alter_configs_appends_and_subtracts(broker: Server, connect
     until_policy("compact")
     assert alter("cleanup.policy", DELETE, None) == 0
     until_policy("delete")
-    assert alter("retention.ms", APPEND, "1") == 40, "only lists have something to append to"
+    assert alter("retention.ms", APPEND, "1") == 40, "only lists support append"
     assert alter("retention.ms", SET, "soon") == 40
     assert alter("no.such.key", SET, "1") == 40
     until(lambda: describe(connection, TOPIC, name)["retention.ms"].value == "-1", "the refused changes left nothing")
@@ -361,7 +361,7 @@ def test_incremental_alter_configs_appends_and_subtracts(broker: Server, connect
 
 
 @pytest.mark.parametrize("version", [2, 5, 7, 8])
-def test_commit_metadata_comes_back(broker: Server, connection: RawConnection, name: str, version: int) -> None:
+def test_commit_metadata_is_returned(broker: Server, connection: RawConnection, name: str, version: int) -> None:
     create_topic(broker, name, 3)
 
     def commit(partition: int, offset: int, metadata: str | None) -> int:
@@ -383,7 +383,7 @@ def test_commit_metadata_comes_back(broker: Server, connection: RawConnection, n
 
 
 def test_many_members_join_at_once(broker: Server, name: str) -> None:
-    """Nobody who does as the protocol says is told UNKNOWN_MEMBER_ID, and all end in one generation."""
+    """No member gets UNKNOWN_MEMBER_ID, and all reach the same generation."""
     count = 12
     codes: set[int] = set()
     complete = threading.Event()
@@ -400,7 +400,7 @@ def test_many_members_join_at_once(broker: Server, name: str) -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert codes <= {0, 14, 16, 27, 79}, "nothing but success, a coordinator not ready, a rebalance, and that a member id is required"
+    assert codes <= {0, 14, 16, 27, 79}, "only success, loading, a rebalance, and MEMBER_ID_REQUIRED"
     assert len(generations) == count
     assert len(set(generations)) == 1
 
@@ -436,14 +436,14 @@ def _join_until(connection: RawConnection, group: str, count: int, complete: thr
     raise AssertionError("the group did not come together")
 
 
-# Transactions: whole, or not at all
+# Transactions
 
 
-def test_transactions_are_offered_whole_or_not_at_all(broker: Server, connection: RawConnection, name: str) -> None:
+def test_the_apis_of_transactions_are_advertised_together_or_not_at_all(broker: Server, connection: RawConnection, name: str) -> None:
     keys = advertised(broker)
     offered = [key in keys for key in (ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT)]
     assert all(offered) or not any(offered)
-    assert INIT_PRODUCER_ID in keys, "idempotent producers need it with or without transactions"
+    assert INIT_PRODUCER_ID in keys, "idempotent producers need it"
     if all(offered):
         assert keys[END_TXN][0] == 0
         assert keys[END_TXN][1] >= 3
@@ -475,7 +475,7 @@ def test_aborted_records_are_hidden_and_markers_survive_compaction(broker: Serve
     for round_ in range(6):
         producer.begin_transaction()
         for key in range(5):
-            # Timestamps are further apart than segment.ms, so that each round begins a segment.
+            # Timestamps are further apart than segment.ms, so that each round starts a segment.
             producer.produce(name, b"%d" % round_, b"%d" % key, 0, timestamp=start_ms + 1000 * round_)
         if round_ % 2:
             producer.abort_transaction(PATIENCE_S)

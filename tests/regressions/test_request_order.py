@@ -32,7 +32,7 @@ def committed_request(group: str, topic: str) -> OffsetFetchRequest:
 
 
 def test_a_fetch_of_offsets_sees_the_commit_before_it(start_broker: Start, name: str) -> None:
-    """With a sync after each record, a commit takes as long as the disk does."""
+    """With a sync after each record, a commit takes as long as the sync."""
     server = start_broker({"log.flush.interval.messages": "1"})
     create_topic(server, name)
     find_coordinator(server, name)
@@ -45,7 +45,7 @@ def test_a_fetch_of_offsets_sees_the_commit_before_it(start_broker: Start, name:
             assert connection.receive(committed).topics[0].partitions[0].committed_offset == offset
 
 
-def test_a_request_behind_a_fetch_waits_for_its_answer(broker: Server, name: str) -> None:
+def test_a_request_after_a_fetch_waits_for_its_response(broker: Server, name: str) -> None:
     deleted = f"{name}-deleted"
     create_topic(broker, name)
     create_topic(broker, deleted)
@@ -58,7 +58,7 @@ def test_a_request_behind_a_fetch_waits_for_its_answer(broker: Server, name: str
         connection.send(fetch, 11)
         connection.send(delete, 1)
         for _ in range(20):
-            assert list_offset(other, deleted, EARLIEST).offset == 0, "the fetch before it is still waiting"
+            assert list_offset(other, deleted, EARLIEST).offset == 0, "the fetch before it still waits"
         produce(other, name, batch(numbered(1)))
         assert connection.receive(fetch).responses[0].partitions[0].records
         assert connection.receive(delete).topics[0].partitions[0].error_code == 0
@@ -66,7 +66,7 @@ def test_a_request_behind_a_fetch_waits_for_its_answer(broker: Server, name: str
 
 
 def test_a_produce_overlaps_with_the_fetch_before_it(broker: Server, name: str) -> None:
-    """Kafka would leave the records of this Produce until max.wait.ms is over."""
+    """In Kafka this Produce would wait until the fetch's max.wait.ms is over."""
     if broker.kind != BrokerProcess.kind:
         pytest.skip("Kafka handles one request of a connection at a time")
     create_topic(broker, name)

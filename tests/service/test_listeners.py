@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from tests.support.server import HOST, Server, free_port
 
 
-def told(address: str) -> tuple[str, int]:
+def reported(address: str) -> tuple[str, int]:
     """The address of the one broker, as a client that came in by `address` is told it."""
     admin = KafkaAdminClient(bootstrap_servers=address)
     try:
@@ -29,18 +29,18 @@ def test_each_listener_tells_its_own_address(start_broker: Callable[..., Server]
             "inter.broker.listener.name": "INSIDE",
         }
     )
-    assert told(f"{HOST}:{inside}") == (HOST, inside)
-    assert told(f"{HOST}:{outside}") == ("localhost", outside)
+    assert reported(f"{HOST}:{inside}") == (HOST, inside)
+    assert reported(f"{HOST}:{outside}") == ("localhost", outside)
 
 
 def test_a_wildcard_tells_the_address_that_was_reached(start_broker: Callable[..., Server]) -> None:
     port = free_port()
     start_broker({"listeners": f"PLAINTEXT://0.0.0.0:{port}"})
-    assert told(f"127.0.0.1:{port}") == ("127.0.0.1", port)
-    assert told(f"127.0.0.2:{port}") == ("127.0.0.2", port)
+    assert reported(f"127.0.0.1:{port}") == ("127.0.0.1", port)
+    assert reported(f"127.0.0.2:{port}") == ("127.0.0.2", port)
 
 
 def test_a_wildcard_with_an_advertised_address_tells_that(start_broker: Callable[..., Server]) -> None:
     port = free_port()
     start_broker({"listeners": f"PLAINTEXT://:{port}", "advertised.listeners": f"PLAINTEXT://localhost:{port}"})
-    assert told(f"127.0.0.1:{port}") == ("localhost", port)
+    assert reported(f"127.0.0.1:{port}") == ("localhost", port)

@@ -27,7 +27,7 @@ class Supervising:
         self._told: list[str] = []
         self.environment = {**ENVIRONMENT, "NOTIFY_SOCKET": address}
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """All messages so far, divided into their lines."""
         while True:
             try:
@@ -53,18 +53,18 @@ def test_it_tells_when_it_is_ready_and_when_it_stops(host: tuple[str, ...], supe
     environment = {**supervising.environment, "WATCHDOG_USEC": "200000"}
     service = Running(host, tmp_path, environment=environment)
     try:
-        until(lambda: "READY=1" in supervising.told(), "it says that it is ready")
+        until(lambda: "READY=1" in supervising.reported(), "it says that it is ready")
         assert service.ready_file.exists(), "clients are served by then"
-        told = supervising.told()
-        assert told[0].startswith("EXTEND_TIMEOUT_USEC="), "a long start asks for more time, from the beginning"
-        assert f"STATUS=serving clients: PLAINTEXT on {service.address}" in told
-        seen = told.count("WATCHDOG=1")
-        until(lambda: supervising.told().count("WATCHDOG=1") >= seen + 2, "it says that it is alive")
-        assert "STOPPING=1" not in supervising.told()
+        reported = supervising.reported()
+        assert reported[0].startswith("EXTEND_TIMEOUT_USEC="), "a long start asks for more time, from the beginning"
+        assert f"STATUS=serving clients: PLAINTEXT on {service.address}" in reported
+        seen = reported.count("WATCHDOG=1")
+        until(lambda: supervising.reported().count("WATCHDOG=1") >= seen + 2, "it says that it is alive")
+        assert "STOPPING=1" not in supervising.reported()
         assert service.end(signal.SIGTERM) == 0
-        told = supervising.told()
-        assert told.count("READY=1") == told.count("STOPPING=1") == 1
-        assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in told[told.index("STOPPING=1") :])
+        reported = supervising.reported()
+        assert reported.count("READY=1") == reported.count("STOPPING=1") == 1
+        assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in reported[reported.index("STOPPING=1") :])
     finally:
         service.process.kill()
         service.process.wait()
@@ -77,10 +77,10 @@ def test_it_tells_how_many_logs_are_loaded(start_broker: Callable[..., Server], 
     server.kill()
     service = Running(RUN, server.directory, environment=supervising.environment)
     try:
-        until(lambda: "READY=1" in supervising.told(), "it says that it is ready")
-        told = supervising.told()
-        assert f"STATUS=loading logs: 10 of 20 of {server.data}" in told
-        assert told.index(f"STATUS=loading logs: 20 of 20 of {server.data}") < told.index("READY=1")
+        until(lambda: "READY=1" in supervising.reported(), "it says that it is ready")
+        reported = supervising.reported()
+        assert f"STATUS=loading logs: 10 of 20 of {server.data}" in reported
+        assert reported.index(f"STATUS=loading logs: 20 of 20 of {server.data}") < reported.index("READY=1")
         assert service.end(signal.SIGTERM) == 0
     finally:
         service.process.kill()
@@ -91,7 +91,7 @@ def test_it_tells_how_many_logs_are_loaded(start_broker: Callable[..., Server], 
 def test_a_start_that_is_refused_is_never_ready(supervising: Supervising, tmp_path: Path) -> None:
     service = Running(patched("d.LogDirectories.open = lambda self: 1 / 0"), tmp_path, environment=supervising.environment)
     assert service.process.wait(PATIENCE_S) == 1
-    assert "READY=1" not in supervising.told()
+    assert "READY=1" not in supervising.reported()
 
 
 class Clock:
@@ -144,6 +144,6 @@ def test_a_status_is_one_line(tmp_path: Path) -> None:
     supervisor = Supervisor(Clock(), supervising.environment, 1)
     supervisor.starting()
     supervisor.status("a\nREADY=1")
-    assert supervising.told()[-1] == "STATUS=a READY=1"
+    assert supervising.reported()[-1] == "STATUS=a READY=1"
     supervisor.stopped()
     supervising.close()
