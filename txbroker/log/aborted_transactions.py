@@ -69,6 +69,17 @@ class AbortedBatches:
             return None
         return found
 
+    def hides(self, buffer: Buffer, position: int, header: EntryHeader) -> bool:
+        """Whether the next batch belongs to an aborted transaction, or is the marker that ends it. CorruptRecords for a bad marker."""
+        if not isinstance(header, BatchHeader) or not header.transactional:
+            return False
+        hidden = self.find(header.producer_id, header.base_offset, header.last_offset) is not None
+        if hidden and header.control:
+            marker = read_marker(buffer, position, header)
+            if marker is not None and not marker.committed:
+                self.end(header.producer_id)
+        return hidden
+
     def end(self, producer_id: int) -> None:
         """The marker of the transaction that `find` returned has been read."""
         self._begun.pop(producer_id, None)

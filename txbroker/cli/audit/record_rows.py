@@ -19,7 +19,6 @@ from txbroker.log.cleaner.key_hash import KeyHash
 from txbroker.log.cleaner.record_columns import Records, read_records
 from txbroker.log.cleaner.unaligned_reads import PADDING, Flags, words_of
 from txbroker.log.log_results import AbortedTransaction
-from txbroker.log.markers import read_marker
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan
 from txbroker.wire.entries import read_records as read_entry
@@ -176,11 +175,4 @@ def _some_of(records: Records, indexes: Ints) -> Records:
 
 def _is_shown(buffer: bytes, at: int, header: EntryHeader, aborted: AbortedBatches) -> bool:
     """Whether a consumer gets the records of a batch; the batches of a chunk are passed in order."""
-    if not isinstance(header, BatchHeader) or not header.transactional:
-        return not header.control
-    hidden = aborted.find(header.producer_id, header.base_offset, header.last_offset) is not None
-    if hidden and header.control:
-        marker = read_marker(buffer, at, header)
-        if marker is not None and not marker.committed:
-            aborted.end(header.producer_id)
-    return not hidden and not header.control
+    return not aborted.hides(buffer, at, header) and not header.control
