@@ -14,28 +14,35 @@ import pytest
 from tests.support import cache
 from tests.support.java import SHORT_LIVED, ClassArchive, java
 from tests.support.waiting import PATIENCE_S
+from txbroker.spark import session
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A local Spark with the Kafka connector. PySpark is in the cache, not in the virtual environment, and is put on the path here."""
+def spark_jars() -> Path:
+    """The folder of the jars, with PySpark on the path: it is in the cache and in no virtual environment."""
     java()
-    jars = cache.jars(cache.SPARK)
-    pyspark = cache.pyspark()
+    cache.jars(cache.SPARK)
+    sys.path.append(str(cache.pyspark()))
+    return cache.jar_directory(cache.SPARK)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A local Spark with the Kafka connector and Delta, set up as the jobs do."""
     place = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    sys.path.append(str(pyspark))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("txbroker-tests")
     archive = ClassArchive("driver", cache.SPARK)
-    for key, value in _settings(jars, place, (*SHORT_LIVED, *archive.options())).items():
+    settings = {**session.settings(spark_jars, delta=True, local=True), **_settings(place, (*SHORT_LIVED, *archive.options()))}
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    gateway: Any = session.sparkContext._gateway
-    session.stop()
+    opened = builder.getOrCreate()
+    opened.sparkContext.setLogLevel("ERROR")
+    yield opened
+    gateway: Any = opened.sparkContext._gateway
+    opened.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(PATIENCE_S)
@@ -43,15 +50,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _settings(jars: list[Path], place: Path, java_options: tuple[str, ...]) -> dict[str, str]:
+def _settings(place: Path, java_options: tuple[str, ...]) -> dict[str, str]:
     return {
         "spark.driver.extraJavaOptions": " ".join(java_options),
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "768m",
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.local.dir": str(place / "local"),
         # Two seconds of polling for new data would be most of a short streaming test.

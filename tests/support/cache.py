@@ -11,6 +11,7 @@ POMS = Path(__file__).resolve().parent / "jars"
 KAFKA_OLD = "kafka-3.9.1"
 KAFKA_NEW = "kafka-4.3.1"
 SPARK = "spark"
+SPARK_POM = CHECKOUT / "txbroker" / "spark" / "pom.xml"  # that of `txbroker spark setup`
 JAR_SETS = (KAFKA_NEW, KAFKA_OLD, SPARK)
 
 _MARK = ".complete"  # written last, with the digest of the pom that the folder was filled from
@@ -27,7 +28,7 @@ def directory() -> Path:
 
 def pom(jar_set: str) -> Path:
     """The Maven file that names the jars of a set."""
-    return POMS / jar_set / "pom.xml"
+    return SPARK_POM if jar_set == SPARK else POMS / jar_set / "pom.xml"
 
 
 def jar_directory(jar_set: str) -> Path:

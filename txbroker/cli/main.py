@@ -26,7 +26,7 @@ A broker that speaks Kafka's wire protocol, and the tools to use it: their flags
 
 EPILOG = """\
 Help on one: txbroker COMMAND --help
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. The jobs of `txbroker spark`: 1 wrong data, 2 failed or wrong usage.
 """
 
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
@@ -53,6 +53,7 @@ COMMANDS = {
     "perf-consume": "perf.perf_consume",
     "doctor": "doctor.doctor_command",
     "audit": "audit.keys_command",
+    "spark": "spark.spark_command",
     "completion": "completion",
 }
 # Flags that older releases of Kafka's tools had -> the flags to use now.
@@ -92,29 +93,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.name is None:
         parser.print_help(sys.stderr)
         return USAGE
+    failed: int = getattr(arguments, "failed_status", FAILED)
     try:
         status: int = arguments.command(arguments)
         sys.stdout.flush()
     except BadUsage as wrong:
         return complain(name, f"{wrong}; see {name} --help", USAGE)
     except CommandFailed as failure:
-        return complain(name, str(failure), FAILED, failure.code)
+        return complain(name, str(failure), failed, failure.code)
     except ClientError as problem:
         known = client_failure(problem)
-        return complain(name, str(known), FAILED, known.code)
+        return complain(name, str(known), failed, known.code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         _drop_output()  # its reader has ended
-        return FAILED
+        return failed
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _drop_output()
-            return complain(name, f"no space left for the output ({error.strerror}); free some, or write it elsewhere", FAILED)
+            return complain(name, f"no space left for the output ({error.strerror}); free some, or write it elsewhere", failed)
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exc()
         what = f"internal error of this command ({type(error).__name__}: {error})"
-        return complain(name, f"{what}; set {TRACEBACK_VARIABLE}=1 in the environment to see where, and report it", FAILED)
+        return complain(name, f"{what}; set {TRACEBACK_VARIABLE}=1 in the environment to see where, and report it", failed)
     return status
 
 

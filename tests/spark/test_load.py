@@ -1,0 +1,335 @@
+"""`load` into a Delta table: each record exactly once, whatever ends a run, and every offset without a record explained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+
+from tests.cli.commands import ENVIRONMENT, run
+from tests.spark.kafka_samples import serve
+from tests.spark.test_gaps import cut
+from tests.support import cache
+from tests.support.broker import BrokerProcess
+from tests.support.cache import CHECKOUT
+from tests.support.java import SHORT_LIVED
+from tests.support.raw_admin import create_topic, delete_records
+from tests.support.records import Received, Sample, assert_same, samples
+from tests.support.server import Server
+from tests.support.waiting import until
+from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.spark import load as load_module
+from txbroker.spark.load import STEPS, LoadOptions, LoadReport, load
+from txbroker.spark.offset_ranges import WrongData
+
+PARTITIONS = 3
+Load = Callable[..., LoadReport]
+
+
+class Killed(BaseException):
+    """A test ends a run here."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def topic(broker: Server, name: str) -> str:
+    create_topic(broker, name, PARTITIONS)
+    produce(broker, name, 30)
+    return name
+
+
+@pytest.fixture
+def loading(spark: Any, broker: Server, topic: str, table: Path) -> Load:
+    """Load the topic into the table."""
+    def loading(**options: Any) -> LoadReport:
+        on_step = options.pop("on_step", lambda step: None)
+        return load(spark, LoadOptions(**{"servers": broker.address, "table": str(table), "topics": [topic], **options}), on_step=on_step)
+
+    return loading
+
+
+def produce(server: Server, topic: str, count: int, partitions: int = PARTITIONS) -> None:
+    """So many records, round robin over the partitions."""
+    producer = KafkaProducer(bootstrap_servers=server.address, linger_ms=20)
+    for i in range(count):
+        producer.send(topic, b"value %d" % i, b"key %d" % i, partition=i % partitions)
+    producer.close()
+
+
+def offsets(spark: Any, table: Path) -> list[tuple[str, int, int]]:
+    """All rows of the table, by topic, partition and offset, sorted."""
+    rows = spark.read.format("delta").load(str(table)).select("topic", "partition", "offset").collect()
+    return sorted((row[0], row[1], row[2]) for row in rows)
+
+
+def whole(topic: str, count: int, partitions: int = PARTITIONS, start: int = 0) -> list[tuple[str, int, int]]:
+    return [(topic, partition, offset) for partition in range(partitions) for offset in range(start, count)]
+
+
+def summary(report: LoadReport) -> list[tuple[int, int, int, int]]:
+    """Partition, start, end and rows of each checked range; no report in these tests has gaps unless the test says so."""
+    return [(one.range.partition, one.range.start, one.range.end, one.rows) for one in report.checked]
+
+
+def test_everything_of_a_record_is_in_the_table(spark: Any, broker: Server, name: str, table: Path) -> None:
+    create_topic(broker, name, PARTITIONS)
+    sent = []
+    producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=5)
+    odd = [Sample(b"k", b"v", (), timestamp) for timestamp in (0, 10**15)]
+    for i, record in enumerate([*samples(90, seed=11), *odd]):
+        producer.send(name, record.value, record.key, list(record.headers), i % PARTITIONS, record.timestamp)
+        sent.append((i % PARTITIONS, record))
+    producer.close()
+    report = load(spark, LoadOptions(broker.address, str(table), [name], split=10))
+    assert not report.wrong and sum(one.rows for one in report.checked) == len(sent)
+    frame = spark.read.format("delta").load(str(table))
+    assert frame.columns == ["topic", "partition", "offset", "timestamp", "timestamp_ms", "timestamp_type", "key", "value", "headers"]
+    rows = frame.orderBy("partition", "offset").drop("timestamp").collect()
+    found = [Received(row.partition, row.offset, row.timestamp_ms, _bytes(row.key), _bytes(row.value),
+                      tuple((header.key, _bytes(header.value)) for header in row.headers or ())) for row in rows]
+    assert_same(sent, found)
+    assert {(row.topic, row.timestamp_type) for row in rows} == {(name, 0)}
+    assert frame.where("unix_millis(timestamp) != timestamp_ms").count() == 0
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def test_runs_one_after_the_other(spark: Any, broker: Server, topic: str, table: Path, loading: Load) -> None:
+    assert summary(loading()) == [(0, 0, 10, 10), (1, 0, 10, 10), (2, 0, 10, 10)]
+    nothing = loading()
+    assert not nothing.loaded and not nothing.checked
+    produce(broker, topic, 10, 2)
+    assert summary(loading()) == [(0, 10, 15, 5), (1, 10, 15, 5)]
+    other = f"{topic}-2"
+    create_topic(broker, other, 1)
+    produce(broker, other, 4, 1)
+    second = loading(topics=(), include=f"{topic}(-2)?")
+    assert summary(second) == [(0, 0, 4, 4)]
+    assert offsets(spark, table) == sorted([*whole(topic, 10), *whole(topic, 15, 2, 10), *whole(other, 4, 1)])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_ends_after_a_step(spark: Any, broker: Server, topic: str, table: Path, loading: Load, step: str) -> None:
+    def end(reached: str) -> None:
+        if reached == step:
+            raise Killed
+
+    with pytest.raises(Killed):
+        loading(on_step=end)
+    produce(broker, topic, 3)
+    report = loading()
+    expected = {"committed": [(index, 0, 10, 10) for index in range(3)] + [(index, 10, 11, 1) for index in range(3)],
+                "checked": [(index, 10, 11, 1) for index in range(3)]}.get(step, [(index, 0, 11, 11) for index in range(3)])
+    assert summary(report) == expected, "what was committed and not checked is checked now"
+    assert not report.wrong and offsets(spark, table) == whole(topic, 11)
+
+
+@pytest.mark.parametrize("step", ["writing", "committed"])
+def test_kill_9_of_the_driver(spark: Any, spark_jars: Path, broker: Server, topic: str, table: Path, loading: Load, step: str) -> None:
+    command = [sys.executable, "-m", "tests.spark.killed_load", spark_jars, cache.pyspark(), broker.address, topic, table, step]
+    environment = {**ENVIRONMENT, "JAVA_TOOL_OPTIONS": " ".join(SHORT_LIVED)}
+    ended = subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]
+    produce(broker, topic, 3)
+
+    def load_when_the_jvm_has_ended() -> LoadReport | None:
+        try:
+            return loading()
+        except CommandFailed as failure:
+            assert "another load writes" in str(failure)
+            return None
+
+    report = until(load_when_the_jvm_has_ended, "the killed driver's JVM releases the table")
+    assert not report.wrong and offsets(spark, table) == whole(topic, 11)
+
+
+def test_two_loads_of_one_table_at_once(spark: Any, topic: str, table: Path, loading: Load) -> None:
+    """The second begins while the first holds the table, before and after its commit."""
+    refused = []
+
+    def second(step: str) -> None:
+        with pytest.raises(CommandFailed, match="another load writes"):
+            loading()
+        refused.append(step)
+
+    loading(on_step=second)
+    assert refused == list(STEPS)
+    assert offsets(spark, table) == whole(topic, 10)
+
+
+def test_a_load_that_another_one_overtook(spark: Any, broker: Server, topic: str, table: Path, loading: Load) -> None:
+    """As on a file system without locks: another load commits between the plan of this one and its commit. Delta skips the write."""
+    table.mkdir()
+
+    def overtake(step: str) -> None:
+        if step == "planned":
+            load_module._Load(spark, LoadOptions(broker.address, str(table), [topic]), None, lambda _: None).run()
+
+    with pytest.raises(CommandFailed, match=r"another load committed to .* first, and this one wrote nothing"):
+        loading(on_step=overtake)
+    assert offsets(spark, table) == whole(topic, 10)
+
+
+def test_a_topic_that_was_created_again(spark: Any, broker: Server, topic: str, table: Path, loading: Load) -> None:
+    loading()
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    admin.delete_topics([topic])
+    admin.close()
+    create_topic(broker, topic, PARTITIONS)
+    produce(broker, topic, 60)  # beyond the end of the old one
+    with pytest.raises(CommandFailed, match=f"topic {topic} was deleted and created again"):
+        loading()
+    assert offsets(spark, table) == whole(topic, 10)
+
+
+def test_offsets_that_expired(spark: Any, broker: Server, topic: str, table: Path, loading: Load) -> None:
+    loading()
+    produce(broker, topic, 30)
+    delete_records(broker, topic, 14, 1)
+    with pytest.raises(CommandFailed, match=r"4 offsets were deleted before they were loaded; --on-expired skip"):
+        loading()
+    report = loading(skip_expired=True)
+    assert [tuple(one) for one in report.expired] == [(topic, 1, 10, 14)]
+    assert summary(report) == [(0, 10, 20, 10), (1, 14, 20, 6), (2, 10, 20, 10)]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_offsets_that_expire_between_the_plan_and_the_read(broker: Server, topic: str, loading: Load, skip: bool) -> None:
+    def expire(step: str) -> None:
+        if step == "created":
+            delete_records(broker, topic, 4, 2)
+
+    if not skip:
+        with pytest.raises(CommandFailed, match="offsets were deleted while they were being read, and nothing was loaded"):
+            loading(on_step=expire)
+        return
+    report = loading(on_step=expire, skip_expired=True)
+    assert [tuple(one) for one in report.expired] == [(topic, 2, 0, 4)]
+    assert summary(report) == [(0, 0, 10, 10), (1, 0, 10, 10), (2, 4, 10, 6)]
+
+
+def test_logs_of_apache_kafka(spark: Any, tmp_path: Path, table: Path) -> None:
+    """Aborted transactions, one that is open, and a compacted topic; the offsets of each partition add up."""
+    server = serve(tmp_path / "broker")
+    try:
+        report = load(spark, LoadOptions(server.address, str(table), ["s-txn", "s-compact"]))
+        found = {(one.range.topic, one.range.partition): (one.rows, one.gaps) for one in report.checked}
+        assert not report.wrong
+        rows, gaps = found["s-txn", 0]
+        assert (rows, gaps.aborted, gaps.control, gaps.total) == (60, 20, 20, 40)
+        rows, gaps = found["s-compact", 0]
+        assert (rows, gaps.compacted, gaps.total) == (401, 2950, 2951)
+        assert ("s-txn", 0, 100, 110) in [tuple(one) for one in report.waiting]
+        dirty = load(spark, LoadOptions(server.address, str(tmp_path / "dirty"), ["s-txn"], isolation_level="read_uncommitted"))
+        first = dirty.checked[0]
+        assert (first.rows, first.gaps.aborted, first.gaps.control) == (90, 0, 20)
+    finally:
+        server.close()
+
+
+def test_lost_records_are_reported(spark: Any, start_broker: Callable[..., BrokerProcess], name: str, table: Path, tmp_path: Path,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start_broker()
+    create_topic(server, name)
+    for _ in range(4):
+        produce(server, name, 5, 1)
+    server.stop()
+    cut(server.data / f"{name}-0")
+    server.start()
+
+    class Unstopped:
+        """The session of all tests, which the command does not stop."""
+
+        version = spark.version
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(spark, attribute)
+
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: Unstopped())
+    report = tmp_path / "report.json"
+    arguments = ("--bootstrap-server", server.address, "--topic", name, "--table", str(table), "--json", str(report))
+    output, complaint = run("spark", "load", *arguments, status=1)
+    assert output.splitlines() == [f"{name}-0 [0, 20): 14 rows, 6 UNEXPLAINED", "14 rows of 20 offsets in 1 partition loaded"]
+    assert "6 offsets without a record and without a reason, the first is 7; look at the broker's log" in complaint
+    assert "20 of 20 offsets (100 %)" in complaint, "progress"
+    written = json.loads(report.read_text())
+    assert (written["schema"], written["job"], written["ok"]) == (1, "load", False)
+    assert [(one["rows"], one["unexplained"], one["first_unexplained"]) for one in written["partitions"]] == [(14, 6, 7)]
+
+    output, _ = run("spark", "load", *arguments)
+    assert output == "nothing new\n"
+    assert json.loads(report.read_text())["ok"]
+    other = ("--topic", "missing", "--table", str(tmp_path / "new"), "--json", str(report))
+    _, complaint = run("spark", "load", "--bootstrap-server", server.address, *other, status=2)
+    assert "topic missing does not exist" in complaint
+    assert not report.exists() and not (tmp_path / "new").exists()
+
+
+def test_a_table_after_maintenance(spark: Any, broker: Server, topic: str, table: Path, loading: Load) -> None:
+    """OPTIMIZE commits carry no offsets; and Delta's log is removed after 30 days, after which the offsets come from the rows."""
+    loading()
+    for _ in range(3):
+        spark.sql(f"OPTIMIZE delta.`{table}`").collect()
+    produce(broker, topic, 6)
+    assert summary(loading()) == [(index, 10, 12, 2) for index in range(3)]
+
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table)).checkpoint()
+    log = table / "_delta_log"
+    last = max(path.name for path in log.glob("*.json"))
+    for path in [path for path in log.iterdir() if path.name.endswith((".json", ".json.crc")) and last not in path.name]:
+        path.unlink()
+    (log / last).write_text("".join(line for line in (log / last).read_text().splitlines(True) if "commitInfo" not in line))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert not loading().loaded
+    produce(broker, topic, 3)
+    assert summary(loading()) == [(index, 12, 13, 1) for index in range(3)]
+    assert offsets(spark, table) == whole(topic, 13)
+
+
+def test_tables_that_are_refused(spark: Any, broker: Server, topic: str, table: Path, tmp_path: Path, loading: Load) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "file").touch()
+    with pytest.raises(CommandFailed, match="is not empty and has no Delta table"):
+        loading(table=str(full))
+    spark.range(3).write.format("delta").save(str(table))
+    with pytest.raises(CommandFailed, match="was not made by `txbroker spark load`"):
+        loading()
+    for location in ("s3a://bucket/table", "hdfs://node/table"):
+        with pytest.raises(BadUsage, match="only folders of a file system"):
+            loading(table=location)
+
+
+def test_a_log_that_became_shorter(spark: Any, start_broker: Callable[..., BrokerProcess], name: str, table: Path) -> None:
+    server = start_broker()
+    create_topic(server, name)
+    produce(server, name, 10, 1)
+    server.stop()
+    older = server.directory / "older"
+    shutil.copytree(server.data, older)
+    server.start()
+    produce(server, name, 10, 1)
+    load(spark, LoadOptions(server.address, str(table), [name]))
+    server.stop()
+    shutil.rmtree(server.data)
+    older.rename(server.data)
+    server.start()
+    with pytest.raises(WrongData, match=r"ends at offset 10, and the table has it up to 20: the log lost records"):
+        load(spark, LoadOptions(server.address, str(table), [name]))

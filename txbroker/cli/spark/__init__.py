@@ -1,0 +1,1 @@
+"""`txbroker spark`: jobs on Apache Spark."""

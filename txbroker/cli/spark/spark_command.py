@@ -1,0 +1,29 @@
+"""`txbroker spark`: the jobs on Apache Spark; each has a module of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txbroker.cli.failures import USAGE
+from txbroker.cli.spark import load_command, setup_command
+
+DESCRIPTION = """\
+Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They need PySpark, Java 17 and a few jars.
+
+  txbroker spark setup
+  txbroker spark load --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders
+
+Exit status: 0 done, 1 the job found something wrong with the data, 2 wrong usage or a fault.
+"""
+
+JOBS = (setup_command, load_command)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand with its own subcommands."""
+    parser = subparsers.add_parser("spark", help="run jobs on Apache Spark", description=DESCRIPTION)
+    jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job", required=True)
+    for job in JOBS:
+        job.add_parser(jobs)
+    for job_parser in jobs.choices.values():
+        job_parser.set_defaults(failed_status=USAGE)

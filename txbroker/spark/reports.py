@@ -1,0 +1,39 @@
+"""A job's report as a JSON file: written last and whole, since it is the verdict. Some masters of Spark lose a job's exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from txbroker import __version__
+from txbroker.cli.failures import CommandFailed
+
+SCHEMA_VERSION = 1  # of all reports; fields are only added
+
+
+def write_report(path: str, job: str, spark_version: str, content: Mapping[str, Any]) -> None:
+    """Write the file in one step; CommandFailed when it cannot be written."""
+    report = {"schema": SCHEMA_VERSION, "job": job, "txbroker": __version__, "spark": spark_version, **content}
+    new = Path(f"{path}.{os.getpid()}.new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise CommandFailed(f"the report {path} cannot be written: {error.strerror}; correct --json") from error
+
+
+def remove_report(path: str) -> None:
+    """Remove the report of an earlier run: no file means that the job has not finished. CommandFailed when it cannot be removed."""
+    try:
+        Path(path).unlink(missing_ok=True)
+        if not Path(path).absolute().parent.is_dir():
+            raise CommandFailed(f"the folder of the report {path} does not exist; create it, or correct --json")
+    except OSError as error:
+        raise CommandFailed(f"the report {path} cannot be replaced: {error.strerror}; correct --json") from error

@@ -1,0 +1,62 @@
+"""A Spark session for the jobs, local or on a cluster, and the check of a session that someone else has opened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from txbroker.cli.failures import CommandFailed
+from txbroker.spark import jars
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_CLASSES = {False: "org.apache.spark.sql.kafka010.KafkaSourceProvider", True: "org.apache.spark.sql.delta.DeltaLog"}
+
+
+def settings(folder: Path, *, delta: bool, local: bool) -> dict[str, str]:
+    """Spark's properties for the jobs. UTC, so that timestamps do not depend on the machine."""
+    found = {
+        "spark.jars": ",".join(map(str, jars.found(folder))),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if delta:
+        found |= {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+    if local:
+        found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    return found
+
+
+def open_session(master: str, folder: Path, *, delta: bool) -> Any:
+    """A session on `master` with the jars in a folder. CommandFailed if anything is missing or does not fit."""
+    jars.check(folder, delta=delta)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on PATH
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("txbroker").master(master)
+    for key, value in settings(folder, delta=delta, local=master.startswith("local")).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def check_session(spark: Any, *, delta: bool) -> None:
+    """CommandFailed unless the session has the classes of the Kafka source, and Delta and its settings if `delta`."""
+    if spark.version != jars.spark_version():
+        raise CommandFailed(f"Spark is {spark.version}, and this version of txbroker is for {jars.spark_version()}; use that release")
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for is_delta, name in _CLASSES.items():
+        if delta or not is_delta:
+            try:
+                loader.loadClass(name)
+            except Exception as error:
+                if "ClassNotFound" not in str(error):
+                    raise
+                names = ", ".join(jar.name for jar in jars.required() if delta or not jar.is_delta)
+                raise CommandFailed(f"the Spark session has no class {name}; start it with --jars and these files: {names}") from None
+    if delta and EXTENSION not in spark.conf.get("spark.sql.extensions", ""):
+        raise CommandFailed(f"the Spark session is not set up for Delta: set spark.sql.extensions={EXTENSION} and "
+                            f"spark.sql.catalog.spark_catalog={CATALOG}")

@@ -1,0 +1,1 @@
+"""Tables that `load` appends to: the data and the offsets that it covers are committed in one step."""
