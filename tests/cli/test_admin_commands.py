@@ -63,7 +63,17 @@ def test_deleting_records(broker: Server, name: str, tmp_path: Path) -> None:
         {"topic": name, "partition": 1, "low_watermark": None, "error": "OFFSET_OUT_OF_RANGE"},
         {"topic": name, "partition": 2, "low_watermark": None, "error": "UNKNOWN_TOPIC_OR_PARTITION"},
     ]
-    assert complaint.splitlines()[0].startswith(f"nothing was deleted from {name}-1: ")
+    assert [json.loads(line)["warning"] for line in complaint.splitlines()] == [
+        f"nothing was deleted from partition {name}-1: offset out of range (OFFSET_OUT_OF_RANGE)",
+        f"nothing was deleted from partition {name}-2: unknown topic or partition (UNKNOWN_TOPIC_OR_PARTITION); "
+        "see `txbroker topics --list`",
+    ]
+    _, complaint = delete(dict.fromkeys((0, 1, 3, 4, 5, 6), 100), status=1)
+    assert complaint == (
+        f"nothing was deleted from 2 partitions ({name}-0, {name}-1): offset out of range (OFFSET_OUT_OF_RANGE)\n"
+        f"nothing was deleted from 4 partitions ({name}-3, {name}-4, {name}-5, ...): unknown topic or partition "
+        "(UNKNOWN_TOPIC_OR_PARTITION); see `txbroker topics --list`\n"
+    )
     found, _ = run("get-offsets", "--bootstrap-server", broker.address, "--topic", name, "--time", "earliest")
     assert found == f"{name}:0:45\n{name}:1:20\n", "the others were deleted all the same"
 
@@ -86,7 +96,7 @@ def test_log_directories(broker: Server, name: str) -> None:
     (same,) = objects(*describe, "--broker-list", str(row["broker"]))
     assert same["partitions"] == row["partitions"]
     _, complaint = run(*describe, "--broker-list", "777", status=1)
-    assert complaint == f"txbroker log-dirs: there is no broker 777, only {row['broker']}; correct --broker-list\n"
+    assert complaint == f"txbroker log-dirs: there is no broker 777; the brokers are {row['broker']}\n"
     assert "does not exist" in run(*describe[:-1], f"no-{name}", status=1)[1]
 
 
@@ -150,7 +160,7 @@ def test_configurations_of_brokers(broker: Server) -> None:
     sources = {each["name"]: each["source"] for each in everything["configs"]}
     assert sources["group.initial.rebalance.delay.ms"] == "STATIC_BROKER_CONFIG"
     _, complaint = run(*server, "--describe", "--broker", "777", status=1)
-    assert complaint == "txbroker configs: there is no broker 777; `txbroker broker-api-versions` names those that are there\n"
+    assert complaint == "txbroker configs: there is no broker 777; see `txbroker broker-api-versions`\n"
 
 
 def test_versions(broker: Server) -> None:

@@ -107,7 +107,7 @@ def test_partitions_of_topics() -> None:
     with pytest.raises(CommandFailed, match="topic c does not exist"):
         topic_partitions(["c:0"], described)
     for spec in ("a:", ":1", "a:x", "a:1,,2", "a:-1", ""):
-        with pytest.raises(BadUsage, match="it must be a topic, or with some of its partitions"):
+        with pytest.raises(BadUsage, match="it must be a topic, or a topic with partitions"):
             topic_partitions([spec], described)
 
 
@@ -115,11 +115,11 @@ def test_plans_of_offsets() -> None:
     assert read_plan("a,0,7\na,1,8\n\n", "plan", ["g"]) == {"g": {Partition("a", 0): 7, Partition("a", 1): 8}}
     assert read_plan('h,a,0,7\n"g,1",a,1,8', "plan", ["g,1", "h"]) == {"h": {Partition("a", 0): 7}, "g,1": {Partition("a", 1): 8}}
     for text in ("a,0", "a,x,7", "a,0,-1", "g,a,0,7,9", "a;0;7"):
-        with pytest.raises(CommandFailed, match=r"line 1 of plan is not topic,partition,offset"):
+        with pytest.raises(CommandFailed, match=r"line 1 of plan is neither topic,partition,offset"):
             read_plan(text, "plan", ["g"])
-    with pytest.raises(CommandFailed, match="line 1 of plan is not"):
+    with pytest.raises(CommandFailed, match="line 1 of plan is neither"):
         read_plan("a,0,7", "plan", ["g", "h"])
-    with pytest.raises(CommandFailed, match="line 2 of plan is of group x; name it with --group"):
+    with pytest.raises(CommandFailed, match="line 2 of plan is for group x; specify it with --group"):
         read_plan("g,a,0,7\nx,a,0,7", "plan", ["g"])
     with pytest.raises(CommandFailed, match="plan has no offsets"):
         read_plan("\n", "plan", ["g"])
@@ -155,16 +155,16 @@ ENTRY = {"topic": "a", "partition": 0, "offset": 7}
     [
         ("{", "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
-        ([], "is not of version 1 with partitions; it must be like"),
-        ({"partitions": []}, "is not of version 1 with partitions"),
-        ({"partitions": [ENTRY], "version": 2}, "is not of version 1"),
-        ({"partitions": [ENTRY, ENTRY]}, "has partition a-0 twice; leave one of them out"),
-        ({"partitions": [{**ENTRY, "offset": "7"}]}, "has a bad entry"),
-        ({"partitions": [{**ENTRY, "offset": True}]}, "has a bad entry"),
-        ({"partitions": [{**ENTRY, "offset": -2}]}, "has a bad entry"),
-        ({"partitions": [{**ENTRY, "partition": 2**31}]}, "has a bad entry"),
-        ({"partitions": [{"topic": "a", "partition": 0}]}, "has a bad entry"),
-        ({"partitions": ["a:0:7"]}, "has a bad entry"),
+        ([], "has no partitions of version 1; the format is"),
+        ({"partitions": []}, "has no partitions of version 1"),
+        ({"partitions": [ENTRY], "version": 2}, "has no partitions of version 1"),
+        ({"partitions": [ENTRY, ENTRY]}, "has partition a-0 twice; remove one of the entries"),
+        ({"partitions": [{**ENTRY, "offset": "7"}]}, "has an invalid entry"),
+        ({"partitions": [{**ENTRY, "offset": True}]}, "has an invalid entry"),
+        ({"partitions": [{**ENTRY, "offset": -2}]}, "has an invalid entry"),
+        ({"partitions": [{**ENTRY, "partition": 2**31}]}, "has an invalid entry"),
+        ({"partitions": [{"topic": "a", "partition": 0}]}, "has an invalid entry"),
+        ({"partitions": ["a:0:7"]}, "has an invalid entry"),
     ],
 )
 def test_a_bad_file_of_offsets(content: object, complaint: str, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_bootstrap_servers(servers: str, expected: list[tuple[str, int]]) -> Non
 
 @pytest.mark.parametrize("servers", ["", ",", ":1", "a:", "a:x", "a:0", "a:65536", "a:1,,b:2", "a:²"])
 def test_bootstrap_servers_that_are_none(servers: str) -> None:
-    with pytest.raises(BadUsage, match="it must be HOST:PORT"):
+    with pytest.raises(BadUsage, match="it must be comma-separated HOST:PORT"):
         clients.addresses(servers)
 
 

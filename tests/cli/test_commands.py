@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import ENVIRONMENT, command, on_terminal, run
+from tests.support.raw_admin import find_coordinator
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S
 from txbroker.cli import produce
@@ -40,7 +41,7 @@ def test_topics(broker: Server, name: str) -> None:
     assert topics(*created, "--if-not-exists") == ""
     assert name in topics("--list").split()
 
-    assert topics("--alter", "--topic", name, "--partitions", "5") == f"Topic {name} has 5 partitions now.\n"
+    assert topics("--alter", "--topic", name, "--partitions", "5") == f"Topic {name} now has 5 partitions.\n"
     assert "INVALID_PARTITIONS" in topics("--alter", "--topic", name, "--partitions", "2", status=1)
     topics("--alter", "--topic", name, "--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
     assert re.search("soon.*retention.ms|retention.ms.*soon", topics("--alter", "--topic", name, "--config", "retention.ms=soon", status=1))
@@ -82,7 +83,7 @@ def test_topics_of_which_some_are_shown(broker: Server, name: str) -> None:
     overrides = shown(*both, "--topics-with-overrides")
     assert [line.split("\t")[0] for line in overrides if "min.insync.replicas=2" in line] == [f"Topic: {name}"]
     _, complaint = run(*server, "--describe", "--topic-id", "nope", status=1)
-    assert "there is no topic with the id nope; `txbroker topics --describe`" in complaint
+    assert "there is no topic with the id nope; see `txbroker topics --describe`" in complaint
     _, complaint = run(*server, "--create", "--topic", f"{name}-1", "--replica-assignment", "777", status=1)
     assert "(INVALID_REPLICATION_ASSIGNMENT)" in complaint or "(INVALID_REPLICA_ASSIGNMENT)" in complaint
 
@@ -313,7 +314,8 @@ def test_a_web_server_is_no_kafka_broker() -> None:
         try:
             for line in (["groups", "--list"], ["configs", "--describe", "--topic", "a"], ["get-offsets"]):
                 _, complaint = run(line[0], "--bootstrap-server", address, "--command-config", config.name, *line[1:], status=1)
-                assert complaint.startswith(f"txbroker {line[0]}: {address} is there, but did not answer as a Kafka broker within 1 s; ")
+                problem = f"{address} accepts connections, but did not answer as a Kafka broker within 1 s; "
+                assert complaint.startswith(f"txbroker {line[0]}: {problem}")
                 assert complaint.count("\n") == 1
         finally:
             web.kill()
@@ -342,7 +344,7 @@ def test_a_server_that_is_no_kafka_broker() -> None:
         finally:
             deaf.kill()
     answer = "did not answer as a Kafka broker within 1 s; correct --bootstrap-server, or security.protocol in its properties"
-    assert complaint == f"txbroker consume: {address} is there, but {answer}\n"
+    assert complaint == f"txbroker consume: {address} accepts connections, but {answer}\n"
 
 
 def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path: Path) -> None:
@@ -364,6 +366,18 @@ def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path
     text = shown.decode()
     assert re.search(r"\r[\d,]+ records, [\d.]+ MB \(\d+ %\), [\d,]+ records/s, .{1,20} left\x1b\[K", text)
     assert text.endswith(f"\r\nProcessed a total of {count} messages\r\n")
+
+
+def test_internal_topics_are_folded_on_a_terminal(broker: Server, name: str) -> None:
+    server = ("--bootstrap-server", broker.address)
+    find_coordinator(broker, name)
+    described = on_terminal("topics", *server, "--describe", columns=120)
+    assert "partitions: all with a leader, all replicas in sync (see --topic __consumer_offsets)" in described
+    assert "50  " not in on_terminal("topics", *server, "--describe")
+    assert "Partition  Leader" in on_terminal("topics", *server, "--describe", "--topic", "__consumer_offsets")
+    assert run("topics", *server, "--describe")[0].count("\tTopic: __consumer_offsets\tPartition: ") == 50, "scripts get all partitions"
+    assert "The internal topic __consumer_offsets is not shown; use --topic" in on_terminal("log-cleaner", *server, "--describe")
+    assert run("log-cleaner", *server, "--describe")[0].count("__consumer_offsets-") == 50
 
 
 def test_on_a_terminal(broker: Server, name: str, tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def test_offsets_are_reset(broker: Server, groups: Groups, name: str, tmp_path: 
 
     nothing = groups.complaint("--reset-offsets", "--group", f"no-{name}", "--topic", name, "--shift-by", "1")
     assert f"there is no committed offset of partition {name}-0 to shift" in nothing
-    assert "--execute performs it" in groups.complaint("--reset-offsets", "--group", name, "--all-topics", "--to-latest", status=0)
+    warning = groups.complaint("--reset-offsets", "--group", name, "--all-topics", "--to-latest", status=0)
+    assert "use --dry-run to hide this warning" in warning
 
 
 def test_a_group_in_use_is_left_alone(broker: Server, groups: Groups, name: str) -> None:

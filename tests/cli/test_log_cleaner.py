@@ -55,7 +55,7 @@ def test_compacting_now_and_what_is_told_then(broker: Server, name: str) -> None
     assert [(row["topic"], row["partition"], row["why"], row["last"]) for row in before] == [
         (name, 0, "active-segment", None), (name, 1, "active-segment", None),
     ]  # fmt: skip
-    compacted = f"Topic {name} is compacted: 4 of the 20 records that were read are left.\n"
+    compacted = f"Topic {name} is compacted: 4 of 20 records remain.\n"
     assert cleaner(broker, "--compact-now", name, "--roll", "--wait") == (compacted, "")
     after = objects(cleaner(broker, "--describe", "--topic", name, "--json")[0])
     assert [(row["why"], row["last"]["records_removed"], row["first_dirty_offset"]) for row in after] == [("nothing-dirty", 8, 10)] * 2
@@ -80,14 +80,14 @@ def test_who_asks_in_vain_is_told_why(broker: Server, name: str) -> None:
         producer.flush()
     young = "records from offset 0 on are younger than min.compaction.lag.ms=3600000"
     output, _ = cleaner(broker, "--compact-now", name, "--roll", "--wait")
-    assert output == f"Nothing of topic {name} was to be compacted.\n{name}-0: {young}.\n"
+    assert output == f"No partition of topic {name} was compacted.\n{name}-0: {young}.\n"
     settings = ("--add-config", "min.compaction.lag.ms=0,delete.retention.ms=0")
     run("configs", "--bootstrap-server", broker.address, "--alter", "--topic", name, *settings)
     output, _ = cleaner(broker, "--compact-now", name, "--wait")
-    assert output == f"Topic {name} is compacted: 1 of the 3 records that were read are left.\n", "the tombstone gets its horizon"
+    assert output == f"Topic {name} is compacted: 1 of 3 records remain.\n", "the tombstone gets its horizon"
     output, _ = cleaner(broker, "--compact-now", name, "--roll", "--wait")
-    assert output.startswith(f"Nothing of topic {name} was to be compacted.\n{name}-0: it is clean up to its end at offset 3")
-    assert "tombstones that have outlived delete.retention.ms go with the next pass, once more has been written" in output
+    assert output.startswith(f"No partition of topic {name} was compacted.\n{name}-0: it is clean up to its end at offset 3")
+    assert "tombstones older than delete.retention.ms are removed by the next pass, after more has been written" in output
 
 
 def test_a_long_pass_is_waited_for_however_often_a_request_times_out(
@@ -100,7 +100,7 @@ def test_a_long_pass_is_waited_for_however_often_a_request_times_out(
     monkeypatch.setattr(cleaner_requests, "BEGIN_MS", 300)
     begun, _ = cleaner(slow, "--compact-now", name, "--roll")
     assert begun == f"Topic {name} is being compacted; see `txbroker log-cleaner --describe --topic {name}`.\n"
-    compacted = f"Topic {name} is compacted: 3 of the 900 records that were read are left.\n"
+    compacted = f"Topic {name} is compacted: 3 of 900 records remain.\n"
     assert cleaner(slow, "--compact-now", name, "--wait") == (compacted, "")
     (row,) = objects(cleaner(slow, "--describe", "--topic", name, "--json")[0])
     assert (row["last"]["passes"], row["last"]["records_removed"], row["last"]["records_after"]) == (1, 897, 3), "one pass"
@@ -110,7 +110,7 @@ def test_expiry_now(broker: Server, name: str) -> None:
     create_topic(broker, name, 1, {"retention.ms": "-1"})
     write(broker, name, 3)
     run("configs", "--bootstrap-server", broker.address, "--alter", "--topic", name, "--add-config", "retention.ms=1000")
-    assert cleaner(broker, "--expire", name, "--wait") == (f"What has expired of topic {name} is gone.\n", "")
+    assert cleaner(broker, "--expire", name, "--wait") == (f"The expired records of topic {name} are deleted.\n", "")
     assert run("get-offsets", "--bootstrap-server", broker.address, "--topic", name, "--time", "earliest")[0] == f"{name}:0:6\n"
 
 
@@ -136,9 +136,9 @@ def test_what_is_refused(broker: Server, name: str) -> None:
         (["--dry-run", "--log-dir", "."], "--dry-run needs --topic, and --log-dir"),
         (["--describe", "--dry-run"], "not allowed with"),
         ([], "is required"),
-        (["--bootstrap-server", "127.0.0.1:1", "--compact-now", ""], "--compact-now is empty; name a topic"),
-        (["--bootstrap-server", "127.0.0.1:1", "--expire", "", "--wait"], "--expire is empty; name a topic"),
-        (["--bootstrap-server", "127.0.0.1:1", "--describe", "--topic", ""], "--topic is empty; name a topic"),
+        (["--bootstrap-server", "127.0.0.1:1", "--compact-now", ""], "--compact-now is empty; specify a topic"),
+        (["--bootstrap-server", "127.0.0.1:1", "--expire", "", "--wait"], "--expire is empty; specify a topic"),
+        (["--bootstrap-server", "127.0.0.1:1", "--describe", "--topic", ""], "--topic is empty; specify a topic"),
         (["--dry-run", "--topic", "t", "--log-dir", ".", "--partition", "-1"], "must be a whole number"),
     ],
 )

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txbroker.cli.partition_flags import Partition, with_leaders
 from txbroker.cli.progress import Progress, size_text
 from txbroker.cli.record_formatter import formatter, formatter_properties
 from txbroker.cli.results import Column, Results
 from txbroker.cli.tables import table
-from txbroker.cli.topic_describe import description, plain_description, terminal_description
+from txbroker.cli.topic_describe import description, folded_description, plain_description, terminal_description
 
 
 def record(**fields: Any) -> Any:
@@ -201,3 +202,32 @@ def test_progress_of_quick_work_and_of_no_terminal_is_silent() -> None:
     silent.add(5)
     silent.finish()
     assert (silent.records, silent.bytes) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "line"),
+    [
+        ([(1, [1]), (1, [1])], "2 partitions: all with a leader, all replicas in sync (see --topic __consumer_offsets)"),
+        ([(1, [1])], "1 partition: all with a leader, all replicas in sync (see --topic __consumer_offsets)"),
+        ([(-1, []), (1, [1])], "2 partitions: 1 without a leader, 1 under-replicated (see --topic __consumer_offsets)"),
+    ],
+)
+def test_the_partitions_of_an_internal_topic_fit_on_a_line(partitions: list[tuple[int, list[int]]], line: str) -> None:
+    rows = [
+        {"partition_index": number, "leader_id": leader, "replica_nodes": [1], "isr_nodes": isr}
+        for number, (leader, isr) in enumerate(partitions)
+    ]
+    topic = {"name": "__consumer_offsets", "topic_id": "", "is_internal": True, "partitions": rows}
+    lines = folded_description(description(topic, {}), 100)
+    assert lines[0].startswith("Topic: __consumer_offsets  TopicId: none  PartitionCount: ")
+    assert lines[1:] == [f"  {line}"]
+
+
+def test_partitions_without_a_leader_are_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    led, others = Partition("t", 0), [Partition("t", number) for number in range(1, 6)]
+    assert with_leaders({led: 1, **dict.fromkeys(others, -1)}) == [led]
+    assert capsys.readouterr().err == (
+        "5 partitions (t-1, t-2, t-3, ...) have no leader and are omitted; see `txbroker topics --describe --unavailable-partitions`\n"
+    )
+    assert with_leaders({others[0]: -1}) == []
+    assert capsys.readouterr().err.startswith("partition t-1 has no leader and is omitted; see ")

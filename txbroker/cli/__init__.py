@@ -1,1 +1,1 @@
-"""The command `txbroker`. Its subcommands but `run` and `dump-log` are clients: they speak the wire protocol through kafka-python."""
+"""The command `txbroker`. Most of its subcommands are clients of a broker, on kafka-python or on the package client."""

@@ -1,4 +1,4 @@
-"""What the subcommands' parsers share: errors of one sentence, flags that several have, types of their values."""
+"""Parts of the parsers of several commands: errors of one sentence, common flags, and types of values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txbroker.cli.failures import USAGE, complain
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, without the list of all flags. Flags are not abbreviated: Kafka's scripts are not either."""
+    """A parser whose errors are one sentence, without the list of all flags. As in Kafka's tools, flags cannot be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """KEY=VALUE. The value may be empty and hold more equals signs."""
+    """KEY=VALUE. The value may be empty, and may contain equals signs."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
@@ -28,7 +28,7 @@ def key_value(text: str) -> tuple[str, str]:
 
 
 class number:
-    """The type of a flag that takes a whole number of at least `low`."""
+    """The type of a flag whose value is a whole number of at least `low`."""
 
     def __init__(self, low: int) -> None:
         self._low = low
@@ -44,7 +44,7 @@ class number:
 
 
 def numbers(text: str) -> list[int]:
-    """The type of a flag that takes whole numbers divided by commas; each comes once, in order."""
+    """The type of a flag whose value is comma-separated whole numbers; sorted, each once."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"must be comma-separated numbers, not {text!r}")
@@ -52,7 +52,7 @@ def numbers(text: str) -> list[int]:
 
 
 def add_properties(parser: argparse.ArgumentParser, flag: str, what: str, *other_names: str) -> None:
-    """A flag that takes KEY=VALUE any number of times, as `{key: value}`; the last one of a key counts. `other_names` are older."""
+    """A flag for KEY=VALUE that may be repeated, as `{key: value}`; the last value of a key wins. `other_names` are its older names."""
     what = f"{what}; may be given several times"
     parser.add_argument(flag, *other_names, action=_Collect, type=key_value, default={}, metavar="KEY=VALUE", help=what)
 
@@ -64,11 +64,11 @@ class _Collect(argparse.Action):
 
 
 def add_client(parser: argparse.ArgumentParser, *other_names: str, client: str = "admin client", required: bool = True) -> None:
-    """The flags of every command that asks a broker: --bootstrap-server, --command-config and --json.
+    """The flags of every command that connects to a broker: --bootstrap-server, --command-config and --json.
 
-    `other_names` are what Kafka's tool calls --command-config, too.
+    `other_names` are other names of --command-config in Kafka's tool.
     """
-    parser.add_argument("--bootstrap-server", required=required, metavar="HOST:PORT", help="brokers to connect to first, divided by commas")
+    parser.add_argument("--bootstrap-server", required=required, metavar="HOST:PORT", help="comma-separated brokers to connect to first")
     config_help = f"a properties file for the {client}"
     parser.add_argument(*other_names, "--command-config", dest="command_config", metavar="FILE", help=config_help)
-    parser.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
+    parser.add_argument("--json", action="store_true", help="print results as JSON, one object per line")

@@ -1,4 +1,4 @@
-"""Whether a topic exists or would be created, for `produce`: the client library would wait for a topic that never comes."""
+"""Whether a topic exists or would be created, for `produce`: the client library would wait for one that is never created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`txbroker broker-api-versions`: which requests each broker answers, in which versions (Kafka's kafka-broker-api-versions)."""
+"""`txbroker broker-api-versions`: the APIs and versions that brokers support (Kafka's kafka-broker-api-versions)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txbroker.cli.failures import DONE, FAILED, warn
 from txbroker.cli.results import Column, Results, Row, results
 
 DESCRIPTION = """\
-Show which requests each broker answers, in which versions, and the version that the client library of these commands would use.
+Print the APIs that each broker supports, with their versions, and the version that the client library of this command would use.
 
   txbroker broker-api-versions --bootstrap-server 127.0.0.1:9092
 """
@@ -26,21 +26,21 @@ COLUMNS = (
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    help_text = "show which requests brokers answer, in which versions"
+    help_text = "print the APIs and versions that brokers support"
     parser = subparsers.add_parser("broker-api-versions", help=help_text, description=DESCRIPTION)
     add_client(parser)
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show each broker's versions; 1 when one of them could not be asked."""
+    """Print the versions of each broker; 1 if one of them did not answer."""
     status = DONE
     with clients.administering(arguments) as admin:
         for broker in sorted(admin.describe_cluster()["brokers"], key=lambda broker: int(broker["broker_id"])):
             row = _describe(admin, broker)
             _show(results(arguments), row)
             if row["error"] is not None:
-                warn(f"broker {row['broker']} could not be asked; see whether it runs, and its advertised.listeners")
+                warn(f"broker {row['broker']} did not answer; check that it runs, and its advertised.listeners")
                 status = FAILED
     return status
 
@@ -61,7 +61,7 @@ def _describe(admin: Any, broker: Mapping[str, Any]) -> Row:
 
 
 def _known() -> tuple[dict[int, str], dict[int, int]]:
-    """By API key, the names that the client library has, and the newest version of each request that it can send."""
+    """By API key: the names in the client library, and the newest version of each request that it supports."""
     import kafka.protocol.admin
     import kafka.protocol.consumer
     import kafka.protocol.producer  # noqa: F401  (the modules make the classes known)
@@ -89,7 +89,7 @@ def _show(shown: Results, row: Row) -> None:
 
 
 def plain(title: str, versions: Sequence[Row], unsupported: Sequence[Row]) -> list[str]:
-    """A broker's versions as Kafka's tool prints them (class NodeApiVersions), by their keys."""
+    """The versions of a broker as printed by Kafka's tool (class NodeApiVersions), sorted by key."""
     lines = {row["api_key"]: f"{row['name']}({row['api_key']}): {_range(row)}" for row in versions}
     lines |= {row["api_key"]: f"{row['name']}({row['api_key']}): UNSUPPORTED" for row in unsupported}
     return [f"{title} -> (", ",\n".join(f"\t{lines[key]}" for key in sorted(lines)), ")"]

@@ -140,7 +140,7 @@ def _described(arguments: argparse.Namespace) -> Mapping[str, str]:
 
     with clients.administering(arguments) as admin:
         request = DescribeConfigsRequest(resources=[(2, arguments.topic, None)], min_version=1)
-        (found,) = clients.ask(admin, request).results
+        (found,) = clients.send(admin, request).results
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise no_topic(arguments.topic)
     if found.error_code != ErrorCode.NONE:

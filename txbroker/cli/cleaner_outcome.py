@@ -1,4 +1,4 @@
-"""What a compaction that was asked for has done: told from how the cleaning of each partition stood before it and stands after it."""
+"""The outcome of a compaction on request, from the status of each partition before and after it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from itertools import groupby
 
 from txbroker.cli.results import Row
 from txbroker.log.cleaner.cleanable import Why
+from txbroker.names import amount
 
 NAMED_MAX = 5
-# What is said of a partition over which a pass ran: there is more, and asking again wins nothing.
+# Reasons that are printed even if a pass ran: more could be compacted, but not by another request now.
 _KEPT_FROM_REST = (Why.LAG.value, Why.UNSTABLE.value)
-_EXPIRED_LATER = "; tombstones that have outlived delete.retention.ms go with the next pass, once more has been written"
+_EXPIRED_LATER = "; tombstones older than delete.retention.ms are removed by the next pass, after more has been written"
 
 
 def outcome(before: Mapping[int, Row], after: Sequence[Row]) -> list[Row]:
-    """An object for each partition. `compacted`: a pass over it ended meanwhile, which read and left so many records.
+    """An object for each partition. `compacted`: whether a pass over it ended meanwhile; then the numbers of records before and after it.
 
-    `before`: by partition, as `cleaner_requests` has them, and `after`, in their order. `why_not_now`: why no more is compacted.
+    `before` has the status by partition, `after` in their order. `why_not_now`: why no more is compacted.
     """
     rows: list[Row] = []
     for row in after:
@@ -28,14 +29,14 @@ def outcome(before: Mapping[int, Row], after: Sequence[Row]) -> list[Row]:
 
 
 def sentences(topic: str, rows: Sequence[Row]) -> list[str]:
-    """The same for people: what was won, and where nothing was to be done, why."""
+    """The same as sentences: the number of records, and the reasons where nothing was compacted."""
     ran = [row for row in rows if row["compacted"]]
-    lines = [f"Nothing of topic {topic} was to be compacted."]
+    lines = [f"No partition of topic {topic} was compacted."]
     if ran:
         read, left = (sum(row[name] for row in ran) for name in ("records_before", "records_after"))
-        lines = [f"Topic {topic} is compacted: {left} of the {read} records that were read are left."]
-    told = [row for row in rows if row["why_not_now"] and (not row["compacted"] or row["why"] in _KEPT_FROM_REST)]
-    for reason, found in groupby(sorted(told, key=_reason), _reason):
+        lines = [f"Topic {topic} is compacted: {left} of {amount(read, 'record')} remain."]
+    printed = [row for row in rows if row["why_not_now"] and (not row["compacted"] or row["why"] in _KEPT_FROM_REST)]
+    for reason, found in groupby(sorted(printed, key=_reason), _reason):
         numbers = [row["partition"] for row in found]
         named = ", ".join(f"{topic}-{number}" for number in numbers[:NAMED_MAX])
         more = f" and {len(numbers) - NAMED_MAX} more" if len(numbers) > NAMED_MAX else ""

@@ -1,4 +1,4 @@
-"""What `txbroker log-cleaner` asks of brokers: how their cleaning stands, and operations on topics, by requests for configurations."""
+"""Requests of `txbroker log-cleaner`: the status of the cleaner, and operations on topics, as requests for configurations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import Any, NamedTuple
 from txbroker.cli import clients
 from txbroker.cli.cleaner_outcome import outcome, sentences
 from txbroker.cli.failures import CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.partition_flags import Partition, partitions_of, with_leaders
+from txbroker.cli.partition_flags import Partition, partitions_of, some, with_leaders
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Results, Row
 from txbroker.cli.time_texts import duration, moment
 from txbroker.errors import ErrorCode
+from txbroker.names import amount
 
 TOPIC = 2  # of ConfigResource.Type
 SET = 0
 STATUS = "txbroker.cleaner"
 KEYS_AT_ONCE = 500
-# How long a request may take before how far it is is asked and it is made again, which joins what goes on.
+# A request that takes longer is sent again, which joins the operation, after its progress is shown.
 ASK_AGAIN_MS = 10_000
-# Without --wait: what is refused is refused within this.
+# Without --wait: time in which the broker refuses an operation if it does.
 BEGIN_MS = 2_000
 
 COLUMNS = (
@@ -42,19 +43,22 @@ class Wanted(NamedTuple):
 
 
 class Unanswered(Exception):
-    """The answer did not come in time; what was asked for goes on."""
+    """The response did not arrive in time; the operation continues."""
 
 
 def describe(admin: Any, shown: Results, topic: str | None) -> None:
-    """How the cleaning stands of all partitions of a topic, or of all compacted topics."""
-    names = [topic] if topic is not None else sorted(found["name"] for found in admin.describe_topics())
-    compacted = names if topic is not None else [name for name in names if "compact" in _policy(admin, name)]
-    rows = [row for name in compacted for row in status(admin, name)]
+    """The status of all partitions of a topic, or of all compacted topics; on a terminal, internal topics only if `topic` names them."""
+    found = {topic: False} if topic is not None else {each["name"]: bool(each["is_internal"]) for each in admin.describe_topics()}
+    compacted = [name for name in sorted(found) if topic is not None or "compact" in _policy(admin, name)]
+    omitted = [name for name in compacted if found[name] and shown.width is not None and not shown.as_json]
+    rows = [row for name in compacted if name not in omitted for row in status(admin, name)]
     shown.rows(COLUMNS, rows if shown.as_json else [_cells(row) for row in rows])
+    for name in omitted:
+        shown.line(f"The internal topic {name} is not shown; use --topic {name} to see it.")
 
 
 def status(admin: Any, topic: str) -> list[Row]:
-    """What each leader tells of the partitions of a topic; CommandFailed."""
+    """The status of the partitions of a topic, from their leaders; CommandFailed."""
     described = admin.describe_topics([topic])
     if any(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for found in described):
         raise no_topic(topic)
@@ -66,16 +70,17 @@ def _states(admin: Any, topic: str, leaders: Mapping[Partition, int], led: Seque
     by_leader: dict[int, list[Partition]] = defaultdict(list)
     for partition in led:
         by_leader[leaders[partition]].append(partition)
-    found = {key: text for leader, partitions in by_leader.items() for key, text in _told(admin, topic, leader, partitions)}
+    found = {key: text for leader, partitions in by_leader.items() for key, text in _leader_status(admin, topic, leader, partitions)}
     if by_leader and not found:
-        raise CommandFailed(f"the broker does not tell how the cleaning of {topic} stands; a txbroker of this version does")
-    for partition in [each for each in leaders if leaders[each] >= 0 and f"{STATUS}.{each.number}" not in found]:
-        warn(f"partition {partition} is left out, its leader cannot use its log; see `txbroker log-dirs --describe`")
+        raise CommandFailed(f"the broker does not report the status of the cleaner for {topic}; this needs txbroker as the broker")
+    without = [each for each in leaders if leaders[each] >= 0 and f"{STATUS}.{each.number}" not in found]
+    if without:
+        warn(f"no status of {some(without)}: the log is in an offline directory; see `txbroker log-dirs --describe`")
     rows = [(partition, json.loads(text)) for partition in leaders if (text := found.get(f"{STATUS}.{partition.number}"))]
     return [{"topic": topic, "partition": partition.number, **state} for partition, state in rows]
 
 
-def _told(admin: Any, topic: str, leader: int, partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
+def _leader_status(admin: Any, topic: str, leader: int, partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
     for at in range(0, len(partitions), KEYS_AT_ONCE):
         keys = [f"{STATUS}.{partition.number}" for partition in partitions[at : at + KEYS_AT_ONCE]]
         yield from _described(admin, topic, keys, leader).items()
@@ -88,17 +93,17 @@ def _policy(admin: Any, topic: str) -> str:
 def _described(admin: Any, topic: str, keys: Sequence[str], node_id: int | None) -> dict[str, str]:
     from kafka.protocol.admin import DescribeConfigsRequest
 
-    (found,) = clients.ask(admin, DescribeConfigsRequest(resources=[(TOPIC, topic, list(keys))], min_version=1), node_id).results
+    (found,) = clients.send(admin, DescribeConfigsRequest(resources=[(TOPIC, topic, list(keys))], min_version=1), node_id).results
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return {}  # deleted meanwhile
     if found.error_code != ErrorCode.NONE:
-        raise broker_error(f"topic {topic} is not described", found.error_code, found.error_message)
+        raise broker_error(f"topic {topic} cannot be described", found.error_code, found.error_message)
     return {config.name: config.value for config in found.configs if config.value is not None}
 
 
 def _cells(row: Row) -> Row:
     last = row.get("last")
-    removed = None if last is None else f"{last['records_removed']} records, {size_text(last['bytes_freed'])}"
+    removed = None if last is None else f"{amount(last['records_removed'], 'record')}, {size_text(last['bytes_freed'])}"
     return {
         "partition": f"{row['topic']}-{row['partition']}",
         "state": _state(row),
@@ -119,7 +124,7 @@ def _state(row: Mapping[str, Any]) -> str:
 
 
 def perform(arguments: argparse.Namespace, shown: Results, wanted: Wanted, *, wait: bool) -> None:
-    """Have the operation done by every leader of the topic's partitions; CommandFailed."""
+    """Have the leaders of the topic's partitions perform the operation; CommandFailed."""
     with clients.administering(arguments) as admin:
         described = admin.describe_topics([wanted.topic])
         if any(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for found in described):
@@ -135,26 +140,26 @@ def perform(arguments: argparse.Namespace, shown: Results, wanted: Wanted, *, wa
     for node in nodes:
         while True:
             try:
-                _ask(arguments, wanted, node, ASK_AGAIN_MS if wait else BEGIN_MS)
+                _request(arguments, wanted, node, ASK_AGAIN_MS if wait else BEGIN_MS)
                 break
             except Unanswered:
                 if not wait:
                     begun = f"Topic {wanted.topic} is being {what}; see `txbroker log-cleaner --describe --topic {wanted.topic}`."
                     shown.done(begun, topic=wanted.topic, operation=wanted.key, value=wanted.value, done=False)
                     return
-                _tell_progress(arguments, wanted.topic)
-                wanted = wanted._replace(value="now")  # it was rolled
+                _show_progress(arguments, wanted.topic)
+                wanted = wanted._replace(value="now")  # the active segments are closed already
     row = {"topic": wanted.topic, "operation": wanted.key, "value": wanted.value, "done": True}
     if not compacting:
-        shown.done(f"What has expired of topic {wanted.topic} is gone.", **row)
+        shown.done(f"The expired records of topic {wanted.topic} are deleted.", **row)
         return
     with clients.administering(arguments) as admin:
         partitions = outcome(before, _states(admin, wanted.topic, leaders, led))
     shown.either({**row, "partitions": partitions}, lambda: sentences(wanted.topic, partitions))
 
 
-def _ask(arguments: argparse.Namespace, wanted: Wanted, node: int, timeout_ms: int) -> None:
-    """One request with a connection of its own; Unanswered."""
+def _request(arguments: argparse.Namespace, wanted: Wanted, node: int, timeout_ms: int) -> None:
+    """One request on its own connection; Unanswered."""
     from kafka.errors import KafkaConnectionError, KafkaTimeoutError, RequestTimedOutError
 
     properties = clients.read_properties(arguments.command_config)
@@ -170,14 +175,14 @@ def _alter(admin: Any, wanted: Wanted, node: int, *, validate_only: bool) -> Non
     from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
     resources = [(TOPIC, wanted.topic, [(wanted.key, SET, wanted.value)])]
-    (answer,) = clients.ask(admin, IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only), node).responses
+    (answer,) = clients.send(admin, IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only), node).responses
     if answer.error_code != ErrorCode.NONE:
         done = "compacted" if wanted.key == "txbroker.compact" else "expired"
         raise broker_error(f"topic {wanted.topic} was not {done}", answer.error_code, answer.error_message)
 
 
-def _tell_progress(arguments: argparse.Namespace, topic: str) -> None:
-    """For whoever waits at a terminal."""
+def _show_progress(arguments: argparse.Namespace, topic: str) -> None:
+    """Print the progress on a terminal."""
     if not sys.stderr.isatty():
         return
     with clients.administering(arguments) as admin:

@@ -1,6 +1,6 @@
-"""Clients of kafka-python for the subcommands: flags and Java's property names made into its settings, connections that fail clearly.
+"""Clients of kafka-python for the commands: their settings from flags and Java's property names, and clear errors.
 
-kafka-python is imported when a client is made: `txbroker run` does without it.
+kafka-python is imported when a client is created, since `txbroker run` does not need it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAST_FLUSH_S = 5.0  # for records that were given to a producer before a command
 NOTHING: Mapping[str, Any] = {}
 
 _TRUTH = {"true": True, "false": False}
-# kafka-python's settings that are None by default; its others of that kind are objects, which text cannot be.
+# kafka-python's settings that are None by default and can be given as text; its other settings of this kind are objects.
 _INTEGERS_WITHOUT_DEFAULT = frozenset({"receive_buffer_bytes", "send_buffer_bytes"})
 _TEXTS_WITHOUT_DEFAULT = frozenset({
     "client_id", "group_id", "group_instance_id", "compression_type", "proxy_url", "sasl_mechanism", "sasl_plain_username",
@@ -49,7 +49,7 @@ _REFUSED = {
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """The properties of a client's configuration file; nothing without a file."""
+    """The properties in a client's configuration file; none without a file."""
     if path is None:
         return {}
     try:
@@ -61,7 +61,8 @@ def read_properties(path: str | None) -> dict[str, str]:
 def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict[str, Any]:
     """A Java client's properties as kafka-python's settings, by its defaults `known`.
 
-    As in Java's clients, an unknown property only causes a warning. BadUsage for a bad value, and for what must not be ignored.
+    As in Java's clients, an unknown property only causes a warning. BadUsage for an invalid value, and for a property that must not be
+    ignored.
     """
     made: dict[str, Any] = {}
     for key, text in properties.items():
@@ -104,20 +105,20 @@ def _integer(key: str, text: str) -> int:
 
 
 def addresses(servers: str) -> list[tuple[str, int]]:
-    """Hosts and ports of --bootstrap-server."""
+    """The hosts and ports of --bootstrap-server; BadUsage."""
     found = []
     for server in servers.split(","):
         host, colon, port = server.strip().rpartition(":")
         if not colon or host.endswith("]") is not host.startswith("["):
             host, port = server.strip(), str(DEFAULT_PORT)
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise BadUsage(f"--bootstrap-server is {servers!r}; it must be HOST:PORT, several divided by commas")
+            raise BadUsage(f"--bootstrap-server is {servers!r}; it must be comma-separated HOST:PORT")
         found.append((host.strip("[]"), int(port)))
     return found
 
 
 def check_reachable(servers: str) -> None:
-    """One of the servers takes a connection. kafka-python itself would try for long and say little."""
+    """CommandFailed unless one of the servers accepts a connection. kafka-python would retry for long, without a reason."""
     problems = []
     for host, port in addresses(servers):
         try:
@@ -140,8 +141,8 @@ def connected(
 ) -> Iterator[Any]:
     """A `KafkaAdminClient`, `KafkaProducer` or `KafkaConsumer`, closed at the end.
 
-    `flags` (settings that the person chose by flags) go before the properties, and these before `defaults` (what the command would like).
-    Errors of the library become `CommandFailed`. `notices`: say that a connection was lost.
+    `flags` (settings by flags) override the properties, and these override `defaults` (of the command). Errors of the library become
+    `CommandFailed`. `notices`: print that a connection is lost, or that records are refused, while the library retries.
     """
     check_reachable(servers)
     logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -155,10 +156,10 @@ def connected(
             client = made(bootstrap_servers=servers.split(","), **chosen)
         except kafka.errors.KafkaTimeoutError:
             within = f"within {chosen['bootstrap_timeout_ms'] / 1000:.0f} s"
-            told = f"{servers} is there, but did not answer as a Kafka broker {within}"
-            raise CommandFailed(f"{told}; correct --bootstrap-server, or security.protocol in its properties") from None
+            problem = f"{servers} accepts connections, but did not answer as a Kafka broker {within}"
+            raise CommandFailed(f"{problem}; correct --bootstrap-server, or security.protocol in its properties") from None
         except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
-            raise CommandFailed(f"the client library does not take these settings: {plain(error)}; correct them") from error
+            raise CommandFailed(f"the client library refuses these settings: {plain(error)}; correct them") from error
         handlers = {"kafka.net.connection": _LostConnections(logging.ERROR), "kafka.producer.sender": _RefusedBatches(logging.WARNING)}
         for name, handler in handlers.items() if notices else ():
             logging.getLogger(name).addHandler(handler)
@@ -217,16 +218,16 @@ def administering(arguments: argparse.Namespace) -> Iterator[Any]:
         yield admin
 
 
-def ask(admin: Any, request: Any, node_id: int | None = None) -> Any:
+def send(admin: Any, request: Any, node_id: int | None = None) -> Any:
     """The response to a request in kafka-python's messages, from one broker, or from any.
 
-    For what `KafkaAdminClient` has no method, or one that hides errors of single partitions; the library has no public way to send.
+    It is for requests for which `KafkaAdminClient` has no method, or one that hides the errors of single partitions.
     """
     return admin._manager.run(admin._manager.send, request, node_id)
 
 
-def patiently(call: Callable[[], T], timeout_ms: int) -> T:
-    """Call again while the broker asks for patience: a coordinator or a leader that is still to come. KafkaError when it takes longer."""
+def retried(call: Callable[[], T], timeout_ms: int) -> T:
+    """Repeat a call for some time while it fails with a retriable error, as before there is a coordinator or a leader. KafkaError."""
     from kafka.errors import KafkaError
 
     deadline_s = time.monotonic() + timeout_ms / 1000
@@ -290,7 +291,7 @@ class Notice:
 
 
 def failure(what: str, error: Exception) -> CommandFailed:
-    """What an error of kafka-python means for whoever wanted `what`."""
+    """The failure of `what` with an error of kafka-python."""
     code = getattr(error, "errno", None)
     if isinstance(code, int):
         return broker_error(what, code, plain(error))

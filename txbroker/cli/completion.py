@@ -1,4 +1,4 @@
-"""`txbroker completion`: a script that has a shell complete commands, flags and their values."""
+"""`txbroker completion`: a script for the completion of commands, flags and their values by a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from txbroker.cli.failures import DONE
 
 DESCRIPTION = """\
-Print a script for a shell, which then completes commands, flags, files, and what flags choose from.
+Print a script with which a shell completes commands, flags, file names, and the values of flags.
 
   eval "$(txbroker completion bash)"                                                  # in ~/.bashrc
   txbroker completion zsh > "${fpath[1]}/_txbroker"                                   # in a directory of fpath
@@ -18,18 +18,18 @@ Print a script for a shell, which then completes commands, flags, files, and wha
 """
 
 SHELLS = ("bash", "zsh", "fish")
-FILES = ("FILE", "FILE,FILE…")
+FILES = ("FILE", "FILE,FILE...")
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("completion", help="print a script for the completion of a shell", description=DESCRIPTION)
+    parser = subparsers.add_parser("completion", help="print a completion script for a shell", description=DESCRIPTION)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script for the parser of all commands."""
+    """Print the script."""
     import shtab
 
     from txbroker.cli.main import build_parser
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The flags of a parser and of those below it."""
+    """The flags of a parser and of its subcommands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():

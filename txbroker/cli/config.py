@@ -1,4 +1,4 @@
-"""`txbroker config`: what a broker would be started with, and where each value comes from; or only whether it would start."""
+"""`txbroker config`: print the configuration of a start with the origin of each value, or check whether a broker would start."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from txbroker.cli.directory_checks import DirectoryProblems
 
 DESCRIPTION = """\
-Print the configuration that `txbroker run` with the same flags would start with, and the origin of every value: a default, the line of a
-file, an environment variable, --override, or what was changed while the broker ran and is kept with its metadata. Secrets are hidden.
+Print the configuration with which `txbroker run` would start with the same flags, and the origin of each value: a default, a line of a
+file, an environment variable, --override, or a dynamic configuration that is stored in the metadata. Secrets are hidden. --check reports
+all errors and warnings, also those of the log directories; it does not check ports and locks that another process holds.
 
   txbroker config --print --config server.properties --override log.dirs=./data
   txbroker config --check --config server.properties && txbroker run --config server.properties
@@ -31,11 +32,11 @@ file, an environment variable, --override, or what was changed while the broker 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("config", help="print or check a broker's configuration", description=DESCRIPTION + ORDER)
-    parser.add_argument("--print", action="store_true", dest="prints", help="print every key that has an effect here, or was set")
+    parser.add_argument("--print", action="store_true", dest="prints", help="print each key that has an effect on this broker, or is set")
     check_help = "print all warnings and errors only; the exit status is 1 if the broker would not start"
     parser.add_argument("--check", action="store_true", help=check_help)
     add_configuration(parser)
-    parser.add_argument("--all", action="store_true", help="with --print: also the keys of Kafka that have no effect on this broker")
+    parser.add_argument("--all", action="store_true", help="with --print: also Kafka's keys that have no effect on this broker")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.set_defaults(command=run)
 
@@ -94,14 +95,14 @@ def _print_table(printed: Sequence[Row]) -> None:
     cells = [(row.name, "" if row.value is None else row.value, row.origin) for row in printed]
     width = terminal_width()
     if width is None:
-        # For programs and grep: one key a line.
+        # For scripts: one key per line.
         print("\n".join("  ".join(row) for row in table_rows(cells)))
     else:
         print("\n".join(table(("KEY", "VALUE", "ORIGIN"), cells, width)))
 
 
 def table_rows(cells: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-    """key=value and the origin, aligned as far as values are short."""
+    """key=value and the origin, aligned unless values are long."""
     pairs = [(f"{name}={value}", origin) for name, value, origin in cells]
     width = min(max(len(pair) for pair, _ in pairs), 60)
     return [(pair.ljust(width), f"# {origin}") for pair, origin in pairs]

@@ -13,18 +13,18 @@ from txbroker.cli.results import Column, Results, Row, cell, results
 from txbroker.errors import ErrorCode
 
 DESCRIPTION = """\
-Show and change configurations while brokers run.
+Describe and alter the dynamic configurations of topics and brokers.
 
   txbroker configs --bootstrap-server 127.0.0.1:9092 --describe --entity-type topics --entity-name hello --all
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --topic hello --add-config retention.ms=3600000,cleanup.policy=[compact,delete]
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --entity-type brokers --entity-default --delete-config log.retention.ms
 
-Without a name all topics, or all brokers and their defaults, are described. A value that is a list stands in brackets.
+--describe without a name describes all topics, or all brokers and their defaults. A value that contains commas is enclosed in brackets.
 """
 
 
 class Kind(NamedTuple):
-    """A type of entity: its number in DescribeConfigs, its word in Kafka's sentences, and the sources of its dynamic configurations."""
+    """A type of entity: its number in DescribeConfigs, its name in Kafka's messages, and the sources of its dynamic configurations."""
 
     number: int
     word: str
@@ -40,7 +40,7 @@ KINDS = {
     "client-metrics": Kind(16, "client-metric", 7),
     "groups": Kind(32, "group", 8),
 }
-# What Kafka's tool changes by other requests than those for configurations.
+# Types that Kafka's tool alters by other requests than those for configurations.
 ELSEWHERE = ("users", "clients", "ips")
 SERVED = ("topics", "brokers")
 AT_BROKERS = ("brokers", "broker-loggers")
@@ -49,13 +49,13 @@ SOURCES = (
     "DYNAMIC_BROKER_LOGGER_CONFIG", "DYNAMIC_CLIENT_METRICS_CONFIG", "DYNAMIC_GROUP_CONFIG",
 )  # fmt: skip
 TYPES = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
-DEFAULT = ""  # the name of the entity that stands for all brokers
+DEFAULT = ""  # the name of the entity for the defaults of all brokers
 SET, DELETE = 0, 1
 COLUMNS = (Column("name", "CONFIG"), Column("value", "VALUE"), Column("source", "SOURCE"), Column("others", "SYNONYMS"))
 
 
 class Entity(NamedTuple):
-    """What is described or altered."""
+    """A topic, a broker, or the defaults of all brokers."""
 
     type: str
     name: str
@@ -67,7 +67,7 @@ class Entity(NamedTuple):
 
     @property
     def node_id(self) -> int | None:
-        """The broker that must be asked; None for any."""
+        """The broker to send requests to; None for any."""
         return int(self.name) if self.type in AT_BROKERS and self.name != DEFAULT else None
 
     def __str__(self) -> str:
@@ -76,28 +76,28 @@ class Entity(NamedTuple):
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("configs", help="show and change configurations of topics and brokers", description=DESCRIPTION)
+    parser = subparsers.add_parser("configs", help="describe and alter configurations of topics and brokers", description=DESCRIPTION)
     add_client(parser)
     actions = parser.add_mutually_exclusive_group(required=True)
-    actions.add_argument("--describe", dest="action", action="store_const", const="describe", help="show configurations that were changed")
-    actions.add_argument("--alter", dest="action", action="store_const", const="alter", help="change them, by the three flags below")
-    type_help = "topics or brokers; of other types, broker-loggers, client-metrics and groups are shown where the broker has them"
+    actions.add_argument("--describe", dest="action", action="store_const", const="describe", help="describe the dynamic configurations")
+    actions.add_argument("--alter", dest="action", action="store_const", const="alter", help="alter dynamic configurations")
+    type_help = "topics or brokers; or broker-loggers, client-metrics or groups, if the broker has them"
     parser.add_argument("--entity-type", choices=(*KINDS, *ELSEWHERE), metavar="TYPE", help=type_help)
-    parser.add_argument("--entity-name", metavar="NAME", help="a topic, or a broker's id")
-    parser.add_argument("--entity-default", action="store_true", help="what holds for all brokers that have no value of their own")
+    parser.add_argument("--entity-name", metavar="NAME", help="the name of a topic, or the id of a broker")
+    parser.add_argument("--entity-default", action="store_true", help="the defaults of all brokers")
     parser.add_argument("--topic", metavar="NAME", help="short for --entity-type topics --entity-name NAME")
     parser.add_argument("--broker", metavar="ID", help="short for --entity-type brokers --entity-name ID")
     parser.add_argument("--broker-defaults", action="store_true", help="short for --entity-type brokers --entity-default")
-    parser.add_argument("--all", action="store_true", help="with --describe: also those that were not changed")
-    add_help = "with --alter: set these; commas in a value: key=[a,b]"
+    parser.add_argument("--all", action="store_true", help="with --describe: all configurations, also those that are not set dynamically")
+    add_help = "with --alter: the configurations to set; a value with commas: key=[a,b]"
     parser.add_argument("--add-config", type=pairs, metavar="KEY=VALUE,…", help=add_help)
-    parser.add_argument("--add-config-file", metavar="FILE", help="with --alter: set what this properties file says")
-    parser.add_argument("--delete-config", type=keys, metavar="KEY,KEY…", help="with --alter: back to the defaults")
+    parser.add_argument("--add-config-file", metavar="FILE", help="with --alter: a properties file with configurations to set")
+    parser.add_argument("--delete-config", type=keys, metavar="KEY,KEY…", help="with --alter: the configurations to delete")
     parser.set_defaults(command=run)
 
 
 def pairs(text: str) -> dict[str, str]:
-    """The type of --add-config: KEY=VALUE divided by commas, of which those in brackets belong to a value."""
+    """The type of --add-config: comma-separated KEY=VALUE, in which commas in brackets belong to a value."""
     parts: list[str] = [""]
     depth = 0
     for each in text:
@@ -142,15 +142,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[str, str | None]:
-    """Type and name of the entity (DEFAULT for all brokers, None for all there are); BadUsage."""
+    """The type and the name of the entity (DEFAULT for the defaults, None for all entities); BadUsage."""
     short = [("topics", arguments.topic), ("brokers", arguments.broker), ("brokers", DEFAULT if arguments.broker_defaults else None)]
     given = [(kind, name) for kind, name in short if name is not None]
     long = arguments.entity_type or arguments.entity_name is not None or arguments.entity_default
     if len(given) + bool(long) != 1 or (long and not arguments.entity_type):
-        raise BadUsage("say what is meant by --entity-type and --entity-name, or by one of --topic, --broker and --broker-defaults")
+        raise BadUsage("specify --entity-type and --entity-name, or one of --topic, --broker and --broker-defaults")
     kind, name = given[0] if given else (arguments.entity_type, arguments.entity_name)
     if kind in ELSEWHERE:
-        raise BadUsage(f"--entity-type {kind} is about quotas and credentials, which this command does not know; choose topics or brokers")
+        raise BadUsage(f"--entity-type {kind} has quotas and credentials, which this command does not support; choose topics or brokers")
     if arguments.entity_default:
         if kind != "brokers" or name is not None:
             raise BadUsage("--entity-default is only valid with --entity-type brokers, without --entity-name")
@@ -162,9 +162,9 @@ def chosen(arguments: argparse.Namespace) -> tuple[str, str | None]:
 def _check(arguments: argparse.Namespace, kind: str, name: str | None) -> None:
     altering = (arguments.add_config, arguments.add_config_file, arguments.delete_config)
     if name == "" and not (arguments.entity_default or arguments.broker_defaults):
-        raise BadUsage("the name must not be empty")
+        raise BadUsage("--entity-name must not be empty")
     if kind in AT_BROKERS and name and not (name.isascii() and name.isdecimal()):
-        raise BadUsage(f"a broker's name is its id, a number, not {name!r}")
+        raise BadUsage(f"the name of a broker is its id, a number, not {name!r}")
     if arguments.action == "describe" and any(altering):
         raise BadUsage("--add-config, --add-config-file and --delete-config are only valid with --alter, not with --describe")
     if arguments.action == "alter":
@@ -177,14 +177,14 @@ def _check(arguments: argparse.Namespace, kind: str, name: str | None) -> None:
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, str | None]:
-    """What is to be altered: new values, None for what is to be deleted."""
+    """The new values; None for a configuration to be deleted."""
     added = arguments.add_config or clients.read_properties(arguments.add_config_file)
     deleted = arguments.delete_config or []
     both = sorted(set(added) & set(deleted))
     if both:
-        raise BadUsage(f"{both[0]} is both added and deleted; leave one of them out")
+        raise BadUsage(f"{both[0]} is both added and deleted; remove one of the two")
     if not added and not deleted:
-        raise CommandFailed(f"{arguments.add_config_file} has no configurations; write KEY=VALUE lines into it")
+        raise CommandFailed(f"{arguments.add_config_file} has no configurations; add KEY=VALUE lines to it")
     return {**added, **dict.fromkeys(deleted)}
 
 
@@ -217,7 +217,7 @@ def _failure(entity: Entity, what: str, code: int, message: str | None) -> Comma
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return no_topic(entity.name)
     if entity.type not in SERVED and code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION):
-        return CommandFailed(f"this broker keeps no configurations of {entity.type}; topics and brokers have some")
+        return CommandFailed(f"this broker has no configurations of {entity.type}; use --entity-type topics or brokers")
     return broker_error(f"{entity} {what}", code, message)
 
 
@@ -225,11 +225,11 @@ def _ask(admin: Any, entity: Entity, request: Any) -> Any:
     from kafka.errors import IncompatibleBrokerVersion, NodeNotReadyError, UnknownBrokerIdError
 
     try:
-        return clients.ask(admin, request, entity.node_id)
+        return clients.send(admin, request, entity.node_id)
     except (UnknownBrokerIdError, NodeNotReadyError):
-        raise CommandFailed(f"there is no broker {entity.name}; `txbroker broker-api-versions` names those that are there") from None
+        raise CommandFailed(f"there is no broker {entity.name}; see `txbroker broker-api-versions`") from None
     except IncompatibleBrokerVersion:
-        raise CommandFailed("the broker is too old for this; it does not have the request") from None
+        raise CommandFailed("the broker does not support this request; use a newer broker") from None
 
 
 def _describe(admin: Any, entity: Entity) -> list[Row]:
@@ -238,7 +238,7 @@ def _describe(admin: Any, entity: Entity) -> list[Row]:
     wanted = [(entity.kind.number, entity.name, None)]
     (found,) = _ask(admin, entity, DescribeConfigsRequest(resources=wanted, include_synonyms=True, min_version=1)).results
     if found.error_code != ErrorCode.NONE:
-        raise _failure(entity, "is not described", found.error_code, found.error_message)
+        raise _failure(entity, "cannot be described", found.error_code, found.error_message)
     return [_entry(config) for config in sorted(found.configs, key=lambda config: str(config.name))]
 
 
@@ -278,12 +278,12 @@ def _synonym(synonym: Row) -> str:
 
 
 def _value(row: Row) -> str:
-    """Kafka's tool prints what is not told as null."""
+    """As in Kafka's tool, a hidden value is null."""
     return "null" if row["value"] is None else str(row["value"])
 
 
 def plain(row: Row) -> str:
-    """A configuration as Kafka's tool prints it."""
+    """A configuration as printed by Kafka's tool."""
     synonyms = ", ".join(map(_synonym, row["synonyms"]))
     return f"  {row['name']}={_value(row)} sensitive={cell(row['sensitive'])} synonyms={{{synonyms}}}"
 

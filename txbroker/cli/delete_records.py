@@ -1,4 +1,4 @@
-"""`txbroker delete-records`: delete the records of partitions up to an offset (Kafka's kafka-delete-records)."""
+"""`txbroker delete-records`: delete the records of partitions before an offset (Kafka's kafka-delete-records)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, FAILED, CommandFailed, broker_error, warn
+from txbroker.cli.failures import DONE, FAILED, CommandFailed
 from txbroker.cli.input_files import read_json
-from txbroker.cli.partition_flags import Partition, partitions_of
+from txbroker.cli.partition_flags import Partition, partitions_of, warn_of_refused
 from txbroker.cli.results import Column, Row, results
 from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\
-Delete the records of partitions before an offset: they are gone for every consumer. -1 means all that are there now.
+Delete the records of partitions before an offset, for all consumers. The offset -1 deletes all present records.
 
   txbroker delete-records --bootstrap-server 127.0.0.1:9092 --offset-json-file offsets.json
 
-The file: {"partitions": [{"topic": "hello", "partition": 0, "offset": 42}], "version": 1}
+The file has this format: {"partitions": [{"topic": "hello", "partition": 0, "offset": 42}], "version": 1}
 """
 
 TIMEOUT_MS = 30_000
@@ -30,14 +30,14 @@ COLUMNS = (Column("topic", "TOPIC"), Column("partition", "PARTITION"), Column("l
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("delete-records", help="delete records up to an offset", description=DESCRIPTION)
+    parser = subparsers.add_parser("delete-records", help="delete records before an offset", description=DESCRIPTION)
     add_client(parser)
     parser.add_argument("--offset-json-file", required=True, metavar="FILE", help="partitions and offsets, see above")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Delete; 1 when one of the partitions was refused."""
+    """Delete; 1 if a partition was refused."""
     wanted = read_offsets(arguments.offset_json_file)
     shown = results(arguments)
     if not shown.as_json:
@@ -48,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         shown.line("Records delete operation completed:")
     refused = [row for row in rows if row["error"] is not None]
     shown.rows(COLUMNS if refused else COLUMNS[:-1], rows, _plain)
-    for row in refused:
-        code = ErrorCode[row["error"]] if row["error"] in ErrorCode.__members__ else ErrorCode.UNKNOWN_SERVER_ERROR
-        warn(str(broker_error(f"nothing was deleted from {row['topic']}-{row['partition']}", code, None)))
+    codes = ErrorCode.__members__
+    failed = {Partition(row["topic"], row["partition"]): codes.get(row["error"], ErrorCode.UNKNOWN_SERVER_ERROR) for row in refused}
+    warn_of_refused("nothing was deleted from {}", failed)
     return FAILED if refused else DONE
 
 
@@ -64,12 +64,12 @@ def read_offsets(path: str) -> dict[Partition, int]:
     content = read_json(path)
     entries = content.get("partitions") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries or content.get("version", 1) != 1:
-        raise CommandFailed(f"{path} is not of version 1 with partitions; it must be like {SHAPE}")
+        raise CommandFailed(f"{path} has no partitions of version 1; the format is {SHAPE}")
     offsets: dict[Partition, int] = {}
     for entry in entries:
         partition, offset = _entry(entry, path)
         if partition in offsets:
-            raise CommandFailed(f"{path} has partition {partition} twice; leave one of them out")
+            raise CommandFailed(f"{path} has partition {partition} twice; remove one of the entries")
         offsets[partition] = offset
     return offsets
 
@@ -78,7 +78,7 @@ def _entry(entry: Any, path: str) -> tuple[Partition, int]:
     topic, index, offset = (entry.get(key) if isinstance(entry, dict) else None for key in ("topic", "partition", "offset"))
     whole = [number for number in (index, offset) if isinstance(number, int) and not isinstance(number, bool)]
     if not isinstance(topic, str) or len(whole) != 2 or not 0 <= whole[0] < 2**31 or not -1 <= whole[1] < 2**63:
-        raise CommandFailed(f"{path} has a bad entry {str(entry)[:100]}; it must be like {SHAPE}")
+        raise CommandFailed(f"{path} has an invalid entry {str(entry)[:100]}; the format is {SHAPE}")
     return Partition(topic, whole[0]), whole[1]
 
 
@@ -101,7 +101,7 @@ def _delete(admin: Any, wanted: Mapping[Partition, int]) -> list[Row]:
 def _delete_at(admin: Any, leader: int, topics: Mapping[str, list[tuple[int, int]]]) -> list[Row]:
     from kafka.protocol.admin import DeleteRecordsRequest
 
-    response = clients.ask(admin, DeleteRecordsRequest(topics=list(topics.items()), timeout_ms=TIMEOUT_MS), leader)
+    response = clients.send(admin, DeleteRecordsRequest(topics=list(topics.items()), timeout_ms=TIMEOUT_MS), leader)
     return [
         _row(Partition(topic.name, answer.partition_index), answer.low_watermark, answer.error_code)
         for topic in response.topics

@@ -1,4 +1,4 @@
-"""`txbroker dump-log`: print what is in log files (Kafka's kafka-dump-log). It needs no broker."""
+"""`txbroker dump-log`: print the content of log files, without a broker (Kafka's kafka-dump-log)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from txbroker.cli.arguments import number
 from txbroker.cli.failures import BadUsage
 
 DESCRIPTION = """\
-Print what is in the files of a log directory, as Kafka's tool does: .log, .index, .timeindex, .txnindex, .snapshot, and .checkpoint of
-KRaft's metadata. The files are only read; those of a running broker may be growing.
+Print the content of files of a log directory as Kafka's tool does: .log, .index, .timeindex, .txnindex, .snapshot, and .checkpoint of
+KRaft's metadata. The files are only read. While a broker runs, the end of a file may be incomplete.
 
   txbroker dump-log --files data/hello-0/00000000000000000000.log --print-data-log
 """
 
 # Flag -> help. The fields of DumpOptions are named alike.
 _SWITCHES = {
-    "--deep-iteration": "open batches and print a line for each record",
-    "--print-data-log": "print keys and values too",
+    "--deep-iteration": "print a line for each record of a batch",
+    "--print-data-log": "print keys and values",
     "--verify-index-only": "check indexes against their logs without printing them",
-    "--index-sanity-check": "only check whether indexes are sound by themselves",
-    "--skip-record-metadata": "of each record print key and value only",
+    "--index-sanity-check": "check indexes without their logs",
+    "--skip-record-metadata": "print only the key and the value of each record",
 }
 _DECODERS = {
-    "--offsets-decoder": "print keys and values as those of __consumer_offsets, in the form of Apache Kafka 3.9's tool",
-    "--transaction-log-decoder": "print keys and values as those of __transaction_state, in the form of Apache Kafka 3.9's tool",
-    "--cluster-metadata-decoder": "print values as those of KRaft's __cluster_metadata",
-    "--share-group-state-decoder": "print keys and values as those of __share_group_state",
-    "--remote-log-metadata-decoder": "not supported here",
+    "--offsets-decoder": "decode records of __consumer_offsets, and print them as Kafka 3.9 does",
+    "--transaction-log-decoder": "decode records of __transaction_state, and print them as Kafka 3.9 does",
+    "--cluster-metadata-decoder": "decode records of KRaft's __cluster_metadata",
+    "--share-group-state-decoder": "decode records of __share_group_state",
+    "--remote-log-metadata-decoder": "not supported",
 }
-# The classes of Kafka's decoders, which 4.0 moved; what they read is a `Form`.
+# The classes of Kafka's decoders, in their packages before and since 4.0, and the `Form` that they decode.
 _DECODER_CLASSES = {
     f"{package}.{name}Decoder": form
     for package in ("kafka.serializer", "org.apache.kafka.tools.api")
@@ -42,31 +42,31 @@ _DECODER_CLASSES = {
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("dump-log", help="print what is in log files", description=DESCRIPTION)
-    parser.add_argument("--files", required=True, metavar="FILE,FILE…", help="files to print, divided by commas")
+    parser = subparsers.add_parser("dump-log", help="print the content of log files", description=DESCRIPTION)
+    parser.add_argument("--files", required=True, metavar="FILE,FILE...", help="the files to print, comma-separated")
     for flag, text in _SWITCHES.items():
         parser.add_argument(flag, action="store_true", help=text)
     for flag, text in _DECODERS.items():
         parser.add_argument(flag, action="store_true", help=text)
     for what in ("key", "value"):
-        class_help = f"what {what}s are: kafka.serializer.StringDecoder (the default), IntegerDecoder or LongDecoder"
+        class_help = f"the decoder of {what}s: kafka.serializer.StringDecoder (default), IntegerDecoder or LongDecoder"
         parser.add_argument(f"--{what}-decoder-class", metavar="CLASS", help=class_help)
-    size_help = "bytes of the largest batch for which an index is checked (default: 5242880)"
+    size_help = "the largest batch, in bytes, whose index entries are checked (default: 5242880)"
     parser.add_argument("--max-message-size", type=number(1), metavar="BYTES", help=size_help)
-    parser.add_argument("--max-bytes", type=number(0), metavar="BYTES", help="read no more of a .log file")
+    parser.add_argument("--max-bytes", type=number(0), metavar="BYTES", help="read only this many bytes of a .log file")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Dump the files; 1 when one of them could not be read to its end."""
+    """Print the files; 1 if one of them could not be read completely."""
     from txbroker.log.disk import OsDisk
     from txbroker.logtools.dump.dump import Decoder, DumpOptions, Form, dump
 
     paths = [path.strip() for path in arguments.files.split(",")]
     if "" in paths:
-        raise BadUsage("--files names an empty path")
+        raise BadUsage("--files contains an empty path")
     if arguments.remote_log_metadata_decoder:
-        raise BadUsage("--remote-log-metadata-decoder is not supported: there is no tiered storage here; use Apache Kafka's kafka-dump-log")
+        raise BadUsage("--remote-log-metadata-decoder is not supported; use Apache Kafka's kafka-dump-log")
     given = [flag for flag in _DECODERS if getattr(arguments, flag.removeprefix("--").replace("-", "_"))]
     if len(given) > 1:
         raise BadUsage(f"{given[1]}: not allowed with argument {given[0]}")
@@ -91,7 +91,7 @@ def _form(decoder_class: str | None) -> str:
     if decoder_class is None:
         return "TEXT"
     if decoder_class not in _DECODER_CLASSES:
-        raise BadUsage(f"the decoder class {decoder_class} cannot be loaded here; known are {', '.join(_DECODER_CLASSES)}")
+        raise BadUsage(f"the decoder class {decoder_class} is not available; use one of {', '.join(_DECODER_CLASSES)}")
     return _DECODER_CLASSES[decoder_class]
 
 
@@ -100,5 +100,5 @@ def _write(line: str) -> None:
 
 
 def _complain(line: str) -> None:
-    sys.stdout.flush()  # each complaint stands below what it is about, if both go to the same place
+    sys.stdout.flush()  # a warning follows the line that it is about, if both go to the same place
     print(line, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`txbroker get-offsets`: the first, last or timely offsets of partitions (Kafka's kafka-get-offsets)."""
+"""`txbroker get-offsets`: the first and last offsets of partitions, and offsets by timestamp (Kafka's kafka-get-offsets)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from txbroker.cli.partition_flags import (
 from txbroker.cli.results import Column, Row, results
 
 DESCRIPTION = """\
-Print offsets of partitions: where the next record will be written (latest), the first record, or the first one since a time.
+Print offsets of partitions: the end of the log (latest), its start (earliest), or the first record with a timestamp since a time.
 
   txbroker get-offsets --bootstrap-server 127.0.0.1:9092 --topic hello
   txbroker get-offsets --bootstrap-server 127.0.0.1:9092 --topic 'orders-.*' --partitions 0,1 --time earliest
   txbroker get-offsets --bootstrap-server 127.0.0.1:9092 --topic-partitions hello:0-2,orders:5 --time 1700000000000
 
-A partition that has no such offset, say no record since that time, is left out.
+Partitions without such an offset, for example without a record since that time, are omitted.
 """
 
 # The negative timestamps of ListOffsets (KIP-79, KIP-734, KIP-405, KIP-1005).
@@ -42,13 +42,13 @@ def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("get-offsets", help="print offsets of partitions", description=DESCRIPTION)
     add_client(parser)
-    parser.add_argument("--topic", metavar="NAME", help="the topic, or a regular expression (default: all topics)")
-    parser.add_argument("--partitions", type=numbers, metavar="N,N…", help="of these topics only some partitions")
-    rules_help = "topics (regular expressions) and their partitions, of which a range's end is not meant: a:1,b:0-3,c:5-,d:-3,e"
+    parser.add_argument("--topic", metavar="NAME", help="a topic, or a regular expression for whole names (default: all topics)")
+    parser.add_argument("--partitions", type=numbers, metavar="N,N…", help="only these partitions of the topics")
+    rules_help = "topics (regular expressions) with partitions, in which the end of a range is excluded: a:1,b:0-3,c:5-,d:-3,e"
     parser.add_argument("--topic-partitions", metavar="TOPIC:N,…", help=rules_help)
     time_help = "latest (default, also -1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5), or milliseconds"
     parser.add_argument("--time", type=time, default=TIMES["latest"], metavar="TIME", help=time_help)
-    parser.add_argument("--exclude-internal-topics", action="store_true", help="leave out topics like __consumer_offsets")
+    parser.add_argument("--exclude-internal-topics", action="store_true", help="exclude internal topics like __consumer_offsets")
     parser.set_defaults(command=run)
 
 
@@ -64,7 +64,7 @@ def time(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the offsets; CommandFailed when nothing is meant by the flags."""
+    """Print the offsets; CommandFailed if the flags select no partition."""
     if arguments.topic_partitions and (arguments.topic or arguments.partitions):
         raise BadUsage("--topic-partitions cannot be used with --topic and --partitions")
     wanted = rules(arguments.topic_partitions) if arguments.topic_partitions else None

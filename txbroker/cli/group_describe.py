@@ -1,4 +1,4 @@
-"""`txbroker groups --describe`: a group's offsets and lag, its members, or its state."""
+"""`txbroker groups --describe`: the offsets and the lag of a group, its members, or its state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEMBERS = (
     GROUP, Column("consumer_id", "CONSUMER-ID", 15), Column("group_instance_id", "GROUP-INSTANCE-ID", 17), Column("host", "HOST", 15),
     Column("client_id", "CLIENT-ID", 15), Column("partition_count", "#PARTITIONS", 15),
 )  # fmt: skip
-# What only groups of the protocol of KIP-848 have, Kafka's tool has columns for.
+# Columns of Kafka's tool for groups of the protocol of KIP-848.
 ASSIGNMENTS = (
     Column("current_epoch", "CURRENT-EPOCH", 15), Column("assignment_text", "CURRENT-ASSIGNMENT", 20),
     Column("target_epoch", "TARGET-EPOCH", 15), Column("target_assignment", "TARGET-ASSIGNMENT", 20),
@@ -40,19 +40,19 @@ MEMBER_COUNT = Column("member_count", "#MEMBERS")
 
 
 def describe(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown: Results) -> int:
-    """Show the groups; FAILED when one of them is not there, or is not described."""
+    """Describe the groups; FAILED if one of them does not exist, or cannot be described."""
     groups = describe_groups(admin, names, arguments.timeout)
-    there = [group for group in groups if group.error is None and not group.missing]
+    described = [group for group in groups if group.error is None and not group.missing]
     if arguments.members:
-        for group in there:
+        for group in described:
             _show_members(shown, group, arguments.verbose)
     elif arguments.state is not None:
-        for group in there:
+        for group in described:
             _show_state(shown, group, arguments.verbose)
     else:
-        for group, rows in zip(there, offset_rows(admin, there, arguments.timeout), strict=True):
+        for group, rows in zip(described, offset_rows(admin, described, arguments.timeout), strict=True):
             _show(shown, group, [column for column in OFFSETS if arguments.verbose or column.key != "leader_epoch"], rows)
-    others = [group for group in groups if group not in there]
+    others = [group for group in groups if group not in described]
     for group in others:
         warn(_problem(group))
     return FAILED if others else DONE
@@ -62,7 +62,7 @@ def _problem(group: Group) -> str:
     if group.missing:
         return f"Consumer group '{group.name}' does not exist; see `txbroker groups --list`"
     code, message = group.error or (ErrorCode.UNKNOWN_SERVER_ERROR, None)
-    return str(broker_error(f"group {group.name} is not described", code, message))
+    return str(broker_error(f"group {group.name} cannot be described", code, message))
 
 
 def _show(shown: Results, group: Group, columns: Sequence[Column], rows: Sequence[Row]) -> None:
@@ -104,7 +104,7 @@ def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 
 
 def assignment_text(assignment: Iterable[Row]) -> str:
-    """Topics with their partitions, as Kafka's tool writes them: `a:0,1;b:2`."""
+    """Topics with their partitions, as in Kafka's tool: `a:0,1;b:2`."""
     return ";".join(f"{row['topic']}:{','.join(map(str, row['partitions']))}" for row in assignment)
 
 
@@ -121,20 +121,19 @@ def _show_state(shown: Results, group: Group, verbose: bool) -> None:
 
 
 def offset_rows(admin: Any, groups: Sequence[Group], timeout_ms: int) -> list[list[Row]]:
-    """For each group the partitions that its members have, most of a member's first, and those that were committed by others."""
+    """For each group: the partitions of its members, beginning with the member that has most, and other partitions with offsets."""
     committed = committed_offsets(admin, [group.name for group in groups], timeout_ms)
-    wanted = {partition for offsets in committed.values() for partition in offsets}
-    wanted |= {partition for group in groups for member in group.members for partition in member.partitions}
-    ends = _log_ends(admin, wanted)
+    partitions = {partition for offsets in committed.values() for partition in offsets}
+    partitions |= {partition for group in groups for member in group.members for partition in member.partitions}
+    ends = _log_ends(admin, partitions)
     return [_group_rows(group, committed.get(group.name, {}), ends) for group in groups]
 
 
-def _log_ends(admin: Any, wanted: Iterable[Partition]) -> dict[Partition, int]:
-    """Where the logs end, of those that are there and have a leader."""
-    wanted = set(wanted)
-    topics = admin.describe_topics(sorted({partition.topic for partition in wanted})) if wanted else []
-    there = [partition for partition, leader in partitions_of(topics).items() if leader >= 0 and partition in wanted]
-    return {partition: found.offset for partition, found in list_offsets(admin, there, LATEST).items()}
+def _log_ends(admin: Any, partitions: set[Partition]) -> dict[Partition, int]:
+    """The log end offsets of those that exist and have a leader."""
+    topics = admin.describe_topics(sorted({partition.topic for partition in partitions})) if partitions else []
+    led = [partition for partition, leader in partitions_of(topics).items() if leader >= 0 and partition in partitions]
+    return {partition: found.offset for partition, found in list_offsets(admin, led, LATEST).items()}
 
 
 def _group_rows(group: Group, committed: Mapping[Partition, Any], ends: Mapping[Partition, int]) -> list[Row]:
@@ -143,8 +142,8 @@ def _group_rows(group: Group, committed: Mapping[Partition, Any], ends: Mapping[
         who = {"consumer_id": member.consumer_id, "host": member.host, "client_id": member.client_id}
         rows += [_row(group.name, partition, committed, ends, who) for partition in member.partitions]
         assigned |= set(member.partitions)
-    nobody = dict.fromkeys(("consumer_id", "host", "client_id"))
-    rows += [_row(group.name, partition, committed, ends, nobody) for partition in sorted(committed) if partition not in assigned]
+    no_member = dict.fromkeys(("consumer_id", "host", "client_id"))
+    rows += [_row(group.name, partition, committed, ends, no_member) for partition in sorted(committed) if partition not in assigned]
     return rows
 
 

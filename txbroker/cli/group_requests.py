@@ -1,4 +1,4 @@
-"""What `txbroker groups` asks of brokers: groups, their members, coordinators and committed offsets."""
+"""Requests of `txbroker groups`: groups, their members, coordinators and committed offsets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Row
 from txbroker.errors import ErrorCode
 
-# Groups of consumers, and such as only commit offsets (Kafka's ListGroupsOptions.forConsumerGroups).
+# Groups of consumers, and groups that only commit offsets (Kafka's ListGroupsOptions.forConsumerGroups).
 CONSUMERS = ("consumer", "")
 
 
 class Coordinator(NamedTuple):
-    """The broker that looks after a group."""
+    """The coordinator of a group."""
 
     node_id: int
     host: str
@@ -27,7 +27,7 @@ class Coordinator(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a group. What another protocol than the consumers' assigned to it is not known: no partitions."""
+    """A member of a group. Its partitions are not known if the group has another protocol than consumers."""
 
     consumer_id: str
     instance_id: str | None
@@ -37,7 +37,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group as its coordinator describes it; `error` is its code and message where it does not."""
+    """The description of a group by its coordinator, or `error`: a code and a message."""
 
     name: str
     state: str
@@ -48,13 +48,13 @@ class Group(NamedTuple):
 
     @property
     def missing(self) -> bool:
-        """Whether there is no such group: older versions of DescribeGroups say so by its state."""
+        """Whether the group does not exist, which older versions of DescribeGroups report as a state."""
         return self.state == "Dead" if self.error is None else self.error[0] == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def list_groups(admin: Any, timeout_ms: int) -> list[Row]:
-    """All groups of consumers, sorted: name, state and type."""
-    found = clients.patiently(admin.list_groups, timeout_ms)
+    """All groups of consumers, sorted by name, with state and type."""
+    found = clients.retried(admin.list_groups, timeout_ms)
     rows = [
         {"group": group["group_id"], "state": group.get("group_state") or "Unknown", "type": (group.get("group_type") or "classic").title()}
         for group in found
@@ -64,30 +64,30 @@ def list_groups(admin: Any, timeout_ms: int) -> list[Row]:
 
 
 def coordinators(admin: Any, names: Sequence[str], timeout_ms: int) -> dict[str, Coordinator]:
-    """Who looks after each group; KafkaError. The first one to ask may have to wait until __consumer_offsets is there."""
+    """The coordinator of each group; KafkaError. The first request creates __consumer_offsets, and may have to wait for it."""
     from kafka.errors import for_code
     from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
     def find() -> dict[str, Coordinator]:
-        # Version 4 asks for many at once: Kafka 3.0 (KIP-699).
+        # Version 4 has several keys: Kafka 3.0 (KIP-699).
         request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP.value, coordinator_keys=list(names), min_version=4)
         found = {}
-        for answer in clients.ask(admin, request).coordinators:
+        for answer in clients.send(admin, request).coordinators:
             if answer.error_code != ErrorCode.NONE:
                 raise for_code(answer.error_code)(answer.error_message)
             found[answer.key] = Coordinator(answer.node_id, answer.host, answer.port)
         return found
 
-    return clients.patiently(find, timeout_ms) if names else {}
+    return clients.retried(find, timeout_ms) if names else {}
 
 
 def describe_groups(admin: Any, names: Iterable[str], timeout_ms: int) -> list[Group]:
-    """The groups, sorted by name; KafkaError when a coordinator cannot be asked."""
+    """The groups, sorted by name; KafkaError if a coordinator does not answer."""
     from kafka.protocol.admin import DescribeGroupsRequest
 
     groups: list[Group] = []
     for coordinator, some in _by_coordinator(coordinators(admin, sorted(set(names)), timeout_ms)).items():
-        response = clients.ask(admin, DescribeGroupsRequest(groups=some), coordinator.node_id)
+        response = clients.send(admin, DescribeGroupsRequest(groups=some), coordinator.node_id)
         groups += [_group(group, coordinator) for group in response.groups]
     return sorted(groups)
 
@@ -98,16 +98,16 @@ def delete_groups(admin: Any, names: Iterable[str], timeout_ms: int) -> dict[str
 
     found: dict[str, int] = {}
     for coordinator, some in _by_coordinator(coordinators(admin, sorted(set(names)), timeout_ms)).items():
-        response = clients.ask(admin, DeleteGroupsRequest(groups_names=some), coordinator.node_id)
+        response = clients.send(admin, DeleteGroupsRequest(groups_names=some), coordinator.node_id)
         found |= {result.group_id: result.error_code for result in response.results}
     return dict(sorted(found.items()))
 
 
 def committed_offsets(admin: Any, names: Sequence[str], timeout_ms: int) -> dict[str, dict[Partition, Any]]:
-    """What each group committed (offset, leader_epoch, metadata) for each partition."""
+    """The committed offset, leader epoch and metadata of each group, by partition."""
     if not names:
         return {}
-    found = clients.patiently(lambda: admin.list_group_offsets(dict.fromkeys(names)), timeout_ms)
+    found = clients.retried(lambda: admin.list_group_offsets(dict.fromkeys(names)), timeout_ms)
     return {
         group: {Partition(*partition): offset for partition, offset in sorted(offsets.items()) if offset.offset >= 0}
         for group, offsets in found.items()
@@ -135,7 +135,7 @@ def _member(found: Any, consumer: bool) -> Member:
 
 
 def _assignment(data: bytes) -> list[Partition]:
-    """A member's partitions. The bytes are its group's leader's, who may have written anything: then there are none."""
+    """The partitions of a member; none if they cannot be decoded: the bytes are those of the group's leader."""
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
     try:

@@ -1,4 +1,4 @@
-"""`txbroker groups --reset-offsets`: where groups shall go on reading (Kafka's class GroupOffsetsResetter)."""
+"""`txbroker groups --reset-offsets`: new committed offsets of groups (Kafka's command --reset-offsets)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
 from txbroker.cli.input_files import read_text
-from txbroker.cli.partition_flags import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of
+from txbroker.cli.partition_flags import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of, warn_of_refused
 from txbroker.cli.results import Column, Results, Row
 from txbroker.errors import ErrorCode
 
@@ -25,7 +25,7 @@ COLUMNS = (
 
 _DURATION = re.compile(r"P(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?", re.I)
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_LARGEST = 10**12  # seconds: far more than any log holds, far less than an offset's 64 bits
+_LARGEST = 10**12  # seconds: more than any log spans, and its milliseconds fit into 64 bits
 
 Offsets = Mapping[Partition, int]
 
@@ -40,7 +40,7 @@ def duration_ms(text: str) -> int:
 
 
 def datetime_ms(text: str) -> int:
-    """The type of --to-datetime: milliseconds since 1970 of a date and time of ISO 8601, in UTC where it names no zone."""
+    """The type of --to-datetime: milliseconds since 1970 of a date and time of ISO 8601, in UTC unless it has a zone."""
     try:
         if "T" not in text.upper():
             raise ValueError(text)
@@ -54,13 +54,13 @@ def datetime_ms(text: str) -> int:
 
 
 def topic_partitions(specs: Sequence[str], topics: Callable[[list[str]], Iterable[Mapping[str, Any]]]) -> list[Partition]:
-    """The partitions of --topic flags: `topic`, or `topic:0,1`. They must be there; BadUsage, CommandFailed."""
+    """The partitions of --topic flags: `topic`, or `topic:0,1`. BadUsage; CommandFailed if one does not exist."""
     wanted: dict[str, list[int] | None] = {}
     for spec in specs:
         name, colon, numbers = spec.partition(":")
         parts = [part.strip() for part in numbers.split(",")]
         if not name or (colon and not all(part.isascii() and part.isdecimal() for part in parts)):
-            raise BadUsage(f"--topic is {spec!r}; it must be a topic, or with some of its partitions topic:0,1")
+            raise BadUsage(f"--topic is {spec!r}; it must be a topic, or a topic with partitions like topic:0,1")
         wanted[name] = [*(wanted.get(name) or []), *map(int, parts)] if colon else None
     there = _partitions(topics, sorted(wanted))
     chosen = [partition for partition in there if (numbers_ := wanted[partition.topic]) is None or partition.number in numbers_]
@@ -79,7 +79,7 @@ def _partitions(topics: Callable[[list[str]], Iterable[Mapping[str, Any]]], name
 
 
 def read_plan(text: str, path: str, groups: Sequence[str]) -> dict[str, dict[Partition, int]]:
-    """The offsets of a file as --export writes it: topic,partition,offset for the one group, or group,topic,partition,offset."""
+    """The offsets of a file in the format of --export: topic,partition,offset for a single group, or group,topic,partition,offset."""
     plan: dict[str, dict[Partition, int]] = {}
     for number, fields in enumerate(csv.reader(io.StringIO(text)), 1):
         if not fields:
@@ -90,17 +90,17 @@ def read_plan(text: str, path: str, groups: Sequence[str]) -> dict[str, dict[Par
         except (ValueError, IndexError):
             group = None
         if group is None or partition < 0 or offset < 0:
-            raise CommandFailed(f"line {number} of {path} is not topic,partition,offset, nor group,topic,partition,offset")
+            raise CommandFailed(f"line {number} of {path} is neither topic,partition,offset nor group,topic,partition,offset")
         if group not in groups:
-            raise CommandFailed(f"line {number} of {path} is of group {group}; name it with --group, or leave the line out")
+            raise CommandFailed(f"line {number} of {path} is for group {group}; specify it with --group, or remove the line")
         plan.setdefault(group, {})[Partition(topic, partition)] = offset
     if not plan:
-        raise CommandFailed(f"{path} has no offsets; write some with --export")
+        raise CommandFailed(f"{path} has no offsets; create it with --export")
     return plan
 
 
 def clamp(wanted: Offsets, first: Offsets, end: Offsets) -> dict[Partition, int]:
-    """Offsets that are there; the person is told of those that were not."""
+    """Offsets within the logs, with a warning for each one that was not."""
     found = {}
     for partition, offset in wanted.items():
         found[partition] = max(min(offset, end[partition]), first[partition])
@@ -111,7 +111,7 @@ def clamp(wanted: Offsets, first: Offsets, end: Offsets) -> dict[Partition, int]
 
 
 class Resetter:
-    """What flags say about new offsets, asked of one cluster."""
+    """Computes new offsets by the flags."""
 
     def __init__(self, admin: Any, arguments: argparse.Namespace) -> None:
         self._admin = admin
@@ -140,7 +140,7 @@ class Resetter:
         if arguments.shift_by is not None:
             for partition in partitions:
                 if partition not in committed:
-                    raise CommandFailed(f"there is no committed offset of partition {partition} to shift; choose --to-offset or another")
+                    raise CommandFailed(f"there is no committed offset of partition {partition} to shift; use --to-offset or another flag")
             return self._inside({partition: committed[partition].offset + arguments.shift_by for partition in partitions})
         if arguments.to_datetime is not None:
             return self._since(partitions, arguments.to_datetime)
@@ -165,7 +165,7 @@ class Resetter:
 
 
 def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown: Results) -> int:
-    """Show new offsets, and commit them with --execute. FAILED where a group is in use, or a commit was refused."""
+    """Print new offsets, and commit them with --execute. FAILED if a group is in use, or a commit is refused."""
     status = DONE
     groups = []
     for group in describe_groups(admin, names, arguments.timeout):
@@ -173,7 +173,7 @@ def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown
             groups.append(group)
             continue
         if group.error is not None:
-            raise broker_error(f"group {group.name} is not described", *group.error)
+            raise broker_error(f"group {group.name} cannot be described", *group.error)
         status = FAILED
         warn(f"Assignments can only be reset if the group '{group.name}' is inactive, but the current state is {group.state}; "
              "stop its members first")  # fmt: skip
@@ -186,7 +186,7 @@ def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown
                 for group, offsets in plan.items()}  # fmt: skip
         status = FAILED if any(refused.values()) else status
     elif not arguments.dry_run:
-        warn("No action was performed; --execute performs it, --dry-run says that it shall not be.")
+        warn("WARN: No action will be performed as the --execute option is missing; use --dry-run to hide this warning.")
     rows = [
         {"group": group, "topic": partition.topic, "partition": partition.number, "new_offset": offset}
         for group, offsets in plan.items()
@@ -197,15 +197,14 @@ def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown
 
 
 def _commit(admin: Any, group: str, offsets: Offsets) -> set[Partition]:
-    """Commit; the partitions that were refused, of which the person is told."""
+    """Commit; the partitions that are refused, after warnings about them."""
     from kafka import TopicPartition
     from kafka.structs import OffsetAndMetadata
 
     wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, "", None) for partition, offset in offsets.items()}
     answers = admin.alter_group_offsets(group, wanted)
     refused = {Partition(*partition): error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
-    for partition, code in sorted(refused.items()):
-        warn(str(broker_error(f"the offset of group {group} for {partition} was not set", code, None)))
+    warn_of_refused(f"the offset of group {group} was not set for {{}}", refused)
     return set(refused)
 
 
@@ -221,7 +220,7 @@ def _show(shown: Results, rows: Sequence[Row], arguments: argparse.Namespace, si
 
 
 class _Lines:
-    """A file for `csv` that prints each row."""
+    """The file of a csv writer; prints each row."""
 
     def __init__(self, shown: Results) -> None:
         self._shown = shown

@@ -17,23 +17,23 @@ from txbroker.cli.results import Column, Results, results
 from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\
-List and describe groups of consumers, set where they go on reading, and delete them.
+List, describe and delete consumer groups, and reset their committed offsets.
 
   txbroker groups --bootstrap-server 127.0.0.1:9092 --describe --group readers
   txbroker groups --bootstrap-server 127.0.0.1:9092 --reset-offsets --group readers --topic hello:0,1 --to-earliest --execute
   txbroker groups --bootstrap-server 127.0.0.1:9092 --reset-offsets --group readers --all-topics --by-duration PT1H --dry-run
   txbroker groups --bootstrap-server 127.0.0.1:9092 --delete --group readers
 
-The offsets of a group can be reset while it has no members. --reset-offsets needs one of --to-earliest, --to-latest, --to-current,
---to-offset, --shift-by, --to-datetime, --by-duration and --from-file, and for all but the last one --topic or --all-topics.
+The offsets of a group can be reset only while it has no members. --reset-offsets needs one of --to-earliest, --to-latest, --to-current,
+--to-offset, --shift-by, --to-datetime, --by-duration and --from-file, and --topic or --all-topics except with --from-file.
 """
 
 ACTIONS = {
-    "list": "print the names of groups, with --state also their states",
-    "describe": "show offsets and lag, or --members, or --state",
-    "reset-offsets": "show new offsets, and with --execute commit them",
-    "delete": "delete groups that have no members, with all their offsets",
-    "delete-offsets": "delete the offsets of a group for --topic",
+    "list": "list the names of groups, with --state and --type also states and types",
+    "describe": "describe offsets and lag, or the --members, or the --state",
+    "reset-offsets": "print new offsets, and commit them with --execute",
+    "delete": "delete groups without members, and all their offsets",
+    "delete-offsets": "delete the offsets of a group for a --topic",
 }
 STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead", "Assigning", "Reconciling", "Unknown")
 TYPES = ("Classic", "Consumer")
@@ -51,47 +51,47 @@ def add_parser(subparsers: Any) -> None:
     for action, text in ACTIONS.items():
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
     parser.add_argument("--group", action="append", default=[], metavar="NAME", help="a group; may be given several times")
-    parser.add_argument("--all-groups", action="store_true", help="all groups, with --describe, --reset-offsets and --delete")
+    parser.add_argument("--all-groups", action="store_true", help="with --describe, --reset-offsets and --delete: all groups")
     timeout_help = f"milliseconds to wait for a group's coordinator (default: {TIMEOUT_MS})"
     parser.add_argument("--timeout", type=number(0), default=TIMEOUT_MS, metavar="MS", help=timeout_help)
-    state_help = "with --list: the states, or only groups in these; with --describe: the state and the coordinator"
+    state_help = "with --list: print states, or only groups in these states; with --describe: the state and the coordinator"
     parser.add_argument("--state", nargs="?", const="", type=_choice("states", STATES), metavar="STATE,…", help=state_help)
-    type_help = "with --list: the types, or only groups of these: Classic, Consumer"
+    type_help = "with --list: print types, or only groups of these types: Classic, Consumer"
     parser.add_argument("--type", nargs="?", const="", type=_choice("types", TYPES), metavar="TYPE,…", help=type_help)
-    parser.add_argument("--offsets", action="store_true", help="with --describe: offsets and lag, which is the default")
+    parser.add_argument("--offsets", action="store_true", help="with --describe: offsets and lag (default)")
     parser.add_argument("--members", action="store_true", help="with --describe: the members")
     parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
-    topic_help = "of this topic, or of some partitions: topic:0,1; may be given several times"
+    topic_help = "only this topic, or some of its partitions: topic:0,1; may be given several times"
     parser.add_argument("--topic", action="append", default=[], metavar="TOPIC", help=topic_help)
-    parser.add_argument("--all-topics", action="store_true", help="of all topics that the group has committed offsets for")
+    parser.add_argument("--all-topics", action="store_true", help="all topics for which the group has committed offsets")
     _add_targets(parser)
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--execute", action="store_true", help="commit the new offsets")
-    modes.add_argument("--dry-run", action="store_true", help="only show them, which is the default")
-    parser.add_argument("--export", action="store_true", help="print new offsets as CSV, for --from-file")
+    modes.add_argument("--dry-run", action="store_true", help="only print the new offsets (default)")
+    parser.add_argument("--export", action="store_true", help="print the new offsets as CSV, for --from-file")
     parser.set_defaults(command=run)
 
 
 def _add_targets(targets: argparse.ArgumentParser) -> None:
-    targets.add_argument("--to-earliest", action="store_true", help="to the first record that is there")
-    targets.add_argument("--to-latest", action="store_true", help="to the end, where the next record will be")
-    targets.add_argument("--to-current", action="store_true", help="to the committed offset, or the end where there is none")
-    targets.add_argument("--to-offset", type=number(0), metavar="OFFSET", help="to this offset, or the nearest one that is there")
-    targets.add_argument("--shift-by", type=int, metavar="N", help="so many records on from the committed offset; back below 0")
-    targets.add_argument("--to-datetime", type=datetime_ms, metavar="TIME", help="to the first record since 2026-01-31T18:00:00.000 (UTC)")
-    targets.add_argument("--by-duration", type=duration_ms, metavar="TIME", help="to the first record of the time before now: PnDTnHnMnS")
-    targets.add_argument("--from-file", metavar="FILE", help="to the offsets of a CSV file")
+    targets.add_argument("--to-earliest", action="store_true", help="to the start of the log")
+    targets.add_argument("--to-latest", action="store_true", help="to the end of the log")
+    targets.add_argument("--to-current", action="store_true", help="to the committed offset, or to the end of the log if there is none")
+    targets.add_argument("--to-offset", type=number(0), metavar="OFFSET", help="to this offset, or to the nearest one in the log")
+    targets.add_argument("--shift-by", type=int, metavar="N", help="forward by N from the committed offset, or backward if N is negative")
+    targets.add_argument("--to-datetime", type=datetime_ms, metavar="TIME", help="to the first record since 2026-01-31T18:00:00.000")
+    targets.add_argument("--by-duration", type=duration_ms, metavar="TIME", help="to the first record since this long ago: PnDTnHnMnS")
+    targets.add_argument("--from-file", metavar="FILE", help="to the offsets in a CSV file")
 
 
 def _choice(what: str, known: Sequence[str]) -> Any:
-    """A type of words of `known`, in any case, divided by commas."""
+    """A type whose value is comma-separated words of `known`, in any case."""
     spelled = {word.lower(): word for word in known}
 
     def parse(text: str) -> list[str]:
         words = [word.strip().lower() for word in text.split(",")] if text else []
         wrong = [word for word in words if word not in spelled]
         if wrong:
-            raise argparse.ArgumentTypeError(f"does not know {wrong[0]!r}; {what} are {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of the {what} {', '.join(known)}")
         return [spelled[word] for word in words]
 
     return parse
@@ -131,9 +131,9 @@ def check(arguments: argparse.Namespace) -> None:
 def _check_action(arguments: argparse.Namespace, targets: Sequence[str]) -> None:
     if arguments.action == "describe":
         if arguments.offsets + arguments.members + (arguments.state is not None) > 1:
-            raise BadUsage("--describe takes one of --offsets, --members and --state")
+            raise BadUsage("--describe allows only one of --offsets, --members and --state")
         if arguments.state:
-            raise BadUsage("--state takes states with --list only")
+            raise BadUsage("--state can have values only with --list")
     if arguments.action == "delete-offsets" and (len(arguments.group) != 1 or not arguments.topic):
         raise BadUsage("--delete-offsets needs one --group, and --topic")
     if arguments.action == "reset-offsets":
@@ -142,14 +142,14 @@ def _check_action(arguments: argparse.Namespace, targets: Sequence[str]) -> None
         if not arguments.from_file and bool(arguments.topic) == arguments.all_topics:
             raise BadUsage("--reset-offsets needs either --topic or --all-topics")
         if arguments.from_file and (arguments.topic or arguments.all_topics):
-            raise BadUsage("--from-file says the topics itself; leave out --topic and --all-topics")
+            raise BadUsage("--from-file cannot be used with --topic and --all-topics")
         if arguments.export and arguments.json:
             raise BadUsage("--export and --json cannot be used together")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the one action; BadUsage, CommandFailed."""
-    # As in Kafka's tool, --state is a flag with --describe and takes a value with --list only.
+    # As in Kafka's tool, --state can have a value only with --list.
     check(arguments)
     shown = results(arguments)
     with clients.administering(arguments) as admin:
@@ -209,7 +209,7 @@ def _delete_offsets(admin: Any, arguments: argparse.Namespace, shown: Results) -
     (group,) = arguments.group
     partitions = [TopicPartition(*partition) for partition in topic_partitions(arguments.topic, admin.describe_topics)]
     try:
-        answers = clients.patiently(lambda: admin.delete_group_offsets(group, partitions), arguments.timeout)
+        answers = clients.retried(lambda: admin.delete_group_offsets(group, partitions), arguments.timeout)
     except (GroupIdNotFoundError, GroupSubscribedToTopicError) as error:
         raise broker_error(f"no offset of group {group} was deleted", error.errno, None) from None
     failed = {partition: error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}

@@ -1,4 +1,4 @@
-"""Files that flags name: read whole, up to a limit, with errors of one sentence."""
+"""Reads the files that flags name, up to a size limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BYTES_MAX = 16 * 1024 * 1024
 
 
 def read_bytes(path: str) -> bytes:
-    """A file's bytes; CommandFailed when it cannot be read or is larger than `BYTES_MAX`."""
+    """The bytes of a file; CommandFailed if it cannot be read or is larger than `BYTES_MAX`."""
     try:
         with open(path, "rb") as file:
             data = file.read(BYTES_MAX + 1)
@@ -23,7 +23,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """A file of UTF-8; CommandFailed."""
+    """The text of a file in UTF-8; CommandFailed."""
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""`txbroker log-cleaner`: how compaction stands, compaction and expiry at once, and a dry run on the files."""
+"""`txbroker log-cleaner`: the status of compaction, compaction and expiry on request, and a dry run on the files."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from txbroker.cli.failures import DONE, BadUsage
 from txbroker.cli.results import results
 
 DESCRIPTION = """\
-See what the log cleaner does and why, and have topics compacted or expired now.
+Show the status of the log cleaner, compact or expire topics on request, and print what a pass would remove.
 
   txbroker log-cleaner --bootstrap-server 127.0.0.1:9092 --describe --topic orders
   txbroker log-cleaner --bootstrap-server 127.0.0.1:9092 --compact-now orders --roll --wait
   txbroker log-cleaner --bootstrap-server 127.0.0.1:9092 --expire orders --wait
   txbroker log-cleaner --dry-run --log-dir ./data --topic orders
 
-The active segment of a partition is never compacted: --roll closes it first. With --wait the command returns when it is done, and exits
-with 1 when it cannot be. The broker goes on with what it has begun when the command is interrupted.
-A dry run reads the files of a log directory and prints which records a pass would remove now, and why. It changes nothing, and a broker
-may be running. The topic's settings are read from the directory, or from a broker with --bootstrap-server, which also knows those that
-server.properties changes. --topic-config overrides them, e.g. --topic-config compaction.strategy=timestamp.
+The active segment of a partition is never compacted; --roll closes it first. With --wait the command returns when the operation is
+complete, and exits with status 1 if it fails. The broker completes an operation even if the command is interrupted.
+A dry run reads the files of a log directory and prints the records that a pass would remove now, with the reasons. It changes nothing, and
+a broker may be running. The topic's settings are read from the directory, or from a broker with --bootstrap-server, which also has those
+that server.properties changes. --topic-config overrides them, e.g. --topic-config compaction.strategy=timestamp.
 """
 
 ACTIONS = ("describe", "compact_now", "expire", "dry_run")
-# Which flags go with which action only.
+# Flags -> the only actions for which they are valid.
 ONLY = {
     "roll": ("compact_now", "dry_run"),
     "wait": ("compact_now", "expire"),
@@ -40,22 +40,23 @@ ONLY = {
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("log-cleaner", help="see what compaction does and why, and have it done now", description=DESCRIPTION)
+    help_text = "show the status of compaction, and compact or expire on request"
+    parser = subparsers.add_parser("log-cleaner", help=help_text, description=DESCRIPTION)
     add_client(parser, required=False)
     actions = parser.add_mutually_exclusive_group(required=True)
-    actions.add_argument("--describe", action="store_true", help="show how the cleaning of each partition stands")
-    actions.add_argument("--compact-now", metavar="TOPIC", help="compact what may be compacted of a topic")
-    actions.add_argument("--expire", metavar="TOPIC", help="remove what has expired of a topic")
-    actions.add_argument("--dry-run", action="store_true", help="show which records a pass would remove, and why")
-    parser.add_argument("--wait", action="store_true", help="return when it is done")
-    parser.add_argument("--roll", action="store_true", help="close the active segments first; of a dry run: as if they were closed")
-    parser.add_argument("--topic", metavar="NAME", help="with --describe: this topic only; with --dry-run: the topic")
+    actions.add_argument("--describe", action="store_true", help="show the status of each partition")
+    actions.add_argument("--compact-now", metavar="TOPIC", help="compact a topic now")
+    actions.add_argument("--expire", metavar="TOPIC", help="delete the expired records of a topic now")
+    actions.add_argument("--dry-run", action="store_true", help="print the records that a pass would remove, with the reasons")
+    parser.add_argument("--wait", action="store_true", help="return when the operation is complete")
+    parser.add_argument("--roll", action="store_true", help="close the active segments first; with --dry-run: as if they were closed")
+    parser.add_argument("--topic", metavar="NAME", help="with --describe: only this topic; with --dry-run: the topic")
     add_dry_run(parser)
     parser.set_defaults(command=run)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
-    """The flags of a dry run that are its own, but for --topic and --roll."""
+    """The flags of a dry run, except --topic and --roll."""
     parser.add_argument("--log-dir", metavar="DIRECTORY", help="the broker's log.dirs, comma-separated")
     parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="this partition of the topic only")
     add_properties(parser, "--topic-config", "a setting of the topic to use instead of the stored one")
@@ -90,7 +91,7 @@ def check(arguments: argparse.Namespace, action: str) -> None:
     """BadUsage if flags cannot be used together, or a topic has no name."""
     for flag in ("compact_now", "expire", "topic"):
         if getattr(arguments, flag) == "":  # as of a shell's variable that is not set
-            raise BadUsage(f"{_flag(flag)} is empty; name a topic, as `txbroker topics --list` shows them")
+            raise BadUsage(f"{_flag(flag)} is empty; specify a topic, see `txbroker topics --list`")
     for flag, actions in ONLY.items():
         given = getattr(arguments, flag)
         if given is not None and given is not False and given != {} and action not in actions:

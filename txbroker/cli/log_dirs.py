@@ -1,4 +1,4 @@
-"""`txbroker log-dirs`: the log directories of brokers, and what lies in them (Kafka's kafka-log-dirs)."""
+"""`txbroker log-dirs`: the log directories of brokers, and the partitions in them (Kafka's kafka-log-dirs)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txbroker.cli.results import Column, Results, Row, results
 from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\
-Show the log directories of brokers, and the partitions in them with their sizes.
+Describe the log directories of brokers: the partitions in them, their sizes, and moves between directories.
 
   txbroker log-dirs --bootstrap-server 127.0.0.1:9092 --describe
   txbroker log-dirs --bootstrap-server 127.0.0.1:9092 --describe --broker-list 1,2 --topic-list hello,orders
@@ -30,11 +30,11 @@ NO_SIZE = -1
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("log-dirs", help="show log directories and what lies in them", description=DESCRIPTION)
+    parser = subparsers.add_parser("log-dirs", help="describe log directories", description=DESCRIPTION)
     add_client(parser)
-    parser.add_argument("--describe", action="store_true", required=True, help="show the directories; there is nothing else to do yet")
-    parser.add_argument("--broker-list", type=numbers, metavar="ID,ID…", help="of these brokers (default: all)")
-    parser.add_argument("--topic-list", type=names, metavar="NAME,NAME…", help="only partitions of these topics (default: all)")
+    parser.add_argument("--describe", action="store_true", required=True, help="describe the log directories")
+    parser.add_argument("--broker-list", type=numbers, metavar="ID,ID...", help="only these brokers (default: all)")
+    parser.add_argument("--topic-list", type=names, metavar="NAME,NAME...", help="only partitions of these topics (default: all)")
     parser.set_defaults(command=run)
 
 
@@ -47,7 +47,7 @@ def names(text: str) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the directories; 1 when one of them is broken."""
+    """Describe the directories; 1 if one of them is offline."""
     shown = results(arguments)
     with clients.administering(arguments) as admin:
         brokers = _brokers(admin, arguments.broker_list)
@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         _table(shown, rows)
     broken = [row for row in rows if row["error"] is not None]
     for row in broken:
-        warn(f"broker {row['broker']} cannot use {row['log_dir']} ({row['error']}); see its log, and that disk")
+        place = f"log directory {row['log_dir']} of broker {row['broker']}"
+        warn(f"{place} is offline ({row['error']}); see the log of the broker, and check the disk")
     return FAILED if broken else DONE
 
 
@@ -73,12 +74,12 @@ def _brokers(admin: Any, wanted: list[int] | None) -> list[int]:
     missing = sorted(set(wanted or ()) - set(known))
     if missing:
         there = ",".join(map(str, known))
-        raise CommandFailed(f"there is no broker {','.join(map(str, missing))}, only {there}; correct --broker-list")
+        raise CommandFailed(f"there is no broker {','.join(map(str, missing))}; the brokers are {there}")
     return known if wanted is None else wanted
 
 
 def _check_topics(admin: Any, wanted: list[str] | None) -> None:
-    """A topic that is not there would be silence."""
+    """CommandFailed for a missing topic: the broker would not report it."""
     if wanted:
         for topic in admin.describe_topics(wanted):
             if topic["error_code"] != ErrorCode.NONE:
@@ -121,7 +122,7 @@ def _table(shown: Results, rows: Iterable[Row]) -> None:
 
 
 def plain(brokers: Sequence[int], rows: Iterable[Row]) -> list[str]:
-    """The lines of Kafka's tool, of which the last is a document of its own form (DescribeLogDirs in LogDirsCommand)."""
+    """The lines of Kafka's tool, of which the last is a JSON document (class LogDirsCommand)."""
     document = {"brokers": [{"broker": broker, "logDirs": [_kafka(row) for row in rows if row["broker"] == broker]} for broker in brokers]}
     return [
         "Querying brokers for log directories information",

@@ -1,4 +1,4 @@
-"""Which topics and partitions a flag means, by the patterns of Kafka's tools, and where their leaders are."""
+"""Selection of topics and partitions by flags, with the patterns of Kafka's tools, and their leaders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import BadUsage, warn
+from txbroker.cli.failures import BadUsage, broker_error, warn
 from txbroker.client.offset_requests import EARLIEST as EARLIEST
 from txbroker.client.offset_requests import LATEST as LATEST
 from txbroker.client.offset_requests import MAX_TIMESTAMP as MAX_TIMESTAMP
@@ -14,6 +14,7 @@ from txbroker.client.offset_requests import MAX_TIMESTAMP as MAX_TIMESTAMP
 _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>\d*))?)?")
 
 UNKNOWN_OFFSET = -1  # in a response of ListOffsets
+NAMED_MAX = 3  # partitions in one message
 
 
 class Partition(NamedTuple):
@@ -27,20 +28,20 @@ class Partition(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Topics whose whole name matches, and of these the partitions from `low` to before `high` (None: to the end)."""
+    """The partitions from `low` up to, excluding, `high` (None: all further ones) of the topics whose whole name matches."""
 
     topic: re.Pattern[str]
     low: int
     high: int | None
 
     def matches(self, partition: Partition) -> bool:
-        """Whether the partition is meant."""
+        """Whether the partition is selected."""
         inside = self.low <= partition.number and (self.high is None or partition.number < self.high)
         return inside and self.topic.fullmatch(partition.topic) is not None
 
 
 def topic_pattern(text: str, flag: str) -> re.Pattern[str]:
-    """A regular expression for whole names of topics, in which a comma means "or", as Kafka has it; BadUsage."""
+    """A regular expression for whole names of topics, in which a comma means "or", as in Kafka; BadUsage."""
     try:
         return re.compile(text.strip().replace(",", "|"))
     except re.error as error:
@@ -48,7 +49,7 @@ def topic_pattern(text: str, flag: str) -> re.Pattern[str]:
 
 
 def rules(text: str) -> list[Rule]:
-    """The value of --topic-partitions: `topic:1,topic:0-3,topic:5-,topic:-3,topic,:0`; the topic is an expression. BadUsage."""
+    """The value of --topic-partitions: `topic:1,topic:0-3,topic:5-,topic:-3,topic,:0`, with regular expressions as topics. BadUsage."""
     return [_rule(part.strip(), text) for part in text.split(",")]
 
 
@@ -63,22 +64,38 @@ def _rule(part: str, text: str) -> Rule:
 
 
 def partitions_of(topics: Iterable[Mapping[str, Any]]) -> dict[Partition, int]:
-    """All partitions of described topics, in order, with their leaders (below 0: none)."""
+    """All partitions of described topics, sorted, with their leaders (below 0: none)."""
     found = {Partition(topic["name"], partition["partition_index"]): partition["leader_id"]
              for topic in topics for partition in topic["partitions"]}  # fmt: skip
     return dict(sorted(found.items()))
 
 
+def some(partitions: Sequence[Partition]) -> str:
+    """Partitions for a message: `partition a-0`, or `7 partitions (a-0, a-1, a-2, ...)`."""
+    if len(partitions) == 1:
+        return f"partition {partitions[0]}"
+    named = ", ".join(map(str, partitions[:NAMED_MAX])) + (", ..." if len(partitions) > NAMED_MAX else "")
+    return f"{len(partitions)} partitions ({named})"
+
+
+def warn_of_refused(what: str, refused: Mapping[Partition, int]) -> None:
+    """One warning for each error code; `what` has `{}` in the place of the partitions."""
+    for code in sorted(set(refused.values())):
+        partitions = sorted(partition for partition, each in refused.items() if each == code)
+        warn(str(broker_error(what.format(some(partitions)), code, None)))
+
+
 def with_leaders(leaders: Mapping[Partition, int]) -> list[Partition]:
-    """Those that can be asked about; the person is told of the others."""
-    for partition, leader in leaders.items():
-        if leader < 0:
-            warn(f"partition {partition} has no leader and is left out; see `txbroker topics --describe --unavailable-partitions`")
+    """The partitions that have a leader, with one warning about all others."""
+    others = [partition for partition, leader in leaders.items() if leader < 0]
+    if others:
+        what = f"{some(others)} {'has' if len(others) == 1 else 'have'} no leader and {'is' if len(others) == 1 else 'are'} omitted"
+        warn(f"{what}; see `txbroker topics --describe --unavailable-partitions`")
     return [partition for partition, leader in leaders.items() if leader >= 0]
 
 
 def list_offsets(admin: Any, partitions: Sequence[Partition], timestamp: int) -> dict[Partition, Any]:
-    """Offset, timestamp and leader epoch of each partition, by a timestamp in milliseconds or one of ListOffsets' negative ones."""
+    """Offset, timestamp and leader epoch of each partition, by a timestamp in milliseconds or a negative one of ListOffsets."""
     from kafka import TopicPartition
 
     wanted = {TopicPartition(*partition): timestamp for partition in partitions}

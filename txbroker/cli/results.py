@@ -1,4 +1,4 @@
-"""Results of a command, printed in one of three ways: for a terminal, for scripts that read Kafka's tools, or as JSON (--json)."""
+"""Results of a command in one of three forms: for a terminal, for scripts that parse the output of Kafka's tools, or JSON (--json)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 class Column(NamedTuple):
-    """A column of a table: the key of a row's values, and the heading and the least width of Kafka's tool."""
+    """A column of a table: the key of its values in a row, and the heading and the minimum width in Kafka's tool."""
 
     key: str
     heading: str
@@ -22,10 +22,10 @@ class Column(NamedTuple):
 
 
 class Results:
-    """Where a command prints what it found.
+    """Prints the results of a command to standard output.
 
-    `width` are the terminal's columns, None where standard output is none. JSON is one object a line, with keys in snake_case that stay as
-    they are; a row is such an object, and may have more keys than the columns show.
+    `width`: the columns of the terminal; None if standard output is not a terminal. JSON is one object per line; its keys are stable. A row
+    is such an object, and may have more keys than there are columns.
     """
 
     def __init__(self, as_json: bool, width: int | None) -> None:
@@ -33,7 +33,7 @@ class Results:
         self.width = width
 
     def rows(self, columns: Sequence[Column], rows: Iterable[Row], plain: Callable[[Row], str] | None = None) -> None:
-        """A table that fits the terminal; for scripts a line a row by `plain`, or columns divided by spaces under their headings."""
+        """A table that fits the terminal; for scripts, a line per row by `plain`, or columns separated by spaces below their headings."""
         if self.as_json:
             for row in rows:
                 self.json(row)
@@ -49,7 +49,7 @@ class Results:
             self.line(line)
 
     def either(self, row: Row, plain: Callable[[], Iterable[str]], terminal: Callable[[int], Iterable[str]] | None = None) -> None:
-        """What is no row of a table: an object, or lines; for a terminal of a width others than for scripts, if need be."""
+        """A result that is not a table: an object, or lines; `terminal` makes the lines for a terminal of that width, if they differ."""
         if self.as_json:
             self.json(row)
         else:
@@ -57,26 +57,26 @@ class Results:
                 self.line(line)
 
     def done(self, sentence: str, **row: Any) -> None:
-        """That something was done, in a sentence or as an object."""
+        """A completed action, as a sentence or an object."""
         self.either(row, lambda: [sentence])
 
     def json(self, row: Row) -> None:
-        """One object on a line of its own."""
+        """One object on one line."""
         only_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
         self.line(json.dumps(row, ensure_ascii=only_ascii))
 
     def line(self, text: str) -> None:
-        """A line: as it is for scripts, and for a terminal without what that would obey."""
+        """A line, unchanged for scripts; for a terminal, control characters are escaped."""
         sys.stdout.write(f"{text if self.width is None else visible(text)}\n")
 
 
 def results(arguments: argparse.Namespace) -> Results:
-    """By the flag --json (`arguments.add_client`) and standard output."""
+    """The form by --json and by standard output."""
     return Results(arguments.json, terminal_width())
 
 
 def cell(value: Any) -> str:
-    """The text of a value in a table: `-` for nothing, as Kafka's tools, and lists divided by commas."""
+    """The text of a value in a table: `-` for nothing, as in Kafka's tools, and lists separated by commas."""
     if value is None or value in ("", [], ()):
         return "-"
     if isinstance(value, bool):
@@ -85,6 +85,6 @@ def cell(value: Any) -> str:
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[int]) -> list[str]:
-    """Columns as wide as their widest cell, each cell in one line however long: what awk and cut read."""
+    """Columns as wide as their widest cell, and each row on one line, for tools like awk."""
     widths = [max(width, *map(len, column)) for width, *column in zip(least, headings, *rows, strict=True)]
     return [" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in [headings, *rows]]

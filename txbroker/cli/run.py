@@ -16,33 +16,35 @@ from txbroker.errors import StartError
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
 
 DESCRIPTION = """\
-Start a broker in the foreground. Without flags it listens on port 9092 and keeps its data in /tmp/kafka-logs, as Kafka's defaults say.
+Run a broker in the foreground. With Kafka's defaults it listens on port 9092 of all addresses and keeps its data in /tmp/kafka-logs.
 
   txbroker run --override listeners=PLAINTEXT://127.0.0.1:9092 --override log.dirs=./data
+  txbroker run --config server.properties
 
-Ctrl-C and SIGTERM stop it cleanly; a second Ctrl-C ends it at once, and its logs are then recovered at the next start.
+Ctrl-C and SIGTERM stop the broker cleanly. A second Ctrl-C ends the process at once; the next start then recovers the logs.
 """
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("run", help="start a broker in the foreground", description=DESCRIPTION)
+    parser = subparsers.add_parser("run", help="run a broker in the foreground", description=DESCRIPTION)
     add_configuration(parser)
-    parser.add_argument("--ready-file", metavar="FILE", help="write host:port of each listener into FILE once clients are served")
-    level_help = "what to log (default: info), at all or by one logger (txbroker.groups=debug); may be given several times"
+    ready_help = "write host:port of each listener to FILE once clients are served (with port 0 a free port is taken)"
+    parser.add_argument("--ready-file", metavar="FILE", help=ready_help)
+    level_help = "the log level (default: info), of all loggers or of one (txbroker.groups=debug); may be given several times"
     parser.add_argument("--log-level", action="append", default=[], type=_level, metavar="[LOGGER=]LEVEL", help=level_help)
-    parser.add_argument("--log-format", default=TEXT, choices=FORMATS, help="text (default), or json: one object a line")
+    parser.add_argument("--log-format", default=TEXT, choices=FORMATS, help="text (default), or json: one object per line")
     parser.set_defaults(command=run)
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """The flags that say what a broker is configured with."""
+    """The flags for the configuration of a broker."""
     several = "may be given several times"
-    config_help = f"a server.properties file with Kafka's keys; {several}, the last one wins"
+    config_help = f"a server.properties file with Kafka's keys; {several}, the last value of a key wins"
     parser.add_argument("--config", action="append", default=[], metavar="FILE", help=config_help)
-    env_help = "read KAFKA_... environment variables, as the container images of Kafka do; they win over files"
+    env_help = "read KAFKA_... environment variables, as Kafka's container images do; they override the files"
     parser.add_argument("--env", action="store_true", help=env_help)
-    override_help = f"taken in place of what files and environment say; {several}"
+    override_help = f"overrides files and environment variables; {several}"
     parser.add_argument("--override", action="append", default=[], type=_override, metavar="KEY=VALUE", help=override_help)
 
 
@@ -60,7 +62,7 @@ def _level(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when the broker could not start or go on."""
+    """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 if the broker could not start or failed."""
     write_log(sys.stderr, arguments.log_format, parse_levels(arguments.log_level))
     from txbroker.startup import read_startup
     from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
@@ -85,7 +87,7 @@ def _refuse(why: str) -> None:
 
 
 def _welcome(log_format: str) -> Callable[[Any], None]:
-    """What is printed once clients are served: first steps on a terminal, and nothing elsewhere; the log has the addresses too."""
+    """Print first steps once clients are served, if standard output is a terminal; the addresses are in the log too."""
     return _print_welcome if log_format == TEXT and sys.stdout.isatty() else lambda broker: None
 
 
@@ -109,7 +111,7 @@ def _print_welcome(broker: Any) -> None:
 
 
 def _program() -> str:
-    """How this command was called, so that it can be called again from the same place."""
+    """The program name to call this command again from the same directory."""
     called = sys.argv[0]
     if os.path.basename(called) == "__main__.py":
         return "python -m txbroker" if sys.prefix == sys.base_prefix else f"{_short(sys.executable)} -m txbroker"

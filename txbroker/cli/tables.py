@@ -1,4 +1,4 @@
-"""Tables for the terminal: columns as wide as they need to be, and no line wider than the terminal."""
+"""Tables for the terminal, in which no line is wider than the terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NARROWEST = 8
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None when it is none."""
+    """The columns of the terminal; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The lines of a table. Where it would be wider than `width`, the widest columns are narrowed and their cells continued below.
+    """The lines of a table. If it would be wider than `width`, the widest columns become narrower and their cells are wrapped.
 
-    A terminal that is too narrow even for that gets a paragraph for each row, with a line for each cell.
+    On a terminal that is too narrow for all columns, each row is a paragraph with a line for each cell.
     """
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
@@ -32,7 +32,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> l
 
 
 def visible(text: str) -> str:
-    """Text whose control characters and the like are written out: names come from others, and a terminal obeys them."""
+    """Text with control characters escaped, so that names that others have chosen cannot control the terminal."""
     return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
@@ -50,5 +50,5 @@ def _lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def paragraph(text: str, width: int) -> list[str]:
-    """Lines of at most `width`, the later ones indented."""
+    """Lines of at most `width`, indented from the second on."""
     return textwrap.wrap(visible(text), max(width, NARROWEST), subsequent_indent="    ", break_on_hyphens=False)

@@ -21,7 +21,7 @@ def duration(ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """A timestamp in UTC; the number itself where it is out of the calendar's range."""
+    """A timestamp in UTC; the number itself if it is outside of the calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ms // 1000))
     except (ValueError, OverflowError, OSError):

@@ -8,18 +8,18 @@ from typing import Any
 
 from txbroker.cli.results import Results, Row
 from txbroker.cli.tables import paragraph, table
-from txbroker.names import id_to_text
+from txbroker.names import amount, id_to_text
 
 Topic = Mapping[str, Any]
 
-# Flags that show only some partitions -> which.
+# Flags that select partitions -> their help.
 FILTERS = {
-    "--under-replicated-partitions": "only partitions of which replicas are not in sync",
+    "--under-replicated-partitions": "only partitions with replicas that are not in sync",
     "--unavailable-partitions": "only partitions without a leader",
-    "--under-min-isr-partitions": "only partitions with fewer replicas in sync than min.insync.replicas",
-    "--at-min-isr-partitions": "only partitions with just as many replicas in sync as min.insync.replicas",
+    "--under-min-isr-partitions": "only partitions with fewer in-sync replicas than min.insync.replicas",
+    "--at-min-isr-partitions": "only partitions with exactly min.insync.replicas in-sync replicas",
 }
-# By a partition, and its topic's min.insync.replicas.
+# Conditions on a partition and min.insync.replicas of its topic.
 _MATCHES: Mapping[str, Callable[[Row, int], bool]] = {
     "--under-replicated-partitions": lambda partition, least: len(partition["isr"]) < len(partition["replicas"]),
     "--unavailable-partitions": lambda partition, least: partition["leader"] is None,
@@ -30,8 +30,13 @@ DEFAULT_SOURCE = "DEFAULT_CONFIG"
 LEAST = "min.insync.replicas"
 
 
-def show(shown: Results, admin: Any, topics: Sequence[Topic], only: str | None, with_overrides: bool) -> None:
-    """Show topics. `only`, a flag of `FILTERS`, leaves their partitions that match; `with_overrides` the topics with configurations."""
+def show(
+    shown: Results, admin: Any, topics: Sequence[Topic], only: str | None, with_overrides: bool, *, fold_internal: bool
+) -> None:
+    """Print topics. `only`, a flag of `FILTERS`, selects partitions; `with_overrides` selects the topics that override configurations.
+
+    `fold_internal`: on a terminal, print one line for all partitions of an internal topic.
+    """
     found = _configs(admin, topics)
     for topic in topics:
         configs = found.get(topic["name"], {})
@@ -43,7 +48,8 @@ def show(shown: Results, admin: Any, topics: Sequence[Topic], only: str | None, 
             if row["partitions"]:
                 shown.either(row, partial(plain_partitions, row), partial(terminal_description, row))
         elif not with_overrides:
-            shown.either(row, partial(plain_description, row), partial(terminal_description, row))
+            shape = folded_description if fold_internal and row["internal"] else terminal_description
+            shown.either(row, partial(plain_description, row), partial(shape, row))
         elif changed:
             shown.either(row, partial(_plain_summary, row), partial(_terminal_summary, row))
 
@@ -59,12 +65,12 @@ def _configs(admin: Any, topics: Sequence[Topic]) -> Mapping[str, Any]:
 
 
 def shown_id(topic: Topic) -> str:
-    """A topic's id as Kafka's tools write it; empty when the broker has none."""
+    """A topic's id in Kafka's text form; empty if the broker has none."""
     return id_to_text(bytes.fromhex((topic.get("topic_id") or "").replace("-", "")))
 
 
 def description(topic: Topic, configs: Mapping[str, str]) -> Row:
-    """What is shown of a topic, as --json prints it."""
+    """The description of a topic, as printed with --json."""
     partitions = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
     return {
         "topic": topic["name"],
@@ -99,7 +105,7 @@ def _cells(partition: Row) -> list[str]:
 
 
 def plain_description(row: Row) -> list[str]:
-    """A topic as Kafka's tool prints it, for scripts that read that: fields divided by tabs."""
+    """A topic as printed by Kafka's tool, with fields separated by tabs."""
     return [*_plain_summary(row), *plain_partitions(row)]
 
 
@@ -108,7 +114,7 @@ def _plain_summary(row: Row) -> list[str]:
 
 
 def plain_partitions(row: Row) -> list[str]:
-    """A topic's partitions as Kafka's tool prints them."""
+    """The partitions of a topic as printed by Kafka's tool."""
     lines = []
     for partition in row["partitions"]:
         index, leader, replicas, isr = _cells(partition)
@@ -117,9 +123,22 @@ def plain_partitions(row: Row) -> list[str]:
 
 
 def terminal_description(row: Row, width: int) -> list[str]:
-    """A topic for people: no line is wider than the terminal."""
+    """A topic for a terminal: no line is wider than `width`."""
     rows = table(("Partition", "Leader", "Replicas", "Isr"), [_cells(partition) for partition in row["partitions"]], width - 2)
     return [*_terminal_summary(row, width), *(f"  {line}" for line in rows)]
+
+
+def folded_description(row: Row, width: int) -> list[str]:
+    """The same with one line for all partitions."""
+    partitions = row["partitions"]
+    leaderless = sum(partition["leader"] is None for partition in partitions)
+    behind = sum(len(partition["isr"]) < len(partition["replicas"]) for partition in partitions)
+    states = [
+        f"{leaderless} without a leader" if leaderless else "all with a leader",
+        f"{behind} under-replicated" if behind else "all replicas in sync",
+    ]
+    text = f"{amount(len(partitions), 'partition')}: {', '.join(states)} (see --topic {row['topic']})"
+    return [*_terminal_summary(row, width), *(f"  {line}" for line in paragraph(text, width - 2))]
 
 
 def _terminal_summary(row: Row, width: int) -> list[str]:

@@ -14,20 +14,24 @@ from txbroker.cli.partition_flags import topic_pattern
 from txbroker.cli.results import results
 from txbroker.cli.topic_describe import FILTERS, Topic, show, shown_id
 from txbroker.errors import ErrorCode
+from txbroker.names import amount
 
 DESCRIPTION = """\
 Create, list, describe, alter and delete topics.
 
   txbroker topics --bootstrap-server 127.0.0.1:9092 --create --topic hello --partitions 3 --config retention.ms=3600000
   txbroker topics --bootstrap-server 127.0.0.1:9092 --describe --topic hello
+  txbroker topics --bootstrap-server 127.0.0.1:9092 --alter --topic hello --partitions 6
+
+On a terminal, --describe shows one line for all partitions of an internal topic, unless --topic names it.
 """
 
 ACTIONS = {
     "create": "create a topic",
-    "list": "print the names of topics",
-    "describe": "show partitions, leaders, replicas and configurations",
-    "alter": "give a topic more --partitions, or other --config values",
-    "delete": "delete topics with all their records",
+    "list": "list the names of topics",
+    "describe": "describe topics: partitions, leaders, replicas and configurations",
+    "alter": "increase the number of partitions of a topic, or change its configuration",
+    "delete": "delete topics and all their records",
 }
 
 
@@ -38,21 +42,22 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_mutually_exclusive_group(required=True)
     for action, text in ACTIONS.items():
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
-    topic_help = "the topic's name; but for --create also a regular expression, if no topic has that name"
+    topic_help = "the name of a topic; except with --create it may be a regular expression for whole names"
     parser.add_argument("--topic", metavar="NAME", help=topic_help)
-    parser.add_argument("--partitions", type=number(1), metavar="N", help="with --create (default: num.partitions of the broker), --alter")
-    factor_help = "with --create (default: default.replication.factor of the broker)"
+    partitions_help = "the number of partitions, with --create (default: num.partitions of the broker) and --alter"
+    parser.add_argument("--partitions", type=number(1), metavar="N", help=partitions_help)
+    factor_help = "the number of replicas, with --create (default: default.replication.factor of the broker)"
     parser.add_argument("--replication-factor", type=number(1), metavar="N", help=factor_help)
     add_properties(parser, "--config", "a configuration of the topic, with --create and --alter")
-    assignment_help = "with --create, --alter: the brokers of each partition, the preferred leader first: 1:2,2:3,3:1"
+    assignment_help = "with --create and --alter: the brokers of each partition, with the preferred leader first: 1:2,2:3,3:1"
     parser.add_argument("--replica-assignment", type=assignment, metavar="ID:ID,…", help=assignment_help)
-    parser.add_argument("--if-not-exists", action="store_true", help="with --create: a topic that exists is no error")
-    parser.add_argument("--if-exists", action="store_true", help="with --describe, --alter, --delete: no error without the topic")
-    parser.add_argument("--exclude-internal", action="store_true", help="with --list, --describe: leave out topics like __consumer_offsets")
-    parser.add_argument("--topic-id", metavar="ID", help="with --describe: the topic of this id")
+    parser.add_argument("--if-not-exists", action="store_true", help="with --create: do nothing if the topic exists")
+    parser.add_argument("--if-exists", action="store_true", help="with --describe, --alter and --delete: ignore a missing topic")
+    parser.add_argument("--exclude-internal", action="store_true", help="with --list and --describe: exclude internal topics")
+    parser.add_argument("--topic-id", metavar="ID", help="with --describe: the topic with this id")
     for flag, text in FILTERS.items():
         parser.add_argument(flag, action="store_true", help=f"with --describe: {text}")
-    parser.add_argument("--topics-with-overrides", action="store_true", help="with --describe: only topics that have configurations")
+    parser.add_argument("--topics-with-overrides", action="store_true", help="with --describe: only topics that override configurations")
     parser.set_defaults(command=run)
 
 
@@ -81,9 +86,9 @@ def check(arguments: argparse.Namespace) -> None:
         raise BadUsage("--alter needs --partitions or --config")
     if arguments.replica_assignment is not None:
         if action == "create" and (arguments.partitions or arguments.replication_factor):
-            raise BadUsage("--replica-assignment says how many partitions and replicas there are; leave out the flags for that")
+            raise BadUsage("--replica-assignment determines the number of partitions and replicas; leave out the flags for them")
         if action == "alter" and len(arguments.replica_assignment) != arguments.partitions:
-            raise BadUsage("--replica-assignment needs the brokers of all partitions, and --partitions as many as that")
+            raise BadUsage("--replica-assignment needs the brokers of all partitions, as many as --partitions")
     filters = _filters(arguments)
     if len(filters) + arguments.topics_with_overrides > 1:
         raise BadUsage(f"{filters[0]} cannot be used with {(filters[1:] or ['--topics-with-overrides'])[0]}")
@@ -107,7 +112,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def only(arguments: argparse.Namespace) -> str | None:
-    """The flag of `FILTERS` that was given."""
+    """The given flag of `FILTERS`, if any."""
     return next(iter(_filters(arguments)), None)
 
 
@@ -116,7 +121,7 @@ def _filters(arguments: argparse.Namespace) -> list[str]:
 
 
 def select(names: Iterable[str], wanted: str | None) -> list[str]:
-    """The names that are meant, sorted: all, or the one of that name, or those that the regular expression matches whole."""
+    """The selected names, sorted: all, or the one of that name, or those that the regular expression matches."""
     known = sorted(names)
     if wanted is None:
         return known
@@ -127,8 +132,10 @@ def select(names: Iterable[str], wanted: str | None) -> list[str]:
 
 
 def describe(admin: Any, arguments: argparse.Namespace) -> None:
-    """Show topics, or those of their partitions that a flag asks for."""
-    show(results(arguments), admin, _selected(admin, arguments), only(arguments), arguments.topics_with_overrides)
+    """Describe topics, or the partitions that a flag selects."""
+    named = arguments.topic is not None or arguments.topic_id is not None
+    topics = _selected(admin, arguments)
+    show(results(arguments), admin, topics, only(arguments), arguments.topics_with_overrides, fold_internal=not named)
 
 
 def _selected(admin: Any, arguments: argparse.Namespace) -> list[Topic]:
@@ -147,7 +154,7 @@ def _by_id(admin: Any, topic_id: str) -> Topic:
     for topic in admin.describe_topics():
         if shown_id(topic) == topic_id:
             return dict(topic)
-    raise CommandFailed(f"there is no topic with the id {topic_id}; `txbroker topics --describe` shows their ids")
+    raise CommandFailed(f"there is no topic with the id {topic_id}; see `txbroker topics --describe`")
 
 
 def _create(admin: Any, arguments: argparse.Namespace) -> None:
@@ -182,14 +189,14 @@ def _alter(admin: Any, arguments: argparse.Namespace) -> None:
         for result in answer.results:
             if result.error_code != ErrorCode.NONE:
                 raise broker_error(f"topic {result.name} was not altered", result.error_code, result.error_message)
-            done = f"Topic {result.name} has {arguments.partitions} partitions now."
+            done = f"Topic {result.name} now has {amount(arguments.partitions, 'partition')}."
             results(arguments).done(done, topic=result.name, action="altered", partition_count=arguments.partitions)
     if arguments.config and names:
         _alter_configs(admin, names, arguments)
 
 
 def _new_partitions(topic: Topic, arguments: argparse.Namespace) -> Any:
-    """The number of partitions, with the brokers of the new ones where they are given: of all partitions, as Kafka's tool takes them."""
+    """The number of partitions, with the brokers of the new ones if there is --replica-assignment (which has all partitions)."""
     if arguments.replica_assignment is None:
         return arguments.partitions
     return {"count": arguments.partitions, "assignments": arguments.replica_assignment[len(topic["partitions"]):]}

@@ -1,1 +1,1 @@
-"""`txbroker import` and `export`: log directories that go from Apache Kafka with ZooKeeper to txbroker, and back."""
+"""`txbroker import` and `export`: hand log directories over from Apache Kafka with ZooKeeper to txbroker, and back."""

@@ -1,1 +1,1 @@
-"""`txbroker log`: look at, repair and read log directories, ours and Apache Kafka's, without a broker."""
+"""`txbroker log`: verify, repair and read the log directories of txbroker and of Apache Kafka, without a broker."""
