@@ -92,6 +92,7 @@ class Connection:
         "_client_id",
         "_closing",
         "_header",
+        "_header_client_id",
         "_header_end",
         "_header_version",
         "_held_back",
@@ -131,6 +132,7 @@ class Connection:
         self._header = b""
         self._header_end = 8
         self._header_version = 0
+        self._header_client_id: str | None = None
         self._client_id: str | None = None
         # Where the length of the records was in earlier requests, the latest position first.
         self._records_positions: tuple[int, ...] = ()
@@ -262,10 +264,12 @@ class Connection:
     def _read_header(self, frame: memoryview, version: int) -> int:
         """The position of the body; sets the client id."""
         if version == self._header_version and frame[8 : self._header_end] == self._header:
+            self._client_id = self._header_client_id  # a known request may have had another one
             return self._header_end
         self._client_id, position = read_client_id(frame, version)
         if position <= HEADER_KEPT_MAX:
             self._header, self._header_end, self._header_version = bytes(frame[8:position]), position, version
+            self._header_client_id = self._client_id
         return position
 
     def _put(self, parts: list[Part], size: int) -> None:

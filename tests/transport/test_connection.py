@@ -136,6 +136,24 @@ def test_answers_at_once_leave_at_once() -> None:
     assert peer.replies() == []
 
 
+def test_each_request_has_the_client_id_of_its_own_header() -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    def note(request: Any, context: RequestContext) -> None:
+        seen.append((type(request).__name__, context.client_id))
+
+    produces = Produces(note)
+    produces.record_holders = ProduceHandler.record_holders  # type: ignore[attr-defined]
+    peer = Peer(produces, Heartbeats(note))
+    data = PartitionProduceData(index=0, records=b"r" * 100)
+    produce = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+    peer.send(produce, 3, 1, "b")
+    peer.beat(2, client_id="a")
+    peer.send(produce, 3, 3, "b")
+    peer.beat(4, client_id="a")
+    assert seen == [("ProduceRequest", "b"), ("HeartbeatRequest", "a")] * 2
+
+
 @pytest.mark.parametrize("version", [0, 3, 4])
 @pytest.mark.parametrize("client_id", [None, "", "me", "x" * 300, "ümläut"])
 def test_handlers_are_told_who_asks(version: int, client_id: str | None) -> None:
