@@ -94,14 +94,34 @@ def test_a_truncation_cancels_the_snapshot(directory: DiskPath, steps: int) -> N
     assert len(log.producers) == 0
 
 
-@pytest.mark.parametrize("steps", range(0, 9, 2))
-def test_deleting_the_log_cancels_the_snapshot(directory: DiskPath, steps: int) -> None:
+@pytest.mark.parametrize("steps", range(9))
+def test_a_log_whose_directory_is_renamed_meanwhile(directory: DiskPath, steps: int) -> None:
+    """As for a deletion, or when a copy takes the place of a log that was moved."""
     worker = Worker()
     log = filled(directory / "a", worker)
     log.roll(NOW)
     worker.run(steps)
     log.rename_directory(str(directory / "b"))
     worker.run()
+    send(log, 3, 1)
+    log.roll(NOW)
+    worker.run()
+    log.advance_start(log.log_end_offset)
+    assert log.delete_expired(NOW, log.log_end_offset) == 2, "with their snapshots, where there are any"
+    log.close()
+    assert seen(open_log(directory / "b").producers) == seen(log.producers)
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_log_that_ends_where_it_was_rolled(directory: DiskPath, steps: int) -> None:
+    worker = Worker()
+    log = filled(directory, worker)
+    expected = seen(log.producers)
+    log.roll(NOW)
+    worker.run(steps)
+    log.close()
+    worker.run()
+    assert stored(log, directory, 1) == expected
 
 
 def test_the_next_roll_does_not_start_a_second_snapshot(directory: DiskPath) -> None:

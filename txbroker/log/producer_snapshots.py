@@ -159,11 +159,13 @@ class Snapshots:
 
         def finish(path: str) -> None:
             if states.capture is not capture:
-                later(0, partial(self._disk.remove, path))
+                if offset not in self.offsets:  # a close at the same offset has written the file itself
+                    later(0, partial(self._disk.remove, path))
                 return
             states.capture = None
-            self.written(offset)
-            done()
+            if self._disk.size(self.path(offset)) is not None:  # it is missing if the directory was renamed before the write
+                self.written(offset)
+                done()
 
         later(0, _nothing, step)
 
