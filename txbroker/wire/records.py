@@ -30,7 +30,7 @@ from txbroker.wire.varint import encode_varint
 # packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of the smallest records uncompressed.
 # A producer with more in a batch receives MESSAGE_TOO_LARGE, on which Java's splits the batch.
 RECORDS_MAX = 500_000
-WALK_IS_COMPILED = not record_walk.__file__.endswith(".py")
+WALK_IS_COMPILED = not record_walk.__file__.endswith((".py", ".pyc"))
 _DECODED_AT_ONCE = 256  # records in memory while they are iterated
 
 INT32_MAX = 2**31 - 1
