@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -197,3 +198,15 @@ def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
         assert len({frame(answer)[8:] for answer in answers}) == 1
         assert partition.counts.bytes_out == 5 * answers[0].records_bytes
         assert partition.counts.fetch_requests == 5
+
+
+def test_a_shared_response_does_not_keep_the_files_of_a_deleted_topic_open() -> None:
+    with leading() as partition:
+        reading = Reading(partition, short_way=True)
+        before = sys.getrefcount(partition), sys.getrefcount(partition.log)
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        reading.fetch(1, FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])]), 11)
+        partition.append(data(1, False, 0), NOW)
+        reading.purgatory.check(WHERE)
+        assert len(reading.responses) == 1
+        assert (sys.getrefcount(partition), sys.getrefcount(partition.log)) == before

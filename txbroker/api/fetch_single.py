@@ -156,7 +156,16 @@ class SingleFetch:
             self.is_special = True  # deleted, or its directory is offline
             return None
         log = partition.log
-        state = (partition, partition.state, partition.high_watermark, partition.last_stable_offset, log, log.log_start_offset)
+        # No reference to the partition or its log, which would keep the files of a deleted topic open: the topic id identifies them.
+        state = (
+            partition.topic_partition,
+            log.topic_id,
+            partition.state,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            log.log_start_offset,
+            log.generation,
+        )
         key = (self._offset, self._epoch, self._bytes_max, self._min_bytes, self._committed, self._context.api_version, self._topic_id)
         shared = fetches.shared(state, key)
         if shared is not None:
