@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.support import NOW, PARTITION, append, open_log, values
-from txbroker.log.disk import OsDisk
+from tests.log.support import NOW, append, open_log, values
 from txbroker.log.log import Log
-from txbroker.log.log_config import LogConfig
 from txbroker.log.open_segments import OpenSegments
 
 SEGMENTS = 12
@@ -35,9 +33,9 @@ def fill(path: Path) -> None:
 
 
 def open_again(path: Path, open_segments: OpenSegments) -> Log:
-    return Log.open(
-        str(path), PARTITION, disk=OsDisk(), config=LogConfig(index_interval_bytes=0), now_ms=NOW, open_segments=open_segments
-    )
+    log = open_log(path, index_interval_bytes=0)
+    log.use(open_segments)
+    return log
 
 
 def test_a_look_up_by_time_keeps_no_file_of_earlier_segments_open(tmp_path: Path) -> None:
@@ -76,10 +74,9 @@ def test_a_region_can_be_read_after_its_segment_was_closed(tmp_path: Path) -> No
 
 def test_segments_that_are_written_to_stay_open(tmp_path: Path) -> None:
     shared = OpenSegments(3)
-    logs = [
-        Log.open(str(tmp_path / str(number)), PARTITION, disk=OsDisk(), config=LogConfig(), now_ms=NOW, open_segments=shared)
-        for number in range(10)
-    ]
+    logs = [open_log(tmp_path / str(number)) for number in range(10)]
+    for log in logs:
+        log.use(shared)
     files = []
     for _ in range(3):
         for log in logs:
@@ -92,7 +89,8 @@ def test_segments_that_are_written_to_stay_open(tmp_path: Path) -> None:
 
 def test_a_segment_that_is_active_again_after_a_truncation_stays_open(tmp_path: Path) -> None:
     shared = OpenSegments(1)
-    log = Log.open(str(tmp_path), PARTITION, disk=OsDisk(), config=LogConfig(), now_ms=NOW, open_segments=shared)
+    log = open_log(tmp_path)
+    log.use(shared)
     for _ in range(4):
         append(log, b"a", b"b")
         log.roll(NOW)

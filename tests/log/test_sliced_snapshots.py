@@ -10,6 +10,7 @@ from tests.support.fakes.worker import Worker
 from txbroker.log.file_names import SNAPSHOT, file_path
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
+from txbroker.log.open_segments import OpenSegments
 from txbroker.log.producer_snapshots import SLICE, parse_snapshot
 from txbroker.wire.batch import BatchHeader
 
@@ -30,6 +31,7 @@ def send(log: Log, producer_id: int, sequence: int) -> None:
 
 def filled(directory: DiskPath, later: Later, count: int = PRODUCERS) -> Log:
     log = open_log(directory, later=later)
+    log.use(OpenSegments())
     for producer_id in range(count):
         log.producers.update(BatchHeader(0, 100, 0, 2, 0, 0, 0, NOW, NOW, producer_id, 0, 0, 1), 0)
     send(log, count, 0)

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from tests.log_directories.support import NOW, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content, zero_watermark
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
+from tests.support.fakes.worker import Worker
 from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.log import log as log_module
 from txbroker.log import replica_moves
 from txbroker.log.log import Log
+from txbroker.log.open_segments import OpenSegments
 from txbroker.log.replica_move_recovery import CURRENT_COPY
+from txbroker.log.segment import Segment
+from txbroker.wire.records import Record, build
 
 
 @pytest.fixture
@@ -71,6 +76,69 @@ def test_a_log_moves_with_all_its_state(directory: DiskPath, small_steps: None) 
     again = DirectoryHarness(directory, 2).start().get(T0)
     assert again is not None
     assert again.log_end_offset == 41
+
+
+def test_a_worker_closes_no_files_of_other_logs(directory: DiskPath, small_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs' thread may be using them."""
+    working: list[bool] = []
+    released: list[str] = []
+    submit, release = Worker.__call__, Segment.release
+
+    def flagged(self: Worker, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+        def run() -> None:
+            working.append(True)
+            work()
+            working.pop()
+
+        submit(self, delay_ms, run, done)
+
+    def noted(self: Segment) -> None:
+        if working:
+            released.append(self.directory)
+        release(self)
+
+    monkeypatch.setattr(Worker, "__call__", flagged)
+    monkeypatch.setattr(Segment, "release", noted)
+    monkeypatch.setattr(OpenSegments.__init__, "__defaults__", (3,))
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    directories = broker.start()
+    log, other = filled(broker, 60), broker.create(T1)
+    for number in range(60):
+        append(other, b"%d" % number, b"x" * 20)
+    assert min(len(log.segments), len(other.segments)) > 4
+    directories.moves.begin(T0, broker.paths[1], NOW)
+    moved = finish(broker)
+    assert moved is not log
+    assert all(path.startswith(broker.paths[1]) for path in released)
+    shared = other.segments[0].open_segments
+    assert shared is not None and all(segment.open_segments is shared for segment in moved.segments[:-1])
+    assert len(shared) <= 3
+
+
+def test_a_copy_takes_snapshots_of_producers_at_once(directory: DiskPath, small_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices run in the logs' thread, while a worker may append to the copy."""
+    monkeypatch.setattr(log_module, "SLICE", 1)
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    directories = broker.start()
+    log = broker.create(T0)
+    for number in range(40):
+        records = [Record(0, NOW, b"k", b"x" * 20)]
+        batch = build(records, producer_id=number % 4, producer_epoch=0, base_sequence=number // 4)
+        log.append(memoryview(bytearray(batch)), leader_epoch=0, now_ms=NOW)
+    broker.worker.run()
+    directories.moves.begin(T0, broker.paths[1], NOW)
+    copies = broker.directories._list.by_path[broker.paths[1]].copies
+    copy = copies[T0].log
+    while T0 in copies:
+        assert copy.producers.capture is None
+        assert broker.worker.run(1) == 1
+    moved = finish(broker)
+    assert moved is copy and len(moved.segments) > 2
+    expected = {f"{segment.base_offset:020}.snapshot" for segment in moved.segments[1:]}
+    assert {path.name for path in (broker.root / "b" / "t-0").iterdir() if path.name.endswith(".snapshot")} == expected
+    for _ in range(4):
+        append(moved, b"x" * 100)
+    assert moved.producers.capture is not None, "now that it is in use"
 
 
 def test_an_empty_log_moves(directory: DiskPath) -> None:

@@ -30,7 +30,6 @@ from txbroker.log.log_expiry import Expired, Expirer
 from txbroker.log.log_results import Later
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
 from txbroker.log.offset_checkpoints import OffsetCheckpoints
-from txbroker.log.open_segments import OpenSegments
 from txbroker.log.producer_expiry import ProducerExpiry
 from txbroker.log.recovery import never
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
@@ -82,7 +81,6 @@ class LogDirectories:
         self.cleaning = CleaningCheckpoints(disk, self._list)
         self.checkpoints = OffsetCheckpoints(self._list)
         self._to_remove: list[tuple[LogDirectory, str]] = []
-        self._open_segments = OpenSegments()
         self._loadings: list[Loading] = []
         self._producer_expiry = ProducerExpiry(later)
         self._expirer = Expirer(self._list.by_partition.get, self._list.fail)
@@ -121,7 +119,7 @@ class LogDirectories:
         is recovered once `interrupted` returns True; `close` closes the logs that are open then.
         """
         expiration_ms = self._producer_id_expiration_ms()
-        settings = Settings(self._config_for, self._random_below, expiration_ms, now_ms, self._open_segments, interrupted)
+        settings = Settings(self._config_for, self._random_below, expiration_ms, now_ms, interrupted)
         loadings = [Loading(directory, self._disk, settings, progress) for directory in self._list.online()]
         self._loadings = loadings
         for loading in loadings:
@@ -153,6 +151,7 @@ class LogDirectories:
     def _take(self, loading: Loading) -> None:
         directory = loading.directory
         for log in loading.logs:
+            log.use(self._list.open_segments)
             directory.logs[log.topic_partition] = log
             self._list.by_partition[log.topic_partition] = directory
         for copy in loading.copies:
@@ -286,6 +285,7 @@ class LogDirectories:
                 continue
             directory.kept_cleaner_offsets.pop(topic_partition, None)
             directory.kept_cleaning_histories.pop(topic_partition, None)
+            log.use(self._list.open_segments)
             directory.logs[topic_partition] = log
             self._list.by_partition[topic_partition] = directory
             return log
@@ -301,7 +301,6 @@ class LogDirectories:
             later=later,
             random_below=self._random_below,
             producer_id_expiration_ms=self._producer_id_expiration_ms(),
-            open_segments=self._open_segments,
         )
         if topic_id != NULL_TOPIC_ID:
             log.assign_topic_id(topic_id)

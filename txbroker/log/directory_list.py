@@ -11,6 +11,7 @@ from txbroker.log.directory import LogDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
+from txbroker.log.open_segments import OpenSegments
 from txbroker.names import TopicPartition
 
 logger = logging.getLogger("txbroker.log")
@@ -39,7 +40,7 @@ class DirectoryList:
 
     `all`: in the order of log.dirs. `by_partition`: the directory of each log in use. `serving`: loading is over; until then a lack of
     descriptors, memory or space is a failure too. `resource_failures`, `space_failures`: how often the system had no descriptor or
-    memory, or a file system no space, for a log's file.
+    memory, or a file system no space, for a log's file. `open_segments`: of all logs in use.
     """
 
     def __init__(self, disk: Disk, later: Later, paths: Sequence[str]) -> None:
@@ -50,6 +51,7 @@ class DirectoryList:
         self.serving = False
         self.resource_failures = 0
         self.space_failures = 0
+        self.open_segments = OpenSegments()
         self._when_offline: list[Callable[[LogDirectory], None]] = []
 
     def when_offline(self, callback: Callable[[LogDirectory], None]) -> None:

@@ -142,6 +142,7 @@ class DirectoryMoves:
         except StorageError as error:
             self._directories.fail(target, error)
             return
+        log.use(self._directories.open_segments)
         del target.copies[topic_partition]
         del source.logs[topic_partition]
         target.logs[topic_partition] = log

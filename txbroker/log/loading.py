@@ -16,7 +16,6 @@ from txbroker.log.directory_names import DirectoryState, PartitionDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
-from txbroker.log.open_segments import OpenSegments
 from txbroker.log.recovery import never
 from txbroker.names import TopicPartition
 
@@ -34,7 +33,6 @@ class Settings:
     random_below: Callable[[int], int]
     producer_id_expiration_ms: int
     now_ms: int
-    open_segments: OpenSegments
     interrupted: Callable[[], bool] = never
 
 
@@ -161,7 +159,6 @@ class Loading:
                 later=later if is_copy else self.directory.later,
                 random_below=self._settings.random_below,
                 producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
-                open_segments=self._settings.open_segments,
                 interrupted=self._settings.interrupted,
             )
         except StartInterrupted:

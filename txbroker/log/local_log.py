@@ -60,7 +60,6 @@ class LocalLog:
         config: LogConfig,
         later: Later,
         random_below: Callable[[int], int],
-        open_segments: OpenSegments,
     ) -> None:
         self.directory = directory
         self.topic_partition = topic_partition
@@ -70,7 +69,7 @@ class LocalLog:
         self.recovery_point = loaded.recovery_point
         self.timed_flush_s = 0.0
         self.generation = 0
-        self._list = Segments(loaded.segments, loaded.snapshots, disk, later, open_segments)
+        self._list = Segments(loaded.segments, loaded.snapshots, disk, later, OpenSegments())
         # The same list objects for the whole life of the log, so that a read needs no further look-up.
         self.segments, self._bases = self._list.all, self._list.bases
         self._disk = disk

@@ -48,11 +48,13 @@ def no_jitter(below: int) -> int:
 class Log(LocalLog):
     """A log with its producers, leader epochs and topic id.
 
+    Until it is in use (`use`) a worker may append to it, if nothing else does meanwhile: that is how copies are made.
+
     `topic_id` is NULL_TOPIC_ID until assigned. While `being_cleaned` is True retention deletes nothing; the cleaning loop sets it.
     `first_known`: generation, offset and timestamp of the first record at some time, for expiry (`log_expiry.py`).
     """
 
-    __slots__ = ("_snapshots", "being_cleaned", "first_known", "leader_epochs", "producers", "topic_id")
+    __slots__ = ("_in_use", "_snapshots", "being_cleaned", "first_known", "leader_epochs", "producers", "topic_id")
 
     def __init__(
         self,
@@ -64,18 +66,9 @@ class Log(LocalLog):
         config: LogConfig,
         later: Later,
         random_below: Callable[[int], int],
-        open_segments: OpenSegments,
     ) -> None:
-        super().__init__(
-            directory,
-            topic_partition,
-            loaded,
-            disk=disk,
-            config=config,
-            later=later,
-            random_below=random_below,
-            open_segments=open_segments,
-        )
+        super().__init__(directory, topic_partition, loaded, disk=disk, config=config, later=later, random_below=random_below)
+        self._in_use = False
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.producers: ProducerStates = loaded.producers
         self._snapshots: Snapshots = loaded.snapshots
@@ -99,7 +92,6 @@ class Log(LocalLog):
         later: Later = at_once,
         random_below: Callable[[int], int] = no_jitter,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        open_segments: OpenSegments | None = None,
         interrupted: Callable[[], bool] = never,
     ) -> Log:
         """Load a log, or create an empty one with its directory. May run in a worker; uses this directory only.
@@ -121,16 +113,12 @@ class Log(LocalLog):
             producer_id_expiration_ms=producer_id_expiration_ms,
             interrupted=interrupted,
         ).load()
-        return cls(
-            directory,
-            topic_partition,
-            loaded,
-            disk=disk,
-            config=config,
-            later=later,
-            random_below=random_below,
-            open_segments=OpenSegments() if open_segments is None else open_segments,
-        )
+        return cls(directory, topic_partition, loaded, disk=disk, config=config, later=later, random_below=random_below)
+
+    def use(self, open_segments: OpenSegments) -> None:
+        """The log is in use from now on, in the logs' thread only. `open_segments` is shared with the other logs in use."""
+        self._in_use = True
+        self._list.share(open_segments)
 
     # Append
 
@@ -256,7 +244,7 @@ class Log(LocalLog):
         """Begin a segment at `base_offset`; the closed one is synced in a worker."""
         closed = self.segments[-1]
         closed.seal()
-        if len(self.producers) <= SLICE:
+        if len(self.producers) <= SLICE or not self._in_use:
             self._snapshots.take(self.producers, base_offset)
             self._snapshot_written(base_offset)
         else:

@@ -17,7 +17,7 @@ OPEN_MAX = 256
 
 
 class OpenSegments:
-    """Shared by all logs of a broker, and used in their thread only."""
+    """Shared by all logs of a broker that are in use, and used in their thread only."""
 
     def __init__(self, count_max: int = OPEN_MAX) -> None:
         self._count_max = count_max

@@ -93,6 +93,11 @@ class Segment:
         if self.open_segments is not None:
             self.open_segments.opened(self)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether `release` would close anything."""
+        return self._file is not None or self._offset_index is not None
+
     def release(self) -> None:
         """Close the files until they are needed again. Readers of a region keep the log file open."""
         self._file = None

@@ -119,6 +119,14 @@ class Segments:
         self.bases[:] = [segment.base_offset for segment in segments]
         self._bound_open()
 
+    def share(self, open_segments: OpenSegments) -> None:
+        """Count the open files of closed segments with those of other logs."""
+        self._open_segments = open_segments
+        self._bound_open()
+        for segment in self.all[:-1]:
+            if segment.is_open:
+                open_segments.opened(segment)
+
     def _bound_open(self) -> None:
         """The files of all segments except the active one may be closed."""
         for segment in self.all[:-1]:
