@@ -26,7 +26,7 @@ from txbroker.cluster import broker_ids, node_paths
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
-from txbroker.cluster.tree.interface import Tree
+from txbroker.cluster.tree.interface import NoSpaceInStore, Tree
 from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
@@ -99,6 +99,9 @@ class Broker:
         except MalformedNode as error:
             await self._stop()
             raise StartError(f"the metadata is damaged: {error}; restore its file from a backup") from error
+        except NoSpaceInStore as error:
+            await self._stop()
+            raise StartError(f"the disk is full: {error}; free space there") from error
         except BaseException:
             await self._stop()
             raise
