@@ -98,6 +98,7 @@ class Connection:
         "_held_back",
         "_held_bytes",
         "_in_flight_max",
+        "_known_requests",
         "_output",
         "_output_bytes_max",
         "_records_positions",
@@ -117,6 +118,7 @@ class Connection:
     def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
         self._registry = registry
         self._routes = registry.routes
+        self._known_requests = registry.known_requests
         self._in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
         self._output: list[Part] = []
@@ -187,11 +189,18 @@ class Connection:
                 return self._hold_back()
             route.until_timed = left = route.until_timed - 1
             begun = 0.0 if left else route.begin_timed()
+            holders: Sequence[Holder] = ()
             if route.record_holders is None:
-                holders: Sequence[Holder] = ()
                 request = route.decode(frame[self._read_header(frame, route.request_header) :])
             else:
-                request, holders = self._decode_records(frame, route, route.record_holders)
+                flexible = route.request_header == FLEXIBLE_HEADER
+                for position in self._records_positions:
+                    known = self._known_requests.find(frame, position, flexible=flexible)
+                    if known is not None:
+                        request, holders, self._client_id = known.message, known.holders, known.client_id
+                        break
+                else:
+                    request, holders = self._decode_records(frame, route, route.record_holders)
         except ProtocolError as error:
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
@@ -232,18 +241,12 @@ class Connection:
     def _decode_records(
         self, frame: memoryview, route: Route, record_holders: Callable[[Any], Sequence[Holder]]
     ) -> tuple[Request, Sequence[Holder]]:
-        """Decode a request with records, or recognise it as a known one; and the structs that have the records."""
-        known_requests = self._registry.known_requests
-        flexible = route.request_header == FLEXIBLE_HEADER
-        for position in self._records_positions:
-            known = known_requests.find(frame, position, flexible=flexible)
-            if known is not None:
-                self._client_id = known.client_id
-                return known.message, known.holders
+        """Decode a request with records, and remember it for `find`; the structs with the records."""
         request = route.decode(frame[self._read_header(frame, route.request_header) :])
         holders = record_holders(request)
         if len(holders) == 1:
-            at = known_requests.remember(frame, self._client_id, request, holders[0], flexible=flexible)
+            flexible = route.request_header == FLEXIBLE_HEADER
+            at = self._known_requests.remember(frame, self._client_id, request, holders[0], flexible=flexible)
             if at is not None and at not in self._records_positions:
                 self._records_positions = (at, *self._records_positions[: RECORDS_POSITIONS_MAX - 1])
         return request, holders

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -207,7 +207,7 @@ class ProduceHandler:
 
 
 def _records(data: PartitionProduceData, version: int) -> memoryview:
-    records = cast("memoryview | None", data.records)
+    records: memoryview | None = data.records  # type: ignore[assignment]  # decoded records are views of the frame
     if records is None or len(records) <= _ATTRIBUTES_POSITION:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must contain a record batch for each of its partitions")
     magic, attributes = records[_MAGIC_POSITION], records[_ATTRIBUTES_POSITION]
