@@ -26,7 +26,7 @@ PART_JOIN_MAX = 32 * KIB
 # A region is probed, and read by the worker, in slices of this size; the kernel reads ahead by READ_AHEAD.
 SLICE = 1 * MIB
 READ_AHEAD = 8 * MIB
-PROBE_STEP = 256 * KIB
+PROBE_STEP = 512 * KIB
 
 # At most this much is sent to one connection before others are served.
 TURN_BYTES = 4 * MIB
@@ -43,7 +43,7 @@ class RegionGone(Exception):
 
 
 class Stretch:
-    """The part of a region that is still to be sent. Up to the position `warm_until` it is in the page cache."""
+    """The part of a region that is still to be sent, from `position` on. Up to `warm_until` it is in the page cache: the current slice."""
 
     __slots__ = ("end", "position", "region", "warm_until")
 
@@ -54,9 +54,7 @@ class Stretch:
         self.warm_until = region.position
 
     def is_cold(self) -> bool:
-        """Whether sending the next slice would wait for the disk."""
-        if self.position < self.warm_until:
-            return False
+        """After a slice: whether sending the next one would wait for the disk. If not, it is the current slice."""
         slice_end = min(self.position + SLICE, self.end)
         if not _is_cached(self.region.file.fileno(), self.position, slice_end):
             return True
@@ -77,24 +75,19 @@ class Stretch:
 
         return read
 
-    @property
-    def slice_left(self) -> int:
-        """The bytes of the slice that are still to be sent."""
-        return min(self.end, self.warm_until) - self.position
-
     def send(self, fd: int) -> int:
-        """Send as much of the slice as the socket takes; raises BlockingIOError when it takes nothing."""
-        file = self.region.file
+        """Send as much of the current slice as the socket takes; raises BlockingIOError when it takes nothing."""
+        file, position = self.region.file, self.position
         try:
-            count = os.sendfile(fd, file.fileno(), self.position, self.slice_left)
+            count = os.sendfile(fd, file.fileno(), position, self.warm_until - position)
         except OSError as error:
             if error.errno == errno.EIO:
                 raise RegionGone(file.path, f"{file.path} cannot be read; a response is incomplete") from error
             raise
         if count == 0:
-            where = f"{file.path} is truncated at {self.position} or earlier, before position {self.end}"
+            where = f"{file.path} is truncated at {position} or earlier, before position {self.end}"
             raise RegionGone(file.path, f"{where}; a response is incomplete")
-        self.position += count
+        self.position = position + count
         return count
 
 
@@ -145,15 +138,14 @@ class SendQueue:
             while chunks:
                 head = chunks[0]
                 if isinstance(head, Stretch):
-                    if head.is_cold():
+                    if head.position == head.warm_until and head.is_cold():
                         self.cold = True
                         return False
-                    wanted = head.slice_left
                     count = head.send(skt.fileno())
                     self.size -= count
                     if head.position == head.end:
                         chunks.popleft()
-                    elif count < wanted:
+                    elif head.position < head.warm_until:
                         return False  # the socket is full; another call would only return an error
                 else:
                     count = skt.send(head, socket.MSG_MORE if len(chunks) > 1 else 0)

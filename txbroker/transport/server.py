@@ -98,7 +98,7 @@ class ServerTransport(tcp.Server):
         hub = self._hub
         hub.serving = self._dirty = True
         try:
-            why = self._advance()
+            why = self._advance() if self._blocked or self.protocol.output_bytes else self._send_queue()
         finally:
             self._dirty = False
             hub.served()
