@@ -66,7 +66,6 @@ UNCLEAR_STILL = (
     "tests/cli/",
     "tests/clients/",
     "tests/fuzz/",
-    "tests/groups/",
     "tests/handover/",
     "tests/metrics/",
     "tests/service/",

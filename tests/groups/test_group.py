@@ -50,8 +50,8 @@ def test_only_the_leader_receives_all_members():
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"member_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
-        ({"member_id": "nobody", "group_instance_id": "i"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown", "group_instance_id": "i"}, E.UNKNOWN_MEMBER_ID),
         ({"protocol_type": "connect"}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": protocols("sticky")}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": ()}, E.INCONSISTENT_GROUP_PROTOCOL),
@@ -140,12 +140,12 @@ def test_protocol_with_the_most_votes_wins_among_those_that_all_follow():
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"member_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, E.UNKNOWN_MEMBER_ID),
         ({"generation_id": 0}, E.ILLEGAL_GENERATION),
         ({"generation_id": 7}, E.ILLEGAL_GENERATION),
         ({"protocol_type": "connect"}, E.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_name": "sticky"}, E.INCONSISTENT_GROUP_PROTOCOL),
-        ({"group_instance_id": "nobody"}, E.UNKNOWN_MEMBER_ID),
+        ({"group_instance_id": "unknown"}, E.UNKNOWN_MEMBER_ID),
         ({"protocol_type": "consumer", "protocol_name": "range"}, E.NONE),
         ({}, E.NONE),
     ],
@@ -189,7 +189,7 @@ def test_answers_to_a_member_by_state(state, heartbeat, sync, commit):
         (True, ("someone", -1, None), E.NONE),
         (True, ("someone", 1, None), E.UNKNOWN_MEMBER_ID),
         (False, ("", -1, None), E.UNKNOWN_MEMBER_ID),
-        (False, ("nobody", 1, None), E.UNKNOWN_MEMBER_ID),
+        (False, ("unknown", 1, None), E.UNKNOWN_MEMBER_ID),
         (False, ("c-1", 0, None), E.ILLEGAL_GENERATION),
         (False, ("c-1", -1, None), E.ILLEGAL_GENERATION),
         (False, ("c-1", 1, None), E.NONE),
@@ -211,8 +211,8 @@ def test_heartbeats_with_a_wrong_generation_or_id_are_refused():
     driver = Driver()
     (member_id,) = driver.stable(None)
     assert driver.heartbeat(member_id, 0) == E.ILLEGAL_GENERATION
-    assert driver.heartbeat("nobody") == E.UNKNOWN_MEMBER_ID
-    assert Driver().heartbeat("nobody") == E.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat("unknown") == E.UNKNOWN_MEMBER_ID
+    assert Driver().heartbeat("unknown") == E.UNKNOWN_MEMBER_ID
 
 
 def test_the_leader_of_a_stable_group_may_ask_for_a_new_assignment():
@@ -299,7 +299,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered():
 def test_leaving_makes_the_others_rebalance():
     driver = Driver()
     leader, follower = driver.stable(None, None)
-    assert driver.leave(leader, leader, "nobody") == [E.NONE, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID]
+    assert driver.leave(leader, leader, "unknown") == [E.NONE, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID]
     assert driver.heartbeat(follower) == E.REBALANCE_IN_PROGRESS
     (answer,) = driver.join(follower)
     assert (answer.generation_id, answer.leader) == (2, follower)
@@ -801,7 +801,7 @@ def test_a_restored_group_goes_on_where_it_was():
     assert driver.group.state is GroupState.EMPTY
 
 
-@pytest.mark.parametrize(("leader", "taken"), [("m2", "m2"), ("nobody", "m1"), (None, "m1")])
+@pytest.mark.parametrize(("leader", "taken"), [("m2", "m2"), ("unknown", "m1"), (None, "m1")])
 def test_what_a_record_says_of_a_group(leader, taken):
     members = tuple(
         MemberRecord(

@@ -30,7 +30,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.driver = Driver(config, hold_writes=True)
         self.joins: list[list[JoinAnswer]] = []
         self.syncs: list[list[SyncAnswer]] = []
-        self.ids: list[str] = ["nobody"]
+        self.ids: list[str] = ["unknown"]
         self.generation = 0
         self.leaders: dict[int, set[str]] = defaultdict(set)
 
@@ -173,7 +173,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.generation = group.generation
         assert (group.roster.leader in group.roster.members) == bool(group.roster.members)
         for generation, leaders in self.leaders.items():
-            # A static leader that came back has another id, under which it may be told again that it leads.
+            # A static leader that came back has another id, under which it may become leader again.
             assert len({m if m.startswith("c-") else m[0] for m in leaders}) == 1, (generation, leaders)
 
     @invariant()
