@@ -20,10 +20,13 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    # `optional`: without a working compiler there is a warning, and the installation succeeds.
-    modules = [Extension(name, [path], extra_compile_args=["-O2", "-g0"], optional=True) for name, path in COMPILED.items()]
+    modules = [Extension(name, [path], extra_compile_args=["-O2", "-g0"]) for name, path in COMPILED.items()]
     directives = {"language_level": 3, "annotation_typing": False, "boundscheck": True, "wraparound": False}
-    return cythonize(modules, build_dir="build/cython", compiler_directives=directives)
+    made: list[Extension] = cythonize(modules, build_dir="build/cython", compiler_directives=directives)
+    for extension in made:
+        # Without a working compiler there is a warning, and the installation succeeds. Cython drops this if it is set before.
+        extension.optional = True
+    return made
 
 
 setup(ext_modules=extensions())

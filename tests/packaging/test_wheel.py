@@ -98,6 +98,15 @@ def test_without_compiling_the_wheel_is_for_every_platform(built: Path, tmp_path
     assert not [name for name in packed(wheel) if name.endswith(".so")]
 
 
+def test_a_compiler_that_fails_does_not_prevent_the_installation(built: Path, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ".")
+    shutil.copytree(built / "source", tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so"))
+    run(*command, cwd=tmp_path / "source", environment={**CLEAN_ENVIRONMENT, "CC": "/bin/false"})
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "txbroker/wire/record_walk.py" in packed(wheel)
+    assert not [name for name in packed(wheel) if name.endswith(".so")]
+
+
 class Installation:
     """A virtual environment that has only pip at first."""
 
