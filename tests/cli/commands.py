@@ -1,4 +1,4 @@
-"""The commands as people call them: standard input and output, exit statuses, terminals."""
+"""Runs commands: standard input and output, exit statuses, terminals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(*argv: str) -> list[str]:
 
 
 def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str]:
-    """Standard output and error of a command that ends with `status`. It runs in this process, which has kafka-python loaded already."""
+    """Standard output and error of a command that must exit with `status`. It runs in this process, which is faster than a new one."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
     output, complaint = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
     with (
@@ -47,7 +47,7 @@ def run(*argv: str, stdin: str | bytes = b"", status: int = 0) -> tuple[str, str
 
 
 def fill(broker: Server, topic: str, counts: dict[int, int]) -> None:
-    """So many records for each partition, with timestamps that grow by a millisecond."""
+    """Produce `count` records to each partition, with timestamps 1 ms apart."""
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
         sent = [
             producer.send(topic, b"%05d" % i, partition=partition, timestamp_ms=1_700_000_000_000 + i)
@@ -60,7 +60,7 @@ def fill(broker: Server, topic: str, counts: dict[int, int]) -> None:
 
 
 def on_terminal(*argv: str, stdin: Path | None = None, columns: int = 80) -> str:
-    """What a command shows on a terminal of `columns`; it must end with 0."""
+    """The output of a command on a terminal of `columns`; its exit status must be 0."""
     ours, theirs = pty.openpty()
     environment = {**ENVIRONMENT, "COLUMNS": str(columns)}
     with open(stdin or os.devnull, "rb") as given, subprocess.Popen(command(*argv), stdin=given, stdout=theirs, stderr=theirs,
@@ -70,7 +70,7 @@ def on_terminal(*argv: str, stdin: Path | None = None, columns: int = 80) -> str
         try:
             while data := os.read(ours, 65536):
                 shown += data
-        except OSError:  # Linux's way to say that nobody has the other end any more
+        except OSError:  # on Linux: the other end is closed
             pass
         until(lambda: process.poll() is not None, "the command ends")
     os.close(ours)

@@ -1,4 +1,4 @@
-"""The administrative commands on a real broker, as people call them."""
+"""The administrative commands on a real broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_offsets(broker: Server, name: str) -> None:
     assert offsets("--topic", name) == [f"{name}:0:5", f"{name}:1:7", f"{name}:2:0"]
     assert offsets("--topic", f"{name[:-1]}.", "--partitions", "1,2", "--time", "earliest") == [f"{name}:1:0", f"{name}:2:0"]
     assert offsets("--topic-partitions", f"{name}:-1,{name}:2-") == [f"{name}:0:5", f"{name}:2:0"]
-    assert offsets("--topic", name, "--time", "1700000000003") == [f"{name}:0:3", f"{name}:1:3"], "partition 2 has no such record"
+    assert offsets("--topic", name, "--time", "1700000000003") == [f"{name}:0:3", f"{name}:1:3"], "none in partition 2"
     assert offsets("--topic", name, "--time", "max-timestamp") == [f"{name}:0:4", f"{name}:1:6"]
     (row,) = objects(*server, "--topic", name, "--partitions", "1", "--time", "1700000000003")
     assert row == {"topic": name, "partition": 1, "offset": 3, "timestamp": 1700000000003}
@@ -75,7 +75,7 @@ def test_deleting_records(broker: Server, name: str, tmp_path: Path) -> None:
         "(UNKNOWN_TOPIC_OR_PARTITION); see `txbroker topics --list`\n"
     )
     found, _ = run("get-offsets", "--bootstrap-server", broker.address, "--topic", name, "--time", "earliest")
-    assert found == f"{name}:0:45\n{name}:1:20\n", "the others were deleted all the same"
+    assert found == f"{name}:0:45\n{name}:1:20\n", "the other records were deleted"
 
 
 def test_log_directories(broker: Server, name: str) -> None:
@@ -153,7 +153,7 @@ def test_configurations_of_brokers(broker: Server) -> None:
         assert defaults["entity_name"] is None
         return {each["name"] for each in defaults["configs"]}
 
-    # A broker reads altered defaults a moment after they are stored.
+    # The broker applies altered defaults shortly after they are stored.
     until(lambda: "log.cleaner.backoff.ms" not in dynamic(), "the default is deleted")
     *brokers, _ = objects(*server, "--describe", "--entity-type", "brokers")
     (everything,) = objects(*server, "--describe", "--broker", brokers[0]["entity_name"], "--all")

@@ -1,4 +1,4 @@
-"""What the administrative commands make of the flags and files that they are given. Nothing here connects to anything."""
+"""Flags and files of the administrative commands. No test here connects to a broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_configurations_with_brackets(text: str, expected: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "a=1,", "a=1,,b=2", "[a,b]"])
-def test_configurations_that_are_none(text: str) -> None:
+def test_malformed_configurations(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be comma-separated KEY=VALUE"):
         pairs(text)
 
@@ -66,7 +66,7 @@ def test_durations(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "PT1H ", "P-1D", "P1Y", "P1W", "PT1.5H", f"P{10**30}D"])
-def test_durations_that_are_none(text: str) -> None:
+def test_malformed_durations(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be a duration like P7D"):
         duration_ms(text)
 
@@ -85,13 +85,13 @@ def test_dates(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "now", "2026-01-31", "2026-02-31T00:00:00", "18:00", "T", "2026-01-31T25:00:00", "1700000000000"])
-def test_dates_that_are_none(text: str) -> None:
+def test_malformed_dates(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be a date and time"):
         datetime_ms(text)
 
 
 def described(names: list[str]) -> list[dict[str, Any]]:
-    """Topics a and b of three partitions, as an admin client describes them."""
+    """The description of topics a and b with three partitions, as from an admin client."""
     return [
         {"name": name, "error_code": 0 if name in "ab" else 3, "partitions": [{"partition_index": i, "leader_id": 1} for i in range(3)]}
         for name in names
@@ -167,12 +167,12 @@ ENTRY = {"topic": "a", "partition": 0, "offset": 7}
         ({"partitions": ["a:0:7"]}, "has an invalid entry"),
     ],
 )
-def test_a_bad_file_of_offsets(content: object, complaint: str, tmp_path: Path) -> None:
+def test_malformed_files_of_offsets(content: object, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match=complaint):
         read_offsets(written(tmp_path, content))
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandFailed, match="nowhere cannot be read: No such file or directory; correct the path"):
         input_files.read_json(str(tmp_path / "nowhere"))
     (tmp_path / "latin").write_bytes("{ä".encode("latin-1"))

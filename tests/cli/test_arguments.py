@@ -1,4 +1,4 @@
-"""Command lines: what is accepted, what is refused, and how a refusal reads. Nothing here connects to anything."""
+"""Command lines: what is accepted, what is refused, and the messages. No test here connects to a broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVER = ("--bootstrap-server", "127.0.0.1:9092")
 COMMANDS: list[str] = list(build_parser()._subparsers._group_actions[0].choices)  # type: ignore[union-attr, arg-type]
 
 
-def test_each_command_is_imported_by_its_own_name() -> None:
+def test_each_command_has_its_module() -> None:
     assert list(MODULES) == COMMANDS
     for name in COMMANDS:
         (own,) = build_parser(name)._subparsers._group_actions[0].choices  # type: ignore[union-attr, misc]
@@ -23,7 +23,7 @@ def test_each_command_is_imported_by_its_own_name() -> None:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """The one line that a wrong command line gets, with status 2."""
+    """The error message of an invalid command line, which must be one line with status 2."""
     try:
         status: int | str | None = main(argv)
     except SystemExit as left:
@@ -136,7 +136,7 @@ def test_with_json_an_error_is_an_object(capsys: pytest.CaptureFixture[str]) -> 
         row = json.loads(refused(capsys, *argv))
         assert (row["command"], row["status"], row["code"]) == ("txbroker topics", 2, None)
         assert row["error"].endswith("; see txbroker topics --help")
-    assert refused(capsys, "topics").startswith("txbroker topics: "), "each command line chooses for itself"
+    assert refused(capsys, "topics").startswith("txbroker topics: "), "--json of one command line does not affect the next"
 
 
 def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +170,7 @@ def test_flags_of_topics() -> None:
     topics.check(arguments)
     assert (arguments.action, arguments.topic, arguments.partitions, arguments.replication_factor) == ("create", "a", 3, 1)
     assert arguments.config == {"retention.ms": "5", "cleanup.policy": "compact,delete", "x": "a=b"}
-    assert build_parser().parse_args(wanted).config == {}, "parsers do not share what they collect"
+    assert build_parser().parse_args(wanted).config == {}, "parsers do not share collected values"
 
 
 def test_flags_of_consume() -> None:
@@ -195,7 +195,7 @@ KNOWN = ["a.b", "axb", "orders", "orders-eu", "payments"]
     [
         (None, KNOWN),
         ("orders", ["orders"]),
-        ("a.b", ["a.b"]),  # as an expression it would be two
+        ("a.b", ["a.b"]),  # as an expression it would match two topics
         ("a.[bc]", ["a.b", "axb"]),
         ("orders.*", ["orders", "orders-eu"]),
         ("order", []),  # an expression matches the whole name
@@ -207,6 +207,6 @@ def test_topics_by_name_or_expression(wanted: str | None, expected: list[str]) -
     assert topics.select(reversed(KNOWN), wanted) == expected
 
 
-def test_a_topic_that_is_no_expression_either() -> None:
+def test_a_topic_name_that_is_an_invalid_expression() -> None:
     with pytest.raises(BadUsage, match=r"--topic '\*' is neither a topic nor a regular expression"):
         topics.select(KNOWN, "*")

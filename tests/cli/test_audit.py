@@ -1,4 +1,4 @@
-"""`txbroker audit keys` on a real broker with real groups, on its log directory, and as files for Spark."""
+"""`txbroker audit keys` on a real broker with real groups, on its log directory, and with files for Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.process
 BASE_MS = 1_700_000_000_000
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 def produce(broker: Server, topic: str, records: list[tuple[int, bytes | None, bytes | None]], codec: str | None = None) -> None:
@@ -60,7 +60,7 @@ def name(key: str | dict[str, str]) -> bytes:
 
 @pytest.fixture
 def topic(broker: Server, name: str) -> str:
-    """Two partitions: 40 keys written five times, in turn, and twelve more records; the last of some keys is a tombstone."""
+    """Two partitions: 40 keys, five values each, and twelve more records; the last value of some keys is a tombstone."""
     create_topic(broker, name, 2)
     records: list[tuple[int, bytes | None, bytes | None]] = [(i % 2, b"key-%02d" % (i % 40), b"v%d" % i) for i in range(200)]
     records += [(i % 2, b"key-%02d" % i, None) for i in range(10)] + [(0, b"\xff\x00", b"binary"), (0, None, b"no key")]
@@ -68,7 +68,7 @@ def topic(broker: Server, name: str) -> str:
     return name
 
 
-def test_what_was_written_and_what_was_delivered(broker: Server, topic: str) -> None:
+def test_written_and_delivered_versions_of_keys(broker: Server, topic: str) -> None:
     commit(broker, f"{topic}-done", topic, {0: 107, 1: 105})
     commit(broker, f"{topic}-behind", topic, {0: 90, 1: 105})
     commit(broker, f"{topic}-half", topic, {0: 30})
@@ -113,8 +113,8 @@ def test_named_keys_and_samples(broker: Server, topic: str, tmp_path: Path) -> N
     assert sample == rows(*flags, "--sample", "1/3")[0]
     assert 0 < len(sample) < 41
     assert sample.items() <= everything.items()
-    output, complaint = run("audit", "keys", *flags, "--key", "nobody")
-    assert "key nobody is not in" in complaint
+    output, complaint = run("audit", "keys", *flags, "--key", "missing")
+    assert "key missing is not in" in complaint
     assert output.splitlines()[-1].startswith("0 keys in 212 records")
 
 
@@ -155,7 +155,7 @@ def test_files_for_spark(broker: Server, topic: str, tmp_path: Path) -> None:
         assert [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")] == []
 
 
-def test_a_directory_says_the_same_without_the_broker(start_broker: Callable[..., Server], name: str) -> None:
+def test_a_log_directory_gives_the_same_results_without_the_broker(start_broker: Callable[..., Server], name: str) -> None:
     broker = start_broker({"log.segment.bytes": str(1 << 20), "offsets.topic.num.partitions": "3"})
     create_topic(broker, name, 2)
     produce(broker, name, [(i % 2, b"key-%02d" % (i % 40), b"v" * 16_000) for i in range(400)])
@@ -164,7 +164,7 @@ def test_a_directory_says_the_same_without_the_broker(start_broker: Callable[...
     broker.stop()
     directory = str(next(broker.directory.rglob(f"{name}-0")).parent)
     looked = rows("--log-dir", directory, "--topic", name)
-    assert len(list((Path(directory) / f"{name}-0").glob("*.log"))) > 2, "there are segments to go through"
+    assert len(list((Path(directory) / f"{name}-0").glob("*.log"))) > 2, "there are several segments"
     assert looked[0] == asked[0]
     assert looked[2] == asked[2]
     assert {group: row["unseen"] for group, row in looked[1].items()} == {group: row["unseen"] for group, row in asked[1].items()}
@@ -173,8 +173,8 @@ def test_a_directory_says_the_same_without_the_broker(start_broker: Callable[...
     }
 
 
-def test_the_latest_value_is_the_one_that_the_topics_compaction_keeps(start_broker: Callable[..., Server], name: str) -> None:
-    """Versions 1, 3 and 2 are written; a group has passed version 3."""
+def test_the_latest_value_is_the_one_that_compaction_keeps(start_broker: Callable[..., Server], name: str) -> None:
+    """Versions 1, 3 and 2 are written; a group has read version 3."""
     broker = start_broker()
     if broker.kind != "txbroker":
         pytest.skip("compaction.strategy (KIP-280) is not in Apache Kafka")
@@ -209,9 +209,9 @@ def test_a_directory_without_permission(inner: bool, tmp_path: Path) -> None:
         (partition / f"{0:020d}.log").write_bytes(b"")
         directory.chmod(0o755)
         (partition if inner else directory).chmod(0)
-        run("audit", "keys", "--log-dir", str(tmp_path), "--topic", "topic", status=1)  # imports what another user cannot
+        run("audit", "keys", "--log-dir", str(tmp_path), "--topic", "topic", status=1)  # imports modules that another user cannot read
         user = os.geteuid()
-        os.seteuid(NOBODY if user == 0 else user)
+        os.seteuid(UNPRIVILEGED if user == 0 else user)
         try:
             complaint = run("audit", "keys", "--log-dir", str(directory), "--topic", "topic", status=1)[1]
         finally:
@@ -224,7 +224,7 @@ def test_a_directory_without_permission(inner: bool, tmp_path: Path) -> None:
         shutil.rmtree(directory)
 
 
-def test_what_cannot_be_asked(broker: Server, topic: str, tmp_path: Path) -> None:
+def test_invalid_combinations_of_arguments(broker: Server, topic: str, tmp_path: Path) -> None:
     server = ("--bootstrap-server", broker.address)
 
     def complaint(*flags: str, status: int) -> str:
@@ -242,7 +242,7 @@ def test_what_cannot_be_asked(broker: Server, topic: str, tmp_path: Path) -> Non
     assert "cannot be written" in complaint(*server, "--topic", topic, "--output", str(missing), status=1)
 
 
-def test_pyarrow_is_asked_for_where_it_is_missing(broker: Server, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyarrow_is_reported(broker: Server, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     flags = ("--bootstrap-server", broker.address, "--topic", topic, "--output", str(tmp_path / "x.parquet"))
     assert "-m pip install pyarrow" in run("audit", "keys", *flags, status=1)[1]

@@ -1,4 +1,4 @@
-"""The table behind `audit keys` against a plain dictionary: every key, every committed offset, however little memory there is."""
+"""The table of `audit keys` compared with a dictionary: every key and committed offset, with any amount of memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def found(source: Log, question: Question) -> tuple[dict[bytes, tuple[Answer, di
             groups = {group: (value(int(given.row[at])), bool(given.unseen[at])) for group, given in page.delivered.items()}
             latest = value(int(index))
             assert latest is not None
-            assert rows.key(int(index)) not in answers, "a key is answered once"
+            assert rows.key(int(index)) not in answers, "each key is returned once"
             answers[rows.key(int(index))] = latest, groups
     if fractions and audit.summary.passes == 1:
         assert fractions == sorted(fractions) and fractions[-1] == pytest.approx(1), "progress"
@@ -121,7 +121,7 @@ def sample_log(count: int, keys: int, seed: int, gaps: bool = True, timestamps: 
 
 @given(st.integers(0, 400), st.integers(1, 60), st.integers(0, 10**6), st.lists(st.integers(0, 1000), max_size=4),
        st.sampled_from(ORDERS), st.sampled_from([5, 10**6]))
-def test_every_answer_is_that_of_a_dictionary(
+def test_results_are_equal_to_those_of_a_dictionary(
     count: int, keys: int, seed: int, offsets: list[int], order: CompactionOrder, timestamps: int
 ) -> None:
     records = sample_log(count, keys, seed, timestamps=timestamps)
@@ -164,14 +164,14 @@ def test_a_sample_has_the_same_keys_each_time_and_larger_ones_contain_it() -> No
 
 def test_keys_that_are_named_and_those_that_are_missing() -> None:
     records = sample_log(500, 20, 2)
-    question = Question(Selection(keys=(b"key-3", b"key-7", b"nobody")), {"group": {0: 100}}, False, None, MEMORY)
+    question = Question(Selection(keys=(b"key-3", b"key-7", b"missing")), {"group": {0: 100}}, False, None, MEMORY)
     answers, audit = found(Log(records), question)
     model = expected([record._replace(headers=()) for record in records], {"group": 100})
     assert answers == {key: model[key] for key in (b"key-3", b"key-7")}
-    assert audit.summary.missing == [b"nobody"]
+    assert audit.summary.missing == [b"missing"]
 
 
-def test_unseen_reads_only_what_no_group_has_passed() -> None:
+def test_unseen_reads_only_records_above_all_committed_offsets() -> None:
     records = sample_log(5_000, 100, 3, gaps=False)
     first = records[0].offset
     committed = {"behind": first + 4_000, "further": first + 4_990}
@@ -185,7 +185,7 @@ def test_unseen_reads_only_what_no_group_has_passed() -> None:
     assert audit.summary.records <= 1_021
 
 
-def test_unseen_needs_all_records_where_an_old_one_may_be_the_latest() -> None:
+def test_unseen_reads_all_records_when_an_old_one_may_be_the_latest() -> None:
     records = sample_log(500, 100, 3, gaps=False)
     committed = {"group": records[0].offset + 400}
     order = ORDERS[2]
@@ -193,16 +193,16 @@ def test_unseen_needs_all_records_where_an_old_one_may_be_the_latest() -> None:
     answers, _ = found(Log(records), question)
     model = expected(records, committed, order)
     assert answers == {key: found for key, found in model.items() if found[1]["group"][1]}
-    assert len(answers) < len({record.key for record in records if record.offset >= committed["group"]}), "some are overtaken already"
+    assert len(answers) < len({record.key for record in records if record.offset >= committed["group"]}), "some are replaced already"
 
 
-def test_one_key_that_does_not_fit_is_said() -> None:
+def test_a_key_that_does_not_fit_is_reported() -> None:
     records = [Record(i, 0, b"x" * 2_000_000, b"v") for i in range(3)]
     with pytest.raises(CommandFailed, match="raise --memory"):
         found(Log(records), Question(Selection(), {}, False, None, 1_000_000))
 
 
-def test_keys_of_one_hash_stay_apart_as_long_as_the_other_half_differs() -> None:
+def test_keys_with_equal_halves_of_the_hash_are_distinguished() -> None:
     chunk = Chunk(build([Record(i, 0, b"abc"[i % 3 : i % 3 + 1], b"v") for i in range(9)]), 0, [])
     rows = decode(chunk, 9).rows
     rows.high[:] = 77
@@ -218,7 +218,7 @@ def test_keys_of_one_hash_stay_apart_as_long_as_the_other_half_differs() -> None
         tight.finish()
 
 
-def test_transactions_as_a_consumer_sees_them() -> None:
+def test_transactions_are_read_as_by_a_consumer() -> None:
     def batch(offset: int, key: bytes, producer: int, transactional: bool = True) -> bytes:
         return build([Record(offset, 0, key, b"v")], producer_id=producer, producer_epoch=0, base_sequence=0, transactional=transactional)
 
@@ -237,7 +237,7 @@ def test_transactions_as_a_consumer_sees_them() -> None:
     assert [everything.rows.key(i) for i in range(len(everything.rows))] == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_damage_is_said() -> None:
+def test_damage_is_reported() -> None:
     data = bytearray(build([Record(0, 0, b"a", b"v")]))
     data[-1] ^= 1
     with pytest.raises(CommandFailed, match="CRC"):

@@ -1,4 +1,4 @@
-"""How flags and properties become settings of kafka-python, and what its errors become."""
+"""Flags and properties as settings of kafka-python, and the messages for its errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_bootstrap_servers(servers: str, expected: list[tuple[str, int]]) -> Non
 
 
 @pytest.mark.parametrize("servers", ["", ",", ":1", "a:", "a:x", "a:0", "a:65536", "a:1,,b:2", "a:²"])
-def test_bootstrap_servers_that_are_none(servers: str) -> None:
+def test_malformed_bootstrap_servers(servers: str) -> None:
     with pytest.raises(BadUsage, match="it must be comma-separated HOST:PORT"):
         clients.addresses(servers)
 
@@ -57,7 +57,7 @@ def test_properties_of_java_clients(key: str, text: str, name: str, value: objec
     assert clients.settings({key: text}, kafka.KafkaProducer.DEFAULT_CONFIG) == {name: value}
 
 
-def test_unknown_properties_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_properties_give_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     known = kafka.KafkaConsumer.DEFAULT_CONFIG
     assert clients.settings({"key.deserializer": "org.x.Y", "fetch.min.bytes": "2"}, known) == {"fetch_min_bytes": 2}
     assert capsys.readouterr().err == "key.deserializer is not known to the client library and is ignored\n"
@@ -86,7 +86,7 @@ def test_properties_that_change_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert clients.settings({"group.protocol": "CLASSIC"}, kafka.KafkaConsumer.DEFAULT_CONFIG) == {}
     assert capsys.readouterr().err == ""
     assert clients.settings({"transactional.id": "t", "group.protocol": "consumer"}, kafka.KafkaAdminClient.DEFAULT_CONFIG) == {}
-    assert capsys.readouterr().err.count("is not known to the client library and is ignored") == 2, "an admin client has no use for them"
+    assert capsys.readouterr().err.count("is not known to the client library and is ignored") == 2, "an admin client does not use them"
 
 
 @pytest.mark.parametrize(("key", "text"), [("linger.ms", "soon"), ("enable.idempotence", "maybe"), ("acks", "most")])
@@ -113,7 +113,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize("command", [["topics", "--list"], ["produce", "--topic", "a"], ["consume", "--topic", "a"]])
-def test_nobody_listens(command: list[str], closed_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_connection(command: list[str], closed_port: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--bootstrap-server", f"127.0.0.1:{closed_port}"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -156,7 +156,7 @@ def test_a_full_disk_is_named() -> None:
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("Failed to find active controller id!"), kafka.errors.KafkaTimeoutError("no answer")])
-def test_what_the_library_raises_is_no_fault_of_a_command(raised: Exception, broker: Server) -> None:
+def test_errors_of_the_library_are_not_internal_errors(raised: Exception, broker: Server) -> None:
     """The library raises a RuntimeError when a broker answers NOT_CONTROLLER twice."""
     namespace = {"__name__": "kafka.admin.client", "raised": raised}
     exec("def call(): raise raised", namespace)
@@ -164,13 +164,13 @@ def test_what_the_library_raises_is_no_fault_of_a_command(raised: Exception, bro
         namespace["call"]()  # type: ignore[operator]
 
 
-def test_a_fault_of_a_command_stays_one(broker: Server) -> None:
+def test_internal_errors_of_commands_are_raised(broker: Server) -> None:
     with pytest.raises(RuntimeError, match="oh"), clients.connected("KafkaAdminClient", broker.address, {}):
         raise RuntimeError("oh")
 
 
 class Future:
-    """A record on its way, as kafka-python has it."""
+    """A future of kafka-python."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -190,7 +190,7 @@ class Future:
 
 
 class Producer:
-    """Remembers what was sent."""
+    """Records what was sent."""
 
     def __init__(self) -> None:
         self.futures: list[Future] = []
@@ -212,7 +212,7 @@ def line(size: int) -> Line:
     return Line(None, bytes(size), [])
 
 
-def test_what_is_outstanding_is_bounded() -> None:
+def test_unacknowledged_records_are_bounded() -> None:
     producer = Producer()
     sending = sending_to(producer, 1000)
     for i in range(20):
@@ -223,7 +223,7 @@ def test_what_is_outstanding_is_bounded() -> None:
     assert all(future.is_done for future in producer.futures)
 
 
-def test_sync_waits_for_each_record_even_an_empty_one() -> None:
+def test_sync_waits_for_each_record() -> None:
     producer = Producer()
     sending = sending_to(producer, 0)
     for i in range(3):
@@ -231,7 +231,7 @@ def test_sync_waits_for_each_record_even_an_empty_one() -> None:
         assert producer.futures[i].is_done
 
 
-def test_each_record_that_is_taken_is_told_of() -> None:
+def test_each_acknowledged_record_is_counted() -> None:
     producer = Producer()
     reported: list[tuple[int, Any]] = []
     sending = sending_to(producer, 150, written=lambda number, record: reported.append((number, record)))
@@ -242,7 +242,7 @@ def test_each_record_that_is_taken_is_told_of() -> None:
     assert [number for number, _ in reported] == [0, 1, 2]
 
 
-def test_a_stall_is_reported_until_an_acknowledgement_comes() -> None:
+def test_a_stall_is_reported_until_the_next_acknowledgement() -> None:
     producer, clock = Producer(), Clock()
     stalls: list[float] = []
     sending = sending_to(producer, 1000, clock, stalled=lambda: stalls.append(clock.seconds()))
@@ -264,7 +264,7 @@ def test_sending_fails_when_no_acknowledgement_comes_for_long() -> None:
     assert clock.seconds() == 30
 
 
-def test_the_first_line_that_is_not_taken_is_named() -> None:
+def test_the_first_rejected_line_is_reported() -> None:
     producer = Producer()
     sending = sending_to(producer, 1000)
     for i in range(1, 4):

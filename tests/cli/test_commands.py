@@ -1,4 +1,4 @@
-"""The commands on a real broker, as people call them: standard input and output, exit statuses, terminals, Ctrl-C."""
+"""The commands on a real broker: standard input and output, exit statuses, terminals, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_topics(broker: Server, name: str) -> None:
     assert "Unknown topic config" in topics("--create", "--topic", name, "--config", "foo=1", status=1)
 
 
-def test_topics_of_which_some_are_shown(broker: Server, name: str) -> None:
+def test_filters_of_topics(broker: Server, name: str) -> None:
     server = ("topics", "--bootstrap-server", broker.address)
 
     def shown(*flags: str) -> list[str]:
@@ -88,9 +88,9 @@ def test_topics_of_which_some_are_shown(broker: Server, name: str) -> None:
     assert "(INVALID_REPLICATION_ASSIGNMENT)" in complaint or "(INVALID_REPLICA_ASSIGNMENT)" in complaint
 
 
-def test_what_is_produced_is_consumed(broker: Server, name: str, tmp_path: Path) -> None:
+def test_produced_records_are_consumed(broker: Server, name: str, tmp_path: Path) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
-    long = "value " * 100  # small batches are not compressed by kafka-python
+    long = "value " * 100  # kafka-python does not compress small batches
     lines = [f"trace:1,trace:2\tk-é\t{long}", "\tk-1\t", "\tk-2\tNULL", "a:b:c\tNULL\ta\tb"]
     properties = ("--property", "parse.key=true", "--property", "parse.headers=true", "--property", "null.marker=NULL")
     config = tmp_path / "producer.properties"
@@ -107,7 +107,7 @@ def test_what_is_produced_is_consumed(broker: Server, name: str, tmp_path: Path)
     )
     assert complaint == "Processed a total of 4 messages\n"
     dumped, _ = run("dump-log", "--files", str(broker.partition_directory(name) / f"{0:020}.log"), "--print-data-log")
-    assert "compresscodec: zstd" in dumped, "the flag goes before the file"
+    assert "compresscodec: zstd" in dumped, "flags have precedence over the file"
     assert dumped.count("\n| offset: ") == 4
 
 
@@ -147,7 +147,7 @@ def test_json_errors_have_the_brokers_code(broker: Server, name: str) -> None:
     assert json.loads(complaint) == {"warning": "no.such.key is not known to the client library and is ignored"}
 
 
-def test_bytes_are_bytes(broker: Server, name: str) -> None:
+def test_binary_keys_and_values(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     data = bytes(byte for byte in range(256) if byte not in b"\r\n")
     run("produce", *server, "--sync", stdin=data + b"\n" + data)
@@ -181,7 +181,7 @@ def test_files_of_properties(broker: Server, name: str, tmp_path: Path) -> None:
     assert run(*read, "--formatter-property", "key.separator= = ")[0] == "k:1 = v\n"
 
 
-def test_a_group_goes_on_exactly_where_it_was(broker: Server, name: str) -> None:
+def test_a_group_continues_where_it_stopped(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     run("topics", *server[:2], "--create", "--topic", name, "--partitions", "4")
     numbers = [str(i) for i in range(100)]
@@ -217,8 +217,8 @@ def test_a_partition_from_an_offset(broker: Server, name: str) -> None:
     assert consume("7", status=1)[1] == f"txbroker consume: topic {name} has no partition 7, only 0 to 0; correct --partition\n"
 
 
-def test_a_topic_that_is_not_there(start_broker: Callable[..., Server], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is known at once: nobody waits for a topic that the broker will not make."""
+def test_a_missing_topic(start_broker: Callable[..., Server], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is immediate when the broker does not create topics."""
     monkeypatch.setattr(produce, "TOPIC_WAIT_MS", 3_600_000)
     server = start_broker({"auto.create.topics.enable": "false"})
     flags = ("--bootstrap-server", server.address, "--topic", name)
@@ -227,14 +227,14 @@ def test_a_topic_that_is_not_there(start_broker: Callable[..., Server], name: st
         assert output == ""
         assert complaint.startswith(f"txbroker {tool}: topic {name} does not exist; see ")
         assert complaint.count("\n") == 1
-    assert run("topics", "--bootstrap-server", server.address, "--list")[0] == "", "and it was not made"
+    assert run("topics", "--bootstrap-server", server.address, "--list")[0] == "", "the topic was not created"
 
 
-def test_lines_that_are_not_taken(broker: Server, name: str) -> None:
+def test_rejected_lines(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     _, complaint = run("produce", *server, "--property", "parse.key=true", stdin="k\tv\nnothing\nk\tw\n", status=1)
     assert complaint.startswith("txbroker produce: line 2 has no key.separator ")
-    assert run("consume", *server, "--from-beginning", "--timeout-ms", "500")[0] == "v\n", "what came before is written"
+    assert run("consume", *server, "--from-beginning", "--timeout-ms", "500")[0] == "v\n", "earlier lines were written"
     large = ("--producer-property", "max.request.size=9000000")
     _, complaint = run("produce", *server, *large, stdin=b"small\n" + b"x" * 2_000_000 + b"\n", status=1)
     assert complaint.startswith(f"txbroker produce: line 2 was not written to {name}")
@@ -272,7 +272,7 @@ def test_ctrl_c_and_sigterm_end_a_consumer(broker: Server, name: str) -> None:
         assert output == "", "its offsets were committed"
 
 
-def test_who_reads_our_output_may_have_enough(broker: Server, name: str) -> None:
+def test_a_closed_pipe_ends_the_command(broker: Server, name: str) -> None:
     server = ("--bootstrap-server", broker.address, "--topic", name)
     run("produce", *server, stdin="\n".join(str(i) for i in range(50_000)))
     with subprocess.Popen(command("consume", *server, "--from-beginning"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -286,7 +286,7 @@ def test_who_reads_our_output_may_have_enough(broker: Server, name: str) -> None
     assert re.fullmatch(r"Processed a total of \d+ messages\n", complaint)
 
 
-def test_output_that_finds_no_room_or_no_place(broker: Server) -> None:
+def test_output_to_a_full_disk_and_to_a_closed_descriptor(broker: Server) -> None:
     flags = command("broker-api-versions", "--bootstrap-server", broker.address)
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(flags, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)
@@ -299,8 +299,8 @@ def test_output_that_finds_no_room_or_no_place(broker: Server) -> None:
     assert (closed.returncode, closed.stderr) == (0, b"")
 
 
-def test_a_web_server_is_no_kafka_broker() -> None:
-    """It answers, and not with frames."""
+def test_an_http_server_instead_of_a_broker() -> None:
+    """It responds with something other than frames."""
     script = (
         "import http.server; s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.BaseHTTPRequestHandler);"
         "print(s.server_port, flush=True); s.serve_forever()"
@@ -321,7 +321,7 @@ def test_a_web_server_is_no_kafka_broker() -> None:
             web.kill()
 
 
-def test_names_that_others_chose_are_written_out_on_a_terminal(broker: Server, name: str) -> None:
+def test_control_characters_in_names_are_escaped_on_a_terminal(broker: Server, name: str) -> None:
     group = f"{name}\x1b[2J\rż"
     run("produce", "--bootstrap-server", broker.address, "--topic", name, stdin="v")
     run("consume", "--bootstrap-server", broker.address, "--topic", name, "--group", group, "--from-beginning", "--max-messages", "1")
@@ -333,7 +333,7 @@ def test_names_that_others_chose_are_written_out_on_a_terminal(broker: Server, n
     assert complaint == f"Consumer group 'no-{name}\\x1b[2J\\rż' does not exist; see `txbroker groups --list`\n"
 
 
-def test_a_server_that_is_no_kafka_broker() -> None:
+def test_a_server_that_sends_nothing_instead_of_a_broker() -> None:
     script = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as deaf:
         assert deaf.stdout is not None
@@ -348,7 +348,7 @@ def test_a_server_that_is_no_kafka_broker() -> None:
 
 
 def test_progress_while_records_go_to_a_file(broker: Server, name: str, tmp_path: Path) -> None:
-    """On the terminal, where a person waits."""
+    """On the terminal, while the records go to a file."""
     server = ("--bootstrap-server", broker.address, "--topic", name)
     count = 150_000
     run("perf-produce", *server, "--num-records", str(count), "--record-size", "99", "--command-property", "batch.size=131072")

@@ -1,4 +1,4 @@
-"""What `txbroker completion` prints, tried in the shells themselves where they are installed."""
+"""The scripts of `txbroker completion`, run in the installed shells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.waiting import PATIENCE_S
 from txbroker.cli.completion import SHELLS
 from txbroker.cli.main import main
 
-# The line that is typed -> what the shell must offer, and what it must not.
+# The typed line -> the words that the shell must offer, and those that it must not offer.
 CASES = [
     (["gr"], {"groups"}, {"topics"}),
     (["groups", "--desc"], {"--describe"}, {"--delete"}),
@@ -24,7 +24,7 @@ CASES = [
 
 @pytest.fixture(params=SHELLS)
 def script(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The script for a shell, in a directory of its own."""
+    """Write the script for a shell; its directory."""
     assert main(["completion", request.param]) == 0
     path = tmp_path / f"txbroker.{request.param}"
     path.write_text(capsys.readouterr().out)
@@ -41,7 +41,7 @@ def run(program: str, text: str, directory: Path) -> str:
 
 
 def offered(script: Path, words: list[str]) -> set[str]:
-    """What the shell completes the last word to."""
+    """The completions of the last word."""
     shell = script.suffix[1:]
     quoted = " ".join(["txbroker", *words])
     if shell == "bash":
@@ -52,13 +52,13 @@ def offered(script: Path, words: list[str]) -> set[str]:
     if shell == "fish":
         answer = run("fish", f"source ./{script.name}; complete --do-complete '{quoted}'", script.parent)
         return {line.split("\t")[0] for line in answer.splitlines()}
-    # zsh completes in its line editor only: its own parser must take the script.
+    # zsh only completes in its line editor: here its parser checks the script.
     run("zsh", f"zsh -n ./{script.name}", script.parent)
     return set()
 
 
 @pytest.mark.parametrize(("words", "wanted", "others"), CASES)
-def test_a_shell_completes(script: Path, words: list[str], wanted: set[str], others: set[str]) -> None:
+def test_the_shells_complete_words(script: Path, words: list[str], wanted: set[str], others: set[str]) -> None:
     found = offered(script, words)
     if script.suffix == ".zsh":
         text = script.read_text()

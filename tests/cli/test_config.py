@@ -1,4 +1,4 @@
-"""`txbroker config`: every value with its origin, and the same verdict as a start."""
+"""`txbroker config`: every value with its origin, and the same errors as a start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[dict[str, d
 
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
-    """A start that is refused has begun to log: to a standard error that is gone after the test."""
+    """Restores logging after the test: a refused start configures it for a standard error that is closed later."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -53,7 +53,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_every_value_has_its_origin(file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_value_is_printed_with_its_origin(file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "4")
     monkeypatch.setenv("KAFKA_MESSAGE_MAX_BYTES", "2000")
     flags = ["--config", file.name, "--env", "--override", "message.max.bytes=3000"]
@@ -71,14 +71,14 @@ def test_every_value_has_its_origin(file: Path, capsys: pytest.CaptureFixture[st
     assert "num.io.threads" in printed(capsys, *flags, "--all")[0]
 
 
-def test_without_env_the_environment_counts_for_nothing(
+def test_without_env_the_environment_is_ignored(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "4")
     assert printed(capsys, "--config", file.name)[0]["num.partitions"]["value"] == "3"
 
 
-def test_of_several_files_the_last_wins(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_later_files_have_precedence(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("more.properties").write_text("num.partitions=9\n")
     values, _ = printed(capsys, "--config", file.name, "--config", "more.properties")
     assert values["num.partitions"]["origin"] == "more.properties:1"
@@ -94,7 +94,7 @@ def test_secrets_are_hidden(file: Path, form: list[str], capsys: pytest.CaptureF
     assert ended.out.count("[hidden]") == 3
 
 
-def test_as_text_a_key_is_a_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_has_a_line_for_each_key(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--print", "--config", file.name]) == 0
     ended = capsys.readouterr()
     lines = [line.split("  # ") for line in ended.out.splitlines()]
@@ -114,7 +114,7 @@ def test_as_text_a_key_is_a_line(file: Path, capsys: pytest.CaptureFixture[str])
     ],
 )
 @pytest.mark.parametrize("what", ["--print", "--check"])
-def test_what_stops_a_start_is_said_in_its_words(
+def test_errors_are_those_of_a_start(
     file: Path, what: str, text: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(text)
@@ -167,7 +167,7 @@ META = "version=0\nbroker.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n"
         ("data", {"data/txbroker-metadata.sqlite": "no database" * 100}, [], "metadata.sqlite cannot be read: file is not a database"),
     ],
 )  # fmt: skip
-def test_what_a_start_would_refuse_in_the_directories(
+def test_problems_of_log_directories_are_reported(
     log_dirs: str, files: dict[str, str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -181,13 +181,13 @@ def test_what_a_start_would_refuse_in_the_directories(
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith("txbroker config: ")
     assert sentence.format(tmp=tmp_path) in error
-    assert sorted(tmp_path.rglob("*")) == before, "nothing stays changed"
+    assert sorted(tmp_path.rglob("*")) == before, "no file is changed"
     started = subprocess.run([sys.executable, "-m", "txbroker", "run", *overrides], capture_output=True, text=True, timeout=60,
                              env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, check=False)  # fmt: skip
-    assert started.returncode == 1, "a start is refused, too"
+    assert started.returncode == 1, "a start is refused too"
 
 
-def test_a_directory_that_cannot_be_used_is_a_warning_where_others_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_directory_is_a_warning_when_others_are_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, blocked = tmp_path / "data", tmp_path / "blocked"
     data.mkdir()
     shutil.copy(CHECKOUT / "setup.cfg", blocked)

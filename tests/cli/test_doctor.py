@@ -1,4 +1,4 @@
-"""The doctor against faults as they are: brokers that advertise the wrong thing, other servers, topics and groups that make no progress."""
+"""The doctor with real problems: wrong advertised addresses, other servers, topics and groups without progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def doctor(server: Server | str, *flags: str, status: int) -> list[dict[str, Any]]:
-    """The findings of a run with this exit status."""
+    """Run the doctor, which must exit with `status`; its findings."""
     address = server if isinstance(server, str) else server.address
     output, complaint = run("doctor", "--bootstrap-server", address, "--json", *flags, status=status)
     assert complaint == ""
@@ -34,7 +34,7 @@ def doctor(server: Server | str, *flags: str, status: int) -> list[dict[str, Any
 
 
 def bad(findings: list[dict[str, Any]], check: str = "") -> list[dict[str, Any]]:
-    """Those that are not ok; each says what to do."""
+    """The findings that are not ok; each must have advice."""
     found = [finding for finding in findings if finding["outcome"] != "ok" and finding["check"].startswith(check)]
     assert all(finding["advice"] for finding in found)
     return found
@@ -51,7 +51,7 @@ def create(server: Server, topic: str, *config: str) -> None:
 
 
 def produce(server: Server, topic: str, *timestamps_ms: int, together: bool = False) -> None:
-    """Records with these timestamps, each in a batch of its own or all in one."""
+    """Produce records with these timestamps, each in its own batch or all in one."""
     settings: dict[str, Any] = {"linger_ms": 60_000} if together else {"batch_size": 0}
     with contextlib.closing(KafkaProducer(bootstrap_servers=[server.address], **settings)) as producer:
         sent = [producer.send(topic, key=b"k", value=b"v" * 100, timestamp_ms=timestamp_ms) for timestamp_ms in timestamps_ms]
@@ -62,7 +62,7 @@ def produce(server: Server, topic: str, *timestamps_ms: int, together: bool = Fa
 
 @contextlib.contextmanager
 def accepting(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """The address of a server that does this with every connection."""
+    """The address of a server that calls `serve` for every connection."""
     listener = socket.create_server((HOST, 0))
 
     def work() -> None:
@@ -78,7 +78,7 @@ def accepting(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         listener.close()
 
 
-def test_a_sound_broker(broker: Server, name: str) -> None:
+def test_a_healthy_broker(broker: Server, name: str) -> None:
     create(broker, name)
     findings = doctor(broker, "--topic", name, status=0)
     assert bad(findings) == []
@@ -96,7 +96,7 @@ def test_names_and_ports(broker: Server) -> None:
     unknown, refused = bad(findings)
     assert "the name nowhere.invalid does not resolve on this machine" in unknown["found"]
     assert refused["found"] == f"nothing listens at {closed} (connection refused)"
-    assert one(findings, "cluster")["outcome"] == "ok", "the rest is looked at through the one that answers"
+    assert one(findings, "cluster")["outcome"] == "ok", "other checks use the reachable server"
     assert doctor(closed, status=1)[-1]["outcome"] == "failed"
 
 
@@ -115,7 +115,7 @@ def test_an_http_server() -> None:
     assert finding["found"].endswith(" is an HTTP server")
 
 
-def test_a_port_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_accepts_and_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_checks, "CLIENT", network_checks.CLIENT._replace(request_timeout_s=0.3))
     monkeypatch.setattr(network_checks, "PROBE_TIMEOUT_S", 0.3)
     with socket.create_server((HOST, 0)) as deaf:
@@ -124,8 +124,8 @@ def test_a_port_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert "firewall" in finding["advice"]
 
 
-def test_a_listener_that_wants_tls() -> None:
-    # Without a certificate it answers with an alert, as one that wants a client's does.
+def test_a_tls_listener() -> None:
+    # Without a certificate it sends an alert, as a server that requires a client certificate.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def serve(connection: socket.socket) -> None:
@@ -137,7 +137,7 @@ def test_a_listener_that_wants_tls() -> None:
     assert finding["found"].endswith(" is a listener that requires TLS")
 
 
-def test_a_server_that_says_something_else() -> None:
+def test_a_server_of_another_protocol() -> None:
     for greeting, kind in ((b"SSH-2.0-OpenSSH_9.2\r\n", "is an SSH server"), (b"220 mail ESMTP\r\n", "does not speak Kafka's protocol")):
 
         def serve(connection: socket.socket, greeting: bytes = greeting) -> None:
@@ -150,8 +150,8 @@ def test_a_server_that_says_something_else() -> None:
         assert kind in finding["found"]
 
 
-def test_a_broker_that_wants_authentication(broker: Server) -> None:
-    """ApiVersions is answered before SASL; whatever else comes, the connection is closed."""
+def test_a_broker_that_requires_authentication(broker: Server) -> None:
+    """ApiVersions is served before SASL; any other request closes the connection."""
 
     def serve(connection: socket.socket) -> None:
         with connection, socket.create_connection((HOST, broker.port)) as real:
@@ -174,7 +174,7 @@ def test_a_zookeeper(server_directory: Path) -> None:
     assert finding["found"].endswith(" is a ZooKeeper server")
 
 
-def test_advertised_addresses_that_lead_nowhere(start_broker: Callable[..., Server]) -> None:
+def test_unreachable_advertised_addresses(start_broker: Callable[..., Server]) -> None:
     closed = free_port()
     for advertised, found in (
         ("localhost.invalid:9092", "the name localhost.invalid does not resolve on this machine"),
@@ -198,7 +198,7 @@ def test_an_advertised_address_of_another_cluster(broker: Server, start_broker: 
     assert finding["found"].startswith("it leads to another cluster: ")
 
 
-def test_a_topic_that_is_not_there(broker: Server, name: str) -> None:
+def test_a_missing_topic(broker: Server, name: str) -> None:
     create(broker, name)
     findings = doctor(broker, "--topic", name + "s", status=1)
     (finding,) = bad(findings)
@@ -206,11 +206,11 @@ def test_a_topic_that_is_not_there(broker: Server, name: str) -> None:
     assert finding["advice"].startswith(f"did you mean {name}")
 
 
-def test_why_records_are_still_there(broker: Server, name: str) -> None:
-    """Old records beside a new one in the active segment, and one whose time is yet to come."""
+def test_why_old_records_are_not_deleted(broker: Server, name: str) -> None:
+    """Old records and a new one in the active segment, and one with a future timestamp."""
     now_ms = int(time.time() * 1000)
     create(broker, name, "retention.ms=3600000", "segment.ms=604800000", f"message.timestamp.after.max.ms={2**63 - 1}")
-    # In one batch: retention, which may come at any time, would take the old record alone.
+    # In one batch: retention may run at any time, and would delete the old record.
     produce(broker, name, now_ms - 2 * DAY_MS, now_ms - 1000, together=True)
     directory = ("--log-dir", str(broker.data))
     for flags in ((), directory):
@@ -230,7 +230,7 @@ def test_why_records_are_still_there(broker: Server, name: str) -> None:
     assert "it is deleted after" in old["found"]
 
 
-def test_closed_segments_are_told_from_the_active_one(broker: Server, name: str) -> None:
+def test_closed_segments_and_the_active_segment_are_distinguished(broker: Server, name: str) -> None:
     create(broker, name, "segment.ms=1000", "cleanup.policy=compact", "min.compaction.lag.ms=60000")
     start_ms = 1_700_000_000_000
     produce(broker, name, start_ms, start_ms + 500, start_ms + 5000, start_ms + 10_000)
@@ -247,7 +247,7 @@ def test_closed_segments_are_told_from_the_active_one(broker: Server, name: str)
         assert any("min.compaction.lag.ms=60000 (1 min)" in finding["found"] for finding in findings)
 
 
-def test_a_log_directory_that_is_none(broker: Server, name: str, tmp_path: Path) -> None:
+def test_an_invalid_log_directory(broker: Server, name: str, tmp_path: Path) -> None:
     create(broker, name)
     (finding,) = bad(doctor(broker, "--topic", name, "--log-dir", str(tmp_path), status=0))
     assert finding["found"] == f"{tmp_path} has no partition of it"

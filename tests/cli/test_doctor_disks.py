@@ -1,4 +1,4 @@
-"""The doctor on disks: full ones on a real small file system, directories that are offline, and the limits by cases."""
+"""The doctor's checks of disks: a full small file system, offline directories, and the limits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_log_directory_that_is_offline_is_named(start_broker: Callable[..., Se
 
 
 class Kept(Findings):
-    """Findings that are kept instead of printed."""
+    """Collects findings instead of printing them."""
 
     def __init__(self) -> None:
         self.found: list[Finding] = []

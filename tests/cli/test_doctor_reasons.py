@@ -1,4 +1,4 @@
-"""The doctor's reasoning on expiry and compaction, by cases, and its reading of files beside a real log's."""
+"""The doctor's reasons about expiry and compaction, by cases, and the facts that it reads from files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def segment(base: int, first_ms: int, largest_ms: int, *, active: bool, size: in
     return SegmentFacts(base, size, first_ms, largest_ms, NOW_MS, active)
 
 
-def test_what_does_not_expire_by_its_configuration() -> None:
+def test_topics_whose_configuration_prevents_expiry() -> None:
     old = partition(NOW_MS - 9 * DAY_MS, NOW_MS)
     (finding,) = explain({"cleanup.policy": "compact"}, old)
     assert finding.outcome == "ok"
@@ -47,7 +47,7 @@ def test_what_does_not_expire_by_its_configuration() -> None:
         (None, "the records have no timestamps"),
     ],
 )
-def test_what_is_not_overdue(oldest_ms: int | None, words: str) -> None:
+def test_records_that_are_not_overdue(oldest_ms: int | None, words: str) -> None:
     (finding,) = explain({}, partition(oldest_ms, NOW_MS))
     assert finding.outcome == "ok"
     assert words in finding.found
@@ -64,7 +64,7 @@ def test_an_active_segment_that_grows_keeps_old_records() -> None:
     assert "the next record rolls it (segment.ms=86400000, 1 d)" in finding.found
 
 
-def test_a_closed_segment_goes_by_its_largest_timestamp() -> None:
+def test_a_closed_segment_expires_by_its_largest_timestamp() -> None:
     pinned = partition(
         NOW_MS - 9 * DAY_MS, NOW_MS, 1000,
         segment(0, NOW_MS - 9 * DAY_MS, NOW_MS - HOUR_MS, active=False), segment(5, NOW_MS, NOW_MS, active=True),
@@ -87,10 +87,10 @@ def test_timestamps_in_the_future() -> None:
     assert "microseconds" in future.advice or "micro-" in future.advice
     (clocks, _) = explain({"message.timestamp.type": "LogAppendTime"}, partition(NOW_MS, NOW_MS + HOUR_MS))
     assert clocks.check == "clocks"
-    assert explain({}, partition(NOW_MS, NOW_MS + 1000))[0].outcome == "ok", "a second ahead is nothing"
+    assert explain({}, partition(NOW_MS, NOW_MS + 1000))[0].outcome == "ok", "one second in the future is tolerated"
 
 
-def test_with_precise_retention_records_go_one_by_one() -> None:
+def test_with_precise_retention_records_expire_one_by_one() -> None:
     precise = {"retention.ms": str(HOUR_MS), "retention.precise": "true"}
     (finding,) = explain(precise, partition(NOW_MS - HOUR_MS - 1000, NOW_MS))
     assert "due at the next check" in finding.found
@@ -129,7 +129,7 @@ def test_compaction() -> None:
     assert "log.cleaner.enable is false" in finding.found
 
 
-def test_a_broker_that_gives_its_reasons_is_believed() -> None:
+def test_reasons_of_the_broker_are_shown() -> None:
     configs = Configs({"cleanup.policy": "compact"}, {})
 
     def reported(index: int, why: str, sentence: str) -> PartitionFacts:
@@ -146,13 +146,13 @@ def test_a_broker_that_gives_its_reasons_is_believed() -> None:
     assert "has no compact" in off.found
 
 
-def test_every_reason_of_the_broker_has_its_advice_or_needs_none() -> None:
+def test_every_reason_of_the_broker_has_advice_or_needs_none() -> None:
     fine = {"nothing-dirty", "min-compaction-lag", "no-free-thread", "cleaning", "backoff", "moving", "not-compacted"}
     assert compaction_checks.ADVICE.keys() | fine == {why.value for why in Why}
 
 
-def test_time_indexes_with_reserved_room_and_logs_that_end_early(tmp_path: Path) -> None:
-    """As Kafka leaves them while it runs: zeros after the entries; an incomplete batch."""
+def test_preallocated_time_indexes_and_incomplete_logs(tmp_path: Path) -> None:
+    """As in the files of a running Kafka: zeros after the entries, an incomplete batch."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     (directory / f"{0:020}.log").write_bytes(bytes(30))

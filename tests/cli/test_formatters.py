@@ -1,4 +1,4 @@
-"""Deserializers and formatters of `txbroker consume`. What is expected of them is what the console consumer of Kafka 4.3.1 prints."""
+"""Deserializers and formatters of `txbroker consume`. The expected output is that of the console consumer of Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_the_text_of_java(name: str, data: bytes, text: str) -> None:
         assert Deserializer(spelled, "--x").text(data).decode() == text
 
 
-def test_byte_arrays_stay_as_they_are() -> None:
+def test_byte_arrays_are_printed_unchanged() -> None:
     assert Deserializer("ByteArrayDeserializer", "--x").text(b"\0\xff\n") == b"\0\xff\n"
 
 
 @settings(deadline=None)
 @given(st.floats(width=64), st.floats(width=32))
-def test_numbers_can_be_read_back(double: float, single: float) -> None:
+def test_printed_numbers_can_be_parsed(double: float, single: float) -> None:
     for value, layout in ((double, "d"), (single, "f")):
         text = java_number(value, layout).decode()
         assert "." in text or not math.isfinite(value)

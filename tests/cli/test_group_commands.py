@@ -21,25 +21,25 @@ pytestmark = pytest.mark.process
 
 
 class Groups:
-    """The command, on one broker."""
+    """Runs the command on one broker."""
 
     def __init__(self, broker: Server) -> None:
         self._command = ("groups", "--bootstrap-server", broker.address)
 
     def lines(self, *flags: str, status: int = 0) -> list[str]:
-        """What is printed for scripts."""
+        """The output for scripts."""
         return run(*self._command, *flags, status=status)[0].splitlines()
 
     def rows(self, *flags: str, status: int = 0) -> list[dict[str, Any]]:
-        """What is printed with --json."""
+        """The output with --json."""
         return [json.loads(line) for line in self.lines(*flags, "--json", status=status)]
 
     def complaint(self, *flags: str, status: int = 1) -> str:
-        """What is told to the person."""
+        """The messages on standard error."""
         return run(*self._command, *flags, status=status)[1]
 
     def shown(self, *flags: str, columns: int) -> str:
-        """What is shown on a terminal."""
+        """The output on a terminal."""
         return on_terminal(*self._command, *flags, columns=columns)
 
 
@@ -50,7 +50,7 @@ def groups(broker: Server) -> Groups:
 
 @contextmanager
 def member(broker: Server, group: str, topic: str) -> Iterator[Any]:
-    """A member of the group that has its partitions, and is stopped at the end."""
+    """Runs a member of the group, which has partitions, until the end of the block."""
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.address, group_id=group, group_instance_id="one", enable_auto_commit=False)
     try:
         until(lambda: consumer.poll(100) is not None and bool(consumer.assignment()), "partitions are assigned")
@@ -60,7 +60,7 @@ def member(broker: Server, group: str, topic: str) -> Iterator[Any]:
 
 
 def commit(broker: Server, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Offsets of a group without members."""
+    """Commit offsets for a group without members."""
     consumer = KafkaConsumer(bootstrap_servers=broker.address, group_id=group, enable_auto_commit=False)
     consumer.assign([TopicPartition(topic, partition) for partition in offsets])
     consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()})
@@ -115,7 +115,7 @@ def test_groups_are_listed_and_described(broker: Server, groups: Groups, name: s
 
 def test_offsets_are_reset(broker: Server, groups: Groups, name: str, tmp_path: Path) -> None:
     create_topic(broker, name, 2)
-    fill(broker, name, {0: 100, 1: 50})  # the timestamps grow by 1 ms
+    fill(broker, name, {0: 100, 1: 50})  # timestamps are 1 ms apart
     commit(broker, name, name, {0: 40, 1: 30})
 
     def reset(*flags: str, scope: tuple[str, ...] = ("--all-topics",)) -> dict[int, int]:
@@ -127,7 +127,7 @@ def test_offsets_are_reset(broker: Server, groups: Groups, name: str, tmp_path: 
     assert reset("--to-latest") == {0: 100, 1: 50}
     assert reset("--shift-by", "-35") == {0: 5, 1: 0}
     assert reset("--to-offset", "70") == {0: 70, 1: 50}
-    assert reset("--to-datetime", "2023-11-14T22:13:20.060Z") == {0: 60, 1: 50}, "the second has no record since: its end"
+    assert reset("--to-datetime", "2023-11-14T22:13:20.060Z") == {0: 60, 1: 50}, "without a later record: the end"
     assert reset("--by-duration", "PT1H") == {0: 100, 1: 50}
     assert reset("--to-current", scope=("--topic", f"{name}:1")) == {1: 30}
     assert committed(groups, name) == {0: 40, 1: 30}, "nothing of this was executed"
@@ -145,7 +145,7 @@ def test_offsets_are_reset(broker: Server, groups: Groups, name: str, tmp_path: 
     blank, heading, *rows = groups.lines("--reset-offsets", "--group", fresh, "--topic", name, "--to-current", "--execute")
     assert (blank, heading.split()) == ("", ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"])
     assert [line.split() for line in rows] == [[fresh, name, "0", "100"], [fresh, name, "1", "50"]]
-    assert committed(groups, fresh) == {0: 100, 1: 50}, "a group that was not there"
+    assert committed(groups, fresh) == {0: 100, 1: 50}, "a new group"
 
     nothing = groups.complaint("--reset-offsets", "--group", f"no-{name}", "--topic", name, "--shift-by", "1")
     assert f"there is no committed offset of partition {name}-0 to shift" in nothing
@@ -153,7 +153,7 @@ def test_offsets_are_reset(broker: Server, groups: Groups, name: str, tmp_path: 
     assert "use --dry-run to hide this warning" in warning
 
 
-def test_a_group_in_use_is_left_alone(broker: Server, groups: Groups, name: str) -> None:
+def test_a_group_with_members_is_refused(broker: Server, groups: Groups, name: str) -> None:
     create_topic(broker, name, 1)
     fill(broker, name, {0: 10})
     with member(broker, name, name) as consumer:

@@ -1,4 +1,4 @@
-"""What `txbroker produce` makes of lines."""
+"""How `txbroker produce` parses lines."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def test_lines(properties: dict[str, str], line: bytes, expected: Line) -> None:
         ({"null.marker": "-"}, b"-", "line 7 has neither a key nor a value"),
     ],
 )
-def test_lines_that_are_none(properties: dict[str, str], line: bytes, complaint: str) -> None:
+def test_malformed_lines(properties: dict[str, str], line: bytes, complaint: str) -> None:
     with pytest.raises(CommandFailed, match=complaint):
         line_format(properties).parse(line, 7)
 
 
 @pytest.mark.parametrize(("end", "rest"), [(b"\n", b""), (b"\r\n", b""), (b"", b""), (b"\r\r\n", b"\r"), (b"\n\r", b"\n")])
-def test_the_end_of_a_line_is_no_part_of_the_value(end: bytes, rest: bytes) -> None:
+def test_line_ends_are_not_part_of_values(end: bytes, rest: bytes) -> None:
     assert parse(LineFormat(), b"v" + end, 1).value == b"v" + rest
 
 
 @settings(deadline=None)
 @given(st.binary().filter(lambda key: b"\t" not in key), st.binary())
-def test_key_and_value_are_taken_as_they_are(key: bytes, value: bytes) -> None:
+def test_keys_and_values_are_not_changed(key: bytes, value: bytes) -> None:
     assert line_format(KEYED).parse(key + b"\t" + value, 1) == Line(key, value, [])
 
 
@@ -82,6 +82,6 @@ def test_key_and_value_are_taken_as_they_are(key: bytes, value: bytes) -> None:
         ({"key.separator": ""}, "key.separator must not be empty"),
     ],
 )
-def test_bad_properties(properties: dict[str, str], complaint: str) -> None:
+def test_invalid_properties(properties: dict[str, str], complaint: str) -> None:
     with pytest.raises(BadUsage, match=complaint):
         line_format(properties)

@@ -1,4 +1,4 @@
-"""`txbroker log-cleaner` as people call it, on a real broker and on its files."""
+"""`txbroker log-cleaner` on a real broker and on its files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _ours(broker: Server) -> None:
         pytest.skip("Apache Kafka's cleaner cannot be asked")
 
 
-def test_compacting_now_and_what_is_told_then(broker: Server, name: str) -> None:
+def test_compact_now_and_its_report(broker: Server, name: str) -> None:
     create_topic(broker, name, 2, COMPACTED)
     write(broker, name, 5, partitions=2)
     before = objects(cleaner(broker, "--describe", "--topic", name, "--json")[0])
@@ -72,7 +72,7 @@ def test_compacting_now_and_what_is_told_then(broker: Server, name: str) -> None
     assert f"{name}-1" in cleaner(broker, "--describe")[0], "all compacted topics"
 
 
-def test_who_asks_in_vain_is_told_why(broker: Server, name: str) -> None:
+def test_a_compaction_that_cannot_run_reports_why(broker: Server, name: str) -> None:
     create_topic(broker, name, 1, {**COMPACTED, "min.compaction.lag.ms": "3600000"})
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
         for value in (b"1", b"2", None):
@@ -114,7 +114,7 @@ def test_expiry_now(broker: Server, name: str) -> None:
     assert run("get-offsets", "--bootstrap-server", broker.address, "--topic", name, "--time", "earliest")[0] == f"{name}:0:6\n"
 
 
-def test_what_is_refused(broker: Server, name: str) -> None:
+def test_refused_requests(broker: Server, name: str) -> None:
     create_topic(broker, name, 1, {})
     _, complaint = cleaner(broker, "--compact-now", name, "--wait", status=1)
     why = f"cleanup.policy of {name} has no compact (POLICY_VIOLATION)"
@@ -142,7 +142,7 @@ def test_what_is_refused(broker: Server, name: str) -> None:
         (["--dry-run", "--topic", "t", "--log-dir", ".", "--partition", "-1"], "must be a whole number"),
     ],
 )
-def test_flags_that_do_not_go_together(arguments: list[str], complaint: str) -> None:
+def test_conflicting_flags(arguments: list[str], complaint: str) -> None:
     try:
         _, said = run("log-cleaner", *arguments, status=2)
     except SystemExit as ended:
@@ -158,7 +158,7 @@ def version(number: int) -> list[tuple[str, bytes]]:
     return [("version", struct.pack(">q", number))]
 
 
-def test_a_dry_run_of_each_strategy_says_what_the_pass_then_does(broker: Server, name: str) -> None:
+def test_a_dry_run_predicts_the_pass_of_each_strategy(broker: Server, name: str) -> None:
     create_topic(broker, name, 1, {**COMPACTED, "compaction.strategy.header": "version"})
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
         for key, value, timestamp, number in [(b"a", b"1", 10, 1), (b"a", b"2", 30, 2), (b"a", b"3", 20, 3), (b"b", b"1", 10, 1),
@@ -166,7 +166,7 @@ def test_a_dry_run_of_each_strategy_says_what_the_pass_then_does(broker: Server,
             producer.send(name, value, key=key, timestamp_ms=1_700_000_000_000 + timestamp, headers=version(number))
         producer.flush()
     place = ("log-cleaner", "--dry-run", "--log-dir", str(broker.data), "--topic", name, "--bootstrap-server", broker.address)
-    # What is read was flushed to the page cache when it was acknowledged.
+    # Acknowledged records are in the page cache, so the dry run reads them.
     output, complaint = run(*place)
     assert output.startswith(f"{name}-0: no record would be removed: all dirty records, from offset 0 on, are in the active segment")
     assert "use --roll" in output
@@ -187,7 +187,7 @@ def test_a_dry_run_of_each_strategy_says_what_the_pass_then_does(broker: Server,
     assert lines[2].startswith(f"{name}-0: 2 records of ")
     cleaner(broker, "--compact-now", name, "--roll", "--wait")
     (row,) = objects(cleaner(broker, "--describe", "--topic", name, "--json")[0])
-    assert row["last"]["records_removed"] == 2, "as it said"
+    assert row["last"]["records_removed"] == 2, "as predicted"
 
 
 def test_a_dry_run_on_files_without_a_broker(broker: Server, name: str, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_dry_run_on_files_without_a_broker(broker: Server, name: str, tmp_path
     ]
     assert complaint == ""
     assert "KEPT-OFFSET" in on_terminal(*place, "--roll", columns=120)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before, "nothing is changed"
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before, "no file is changed"
     both = run("log-cleaner", "--dry-run", "--log-dir", f"{tmp_path},{broker.data}", "--topic", name, "--roll", "--partition", "1")[0]
     assert both.splitlines()[:4] == output.splitlines()[:4] and "assumed" not in both, "the settings are in the second directory"
     _, complaint = run(*place, "--partition", "7", status=1)
@@ -234,14 +234,14 @@ def test_a_dry_run_reads_the_settings_of_the_log_directory_while_a_broker_runs_a
         assert complaint == ""
         *records, summary = objects(output)
         assert (summary["assumed"], summary["strategy"]) == (False, "timestamp")
-        assert [(row["offset"], row["kept_offset"]) for row in records] == [(1, 0)], "the last record always stays"
+        assert [(row["offset"], row["kept_offset"]) for row in records] == [(1, 0)], "the last record is always kept"
 
     check()
     assert own.stop() == own.stopped_status
     check()
 
 
-def test_damage_is_told(broker: Server, name: str, tmp_path: Path) -> None:
+def test_damage_is_reported(broker: Server, name: str, tmp_path: Path) -> None:
     create_topic(broker, name, 1, COMPACTED)
     write(broker, name, 3)
     copy = tmp_path / f"{name}-0"
@@ -256,7 +256,7 @@ def test_damage_is_told(broker: Server, name: str, tmp_path: Path) -> None:
     assert f"see `txbroker log verify {copy}`" in complaint
 
 
-def test_an_uncleanable_partition_has_its_reason_everywhere(start_broker: Callable[..., Server], name: str) -> None:
+def test_an_uncleanable_partition_is_reported_with_its_reason(start_broker: Callable[..., Server], name: str) -> None:
     own = start_broker({**ON, "log.cleaner.backoff.ms": "3600000"})
     create_topic(own, name, 2, COMPACTED)
     write(own, name, 3, partitions=2)
@@ -274,7 +274,7 @@ def test_an_uncleanable_partition_has_its_reason_everywhere(start_broker: Callab
     assert (good["state"], good["why"], good["last"]["records_removed"]) == ("idle", "nothing-dirty", 4)
     assert (bad["state"], bad["why"], bad["last"]) == ("uncleanable", "uncleanable", None)
     assert bad["uncleanable_reason"] and bad["uncleanable_reason"] in bad["why_not_now"]
-    assert (good["next_run_ms"], bad["next_run_ms"]) == (None, None), "no run comes by itself"
+    assert (good["next_run_ms"], bad["next_run_ms"]) == (None, None), "no pass starts automatically"
     findings, _ = run("doctor", "--bootstrap-server", own.address, "--topic", name, "--json", status=1)
     assert any(row["outcome"] == "failed" and bad["uncleanable_reason"] in row["found"] for row in objects(findings))
     reported = Scrape(own)

@@ -1,4 +1,4 @@
-"""The perf tools on a real broker: what they say was written and read is what is there, also when the broker goes away meanwhile."""
+"""The perf tools on a real broker: their counts match the stored records, also after a restart of the broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def everything(server: Server, topic: str) -> list[Any]:
         return found
 
 
-def test_what_is_sent_is_there_and_is_counted(broker: Server, name: str) -> None:
+def test_sent_records_are_stored_and_counted(broker: Server, name: str) -> None:
     create(broker, name, 3)
     flags = ("--bootstrap-server", broker.address, "--topic", name)
     output, complaint = run("perf-produce", *flags, "--num-records", "20000", "--payload-monotonic", "--throughput", "-1")
@@ -59,7 +59,7 @@ def test_what_is_sent_is_there_and_is_counted(broker: Server, name: str) -> None
     assert sorted(int(record.value) for record in found) == list(range(20_000)), "each once"
     for partition in range(3):
         values = [int(record.value) for record in found if record.partition == partition]
-        assert values, "every partition has its part"
+        assert values, "every partition has records"
         assert values == sorted(values), "in order"
     size = sum(len(record.value) for record in found)
     output, complaint = run("perf-consume", *flags, "--num-records", "20000")
@@ -100,11 +100,11 @@ def test_throughput_and_reports(broker: Server, name: str) -> None:
     assert all(interval["kind"] == "interval" for interval in intervals)
     assert (total["records"], total["bytes"], steady["kind"]) == (1500, 75_000, "steady")
     assert 0 < steady["records"] <= 1000
-    assert total["records_per_s"] < 1010, "no faster than it was told"
+    assert total["records_per_s"] < 1010, "not faster than --throughput"
     assert total["latency_p50_ms"] <= total["latency_p99_ms"] <= total["latency_max_ms"]
 
 
-def test_a_group_goes_on_where_it_was(broker: Server, name: str) -> None:
+def test_a_group_continues_where_it_stopped(broker: Server, name: str) -> None:
     create(broker, name, 2)
     flags = ("--bootstrap-server", broker.address, "--topic", name)
     sizes = ("--record-size", "100", "--command-property", "batch.size=1000")
@@ -132,8 +132,8 @@ def test_detailed_stats(broker: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_broker_that_goes_away_meanwhile(start_broker: Callable[..., Server], name: str, end: str) -> None:
-    """With idempotence, its default: each record once and in order, whatever had to be sent again."""
+def test_a_producer_survives_a_restart_of_its_broker(start_broker: Callable[..., Server], name: str, end: str) -> None:
+    """With idempotence, the default: each record once and in order, also after retries."""
     server = start_broker()
     create(server, name, 2)
     count = 6000
@@ -157,7 +157,7 @@ def test_a_broker_that_goes_away_meanwhile(start_broker: Callable[..., Server], 
     assert sorted(int(record.value) for record in found) == list(range(count))
 
 
-def test_a_reader_goes_on_when_its_broker_comes_back(start_broker: Callable[..., Server], name: str) -> None:
+def test_a_reader_survives_a_restart_of_its_broker(start_broker: Callable[..., Server], name: str) -> None:
     server = start_broker()
     create(server, name)
     flags = ("--bootstrap-server", server.address, "--topic", name)
@@ -172,7 +172,7 @@ def test_a_reader_goes_on_when_its_broker_comes_back(start_broker: Callable[...,
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_what_does_not_work_is_said_in_a_sentence(start_broker: Callable[..., Server], name: str, tmp_path: Path) -> None:
+def test_errors_are_one_sentence(start_broker: Callable[..., Server], name: str, tmp_path: Path) -> None:
     server = start_broker({"auto.create.topics.enable": "false"})
     flags = ("--bootstrap-server", server.address, "--topic", name)
     produce = ("perf-produce", *flags, "--num-records", "10")
@@ -194,7 +194,7 @@ def test_what_does_not_work_is_said_in_a_sentence(start_broker: Callable[..., Se
 
 
 def test_kafkas_own_tools_agree(broker: Server, name: str) -> None:
-    """What Kafka's tool sends is counted alike, and the other way round."""
+    """Both tools count the records of each other alike."""
     create(broker, name, 2)
     flags = ("--bootstrap-server", broker.address, "--topic", name)
     run("perf-produce", *flags, "--num-records", "3000", "--record-size", "200", "--command-property", "compression.type=lz4")

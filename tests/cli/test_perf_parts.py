@@ -1,4 +1,4 @@
-"""The parts of the perf tools that need no broker: settings, batches, the schedule, and Kafka's report lines."""
+"""Parts of the perf tools without a broker: settings, batches, the schedule, and Kafka's report lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_settings_have_kafkas_defaults() -> None:
     assert (made_too.partition_bytes, made_too.fetch_bytes, made_too.min_bytes, made_too.max_wait_ms) == (1 << 20, 50 << 20, 1, 500)
 
 
-def test_idempotence_gives_way_unless_it_is_asked_for() -> None:
+def test_idempotence_is_disabled_by_other_settings_unless_requested() -> None:
     assert not producer_settings({"acks": "1"}).idempotent
     assert not producer_settings({"max.in.flight.requests.per.connection": "9"}).idempotent
     for other in ({"acks": "1"}, {"max.in.flight.requests.per.connection": "6"}):
@@ -71,10 +71,10 @@ def test_batches_of_random_values(codec: Codec, size: int) -> None:
             assert codec is not Codec.NONE or count == 1 or len(made) <= settings.batch_bytes
     if codec is Codec.NONE and size < 5000:
         extra = batch(source.payload(0, 0, source.capacity(0)), codec, 0, -1, -1, -1)
-        assert len(extra) + size + 9 > settings.batch_bytes, "one record more would not have fitted"
+        assert len(extra) + size + 9 > settings.batch_bytes, "one more record would not fit"
 
 
-def test_batch_size_0_sends_every_record_alone() -> None:
+def test_batch_size_0_sends_one_record_per_batch() -> None:
     assert Templates(random_values(10), producer_settings({"batch.size": "0"})).capacity(0) == 1
 
 
@@ -98,7 +98,7 @@ def test_a_schedule() -> None:
     assert steady.due_s(8, 0) == 102.0
 
 
-def test_latencies_of_records_that_waited_for_each_other() -> None:
+def test_latencies_of_records_in_batches() -> None:
     sent = Batch(bytearray(), 0, 100, 0, due_s=1.0, last_due_s=1.09, built_s=1.1)
     parts = spread(sent, 1.2)
     assert sum(count for _, count in parts) == 100

@@ -1,4 +1,4 @@
-"""What `txbroker consume` prints, how tables fit, and what progress says."""
+"""The output of `txbroker consume`, tables, and progress."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_records(properties: dict[str, str], fields: dict[str, Any], expected: b
 
 
 def test_records_as_json() -> None:
-    version = (5).to_bytes(8, "big")  # of compaction.strategy=header: it is UTF-8, and not text
+    version = (5).to_bytes(8, "big")  # of compaction.strategy=header: valid UTF-8, but not text
     json_line = formatter(None, formatter_properties({}), as_json=True)
     line = json_line(record(key=b"\xff\x00", value="line\nж".encode(), headers=[("a", b"1"), ("a", None), ("b", b"\x80"), ("v", version)]))
     assert line.endswith(b"}\n")
@@ -73,7 +73,7 @@ ROWS = [{"name": "ж", "brokers": [1, 2], "lag": 0, "more": True}, {"name": "a l
 
 def test_rows_are_json_or_a_table_or_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Results(True, 80).rows(COLUMNS, ROWS)
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS, "all that is known, one object a line"
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS, "all fields, one object per line"
     for width in (None, 80):
         Results(False, width).rows(COLUMNS, ROWS)
         lines = capsys.readouterr().out.splitlines()
@@ -81,10 +81,10 @@ def test_rows_are_json_or_a_table_or_lines(capsys: pytest.CaptureFixture[str]) -
     Results(False, None).rows(COLUMNS, ROWS, lambda row: f"{row['name']}:{row['lag']}")
     assert capsys.readouterr().out == "ж:0\na longer one:None\n"
     Results(False, None).rows([Column("name", "NAME")], [{"name": "x" * 500}])
-    assert capsys.readouterr().out == f"NAME\n{'x' * 500}\n", "scripts get every row in one line"
+    assert capsys.readouterr().out == f"NAME\n{'x' * 500}\n", "one line per row for scripts"
 
 
-def test_what_was_done_is_a_sentence_or_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_a_sentence_or_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     Results(False, None).done("Created topic a.", topic="a", action="created")
     Results(True, None).done("Created topic a.", topic="a", action="created")
     assert capsys.readouterr().out == 'Created topic a.\n{"topic": "a", "action": "created"}\n'
@@ -117,7 +117,7 @@ def test_a_table_of_many_columns_fits_a_narrow_terminal(rows: list[list[str]], w
     assert all(cell.replace(" ", "") in text for row in rows for cell in row)
 
 
-def test_names_that_others_chose_give_the_terminal_no_orders() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     assert table(["NAME"], [["a\x1b[2Jb\r\nc"], ["żó字"]], 80) == ["NAME", r"a\x1b[2Jb\r\nc", "żó字"]
 
 
@@ -159,12 +159,12 @@ def test_sizes(count: int, text: str) -> None:
     assert size_text(count) == text
 
 
-def test_progress_is_shown_once_in_a_while_and_at_the_end() -> None:
+def test_progress_is_shown_regularly_and_at_the_end() -> None:
     now_s = 0.0
     stream = io.StringIO()
     progress = Progress(stream, lambda: now_s, total=1000)
     progress.add(100)
-    assert stream.getvalue() == "", "what is quick needs no progress"
+    assert stream.getvalue() == "", "no progress for quick work"
     for _ in range(8):
         now_s += 0.1
         progress.add(100)
@@ -192,7 +192,7 @@ def test_progress_by_a_fraction_of_the_work() -> None:
     ]
 
 
-def test_progress_of_quick_work_and_of_no_terminal_is_silent() -> None:
+def test_quick_work_and_output_to_files_show_no_progress() -> None:
     stream = io.StringIO()
     progress = Progress(stream, lambda: 0.0)
     progress.add(5)

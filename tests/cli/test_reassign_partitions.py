@@ -1,4 +1,4 @@
-"""`txbroker reassign-partitions`. What is expected is what Kafka 4.3.1's tool prints for moves within one broker."""
+"""`txbroker reassign-partitions`. The expected output is that of Kafka 4.3.1's tool for moves within one broker."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_moves_that_are_refused(start_broker: Start, tmp_path: Path, assignment:
 
 
 class Admin:
-    """Answers as a client of a broker on which replicas move, and notes what is to be moved."""
+    """An admin client of a broker with moving replicas; records the requested moves."""
 
     def __init__(self) -> None:
         self.moved: list[dict[Any, str]] = []

@@ -1,4 +1,4 @@
-"""The service as the system sees it: how it starts, is refused, is ready, and stops, under `txbroker run` and under twistd."""
+"""The service as a process: start, refusal, readiness and stop, with `txbroker run` and with twistd."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def refused(host: Sequence[str], *arguments: str, directory: Path) -> str:
-    """The one sentence on standard error of a service that ends with 1 instead of starting."""
+    """The sentence on standard error of a service whose start is refused with status 1."""
     ended = subprocess.run(
         [*host, *arguments], cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=ENVIRONMENT
     )
@@ -88,7 +88,7 @@ def test_first_steps_on_a_terminal(tmp_path: Path) -> None:
         lines = shown.decode().splitlines()
         assert re.fullmatch(r"txbroker is listening: PLAINTEXT on 127\.0\.0\.1:\d+", lines[0])
         assert lines[1] == f"Its data is in {tmp_path / 'data'}"
-        # The three lines work as they are.
+        # The three lines work as printed.
         shell = ["bash", "-e", "-c", "\n".join(lines[3:6])]
         tried = subprocess.run(shell, capture_output=True, text=True, timeout=PATIENCE_S, env=ENVIRONMENT, cwd=tmp_path)
         assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
@@ -97,7 +97,7 @@ def test_first_steps_on_a_terminal(tmp_path: Path) -> None:
     os.close(ours)
 
 
-def test_a_file_gets_the_log_only(start: Callable[..., Running]) -> None:
+def test_output_to_a_file_has_only_the_log(start: Callable[..., Running]) -> None:
     service = start()
     service.wait_ready()
     assert service.end(signal.SIGTERM) == 0
@@ -106,12 +106,12 @@ def test_a_file_gets_the_log_only(start: Callable[..., Running]) -> None:
 
 
 def service_port(service: Running) -> str:
-    """The port in the log; the ready file is gone when the service has ended."""
+    """The log has the port, and the ready file is removed at the end."""
     (port,) = re.findall(r"PLAINTEXT on 127\.0\.0\.1:(\d+)", service.err)
     return port
 
 
-def test_with_a_json_log_nothing_else_is_written(start: Callable[..., Running]) -> None:
+def test_with_json_logging_the_output_is_only_json(start: Callable[..., Running]) -> None:
     service = start([*RUN, "--log-format", "json"])
     service.wait_ready()
     assert service.end(signal.SIGTERM) == 0
@@ -126,14 +126,14 @@ def test_repeated_sigterm_is_no_error(start: Callable[..., Running]) -> None:
     assert (service.data / CLEAN).exists()
 
 
-def test_a_second_ctrl_c_ends_it_at_once(start: Callable[..., Running]) -> None:
+def test_a_second_ctrl_c_exits_at_once(start: Callable[..., Running]) -> None:
     service = start(patched("d.LogDirectories.close = lambda *a, **k: time.sleep(60)"))
     service.wait_ready()
     service.process.send_signal(signal.SIGINT)
     service.wait_for("SIGINT: stopping (Ctrl-C again ends the process at once)")
     service.process.send_signal(signal.SIGTERM)
     service.wait_for("this broker is no longer the controller")
-    assert service.process.poll() is None, "it takes its time, and SIGTERM does not hurry it"
+    assert service.process.poll() is None, "it is still stopping, and SIGTERM has no effect"
     assert service.end(signal.SIGINT) == 130
     assert not (service.data / CLEAN).exists()
 
@@ -143,14 +143,14 @@ def test_sigterm_while_logs_are_loaded(start: Callable[..., Running]) -> None:
     service = start(patched(f"load = d.LogDirectories.load\n{slow}\nd.LogDirectories.load = slow"))
     service.wait_for("loading")
     assert service.end(signal.SIGTERM) == 0
-    assert (service.data / CLEAN).exists(), "what was opened is closed"
+    assert (service.data / CLEAN).exists(), "the open directories are closed"
     assert "is listening" not in service.written
     assert "started" not in service.written
     assert not service.ready_file.exists()
 
 
 def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], name: str) -> None:
-    """The start is given up before the next segment; the start after it recovers the rest, and nothing is lost."""
+    """The start ends before the next segment; the next start recovers the other segments, and nothing is lost."""
     server = start_broker()
     raw_admin.create_topic(server, name, 3)
     write(server, name, 100)
@@ -167,14 +167,14 @@ def test_sigterm_while_logs_are_recovered(start_broker: Callable[..., Server], n
         service.process.wait()
     assert "the start was interrupted before " in service.written
     assert "logs were loaded; the next start loads them" in service.written
-    assert service.out.count("recovering") == 1, "the segment that it was at, and no other one"
+    assert service.out.count("recovering") == 1, "only the current segment is recovered"
     assert not (server.data / CLEAN).exists()
     server.start()
     with raw.RawConnection(server.address) as connection:
         assert len(raw_log.fetch(connection, name, 0).records) == 100
 
 
-def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) -> None:
+def test_an_internal_error_during_the_start_ends_the_process(start: Callable[..., Running]) -> None:
     service = start(patched("d.LogDirectories.open = lambda self: 1 / 0"))
     assert service.process.wait(PATIENCE_S) == 1
     sentence = "txbroker: internal error during the start: division by zero; the log has the traceback, please report it\n"
@@ -183,16 +183,16 @@ def test_a_fault_of_ours_is_no_hanging_process(start: Callable[..., Running]) ->
 
 
 @HOSTS
-def test_a_broker_that_cannot_go_on(host: Sequence[str], start: Callable[..., Running]) -> None:
+def test_a_broker_that_cannot_continue_exits(host: Sequence[str], start: Callable[..., Running]) -> None:
     fails = "def started(self):\n  ready(self)\n  self._reactor.callLater(0.1, self._fail, 'no log directory is left')"
     service = start(patched(f"ready = tap.BrokerService._started\n{fails}\ntap.BrokerService._started = started", host))
     assert service.process.wait(PATIENCE_S) == 1
     assert re.search(r"(CRITICAL|critical\]) no log directory is left", service.written)
-    assert (service.data / CLEAN).exists(), "what can be closed is closed"
+    assert (service.data / CLEAN).exists(), "the directories are closed"
 
 
 def test_ignored_signals_stay_ignored(start: Callable[..., Running]) -> None:
-    """As nohup has it."""
+    """As with nohup."""
     service = start(ignoring=[signal.SIGHUP])
     service.wait_ready()
     service.process.send_signal(signal.SIGHUP)
@@ -201,7 +201,7 @@ def test_ignored_signals_stay_ignored(start: Callable[..., Running]) -> None:
     assert "SIGHUP" not in service.written
 
 
-def test_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+def test_output_to_a_closed_pipe_is_ignored(tmp_path: Path) -> None:
     with subprocess.Popen([*RUN, *flags(tmp_path / "data")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -223,7 +223,7 @@ def read_until(stream: IO[bytes], text: bytes) -> bytes:
 
 
 @HOSTS
-def test_unknown_keys_warn_and_go_on(host: Sequence[str], start: Callable[..., Running], tmp_path: Path) -> None:
+def test_unknown_keys_give_a_warning(host: Sequence[str], start: Callable[..., Running], tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("broker.id=7\n\nnum.partitons=3\n")
     service = start([*host, "--config", "server.properties"])
     service.wait_ready()
@@ -233,11 +233,11 @@ def test_unknown_keys_warn_and_go_on(host: Sequence[str], start: Callable[..., R
 
 
 @HOSTS
-def test_a_bad_value_of_a_known_key(host: Sequence[str], tmp_path: Path) -> None:
+def test_an_invalid_value_refuses_the_start(host: Sequence[str], tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("broker.id=7\nnum.partitions=three\nlog.dirs=data\n")
     sentence = refused(host, "--config", "server.properties", directory=tmp_path)
     assert sentence.startswith("server.properties:2: num.partitions is 'three'; it must be a whole number")
-    assert not (tmp_path / "data").exists(), "nothing is made before the configuration is sound"
+    assert not (tmp_path / "data").exists(), "nothing is created with an invalid configuration"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_bad_value_of_a_known_key(host: Sequence[str], tmp_path: Path) -> None
         ([*flags("data"), "--ready-file", "no/such/ready"], "no/such/ready cannot be written: No such file or directory; correct "),
     ],
 )
-def test_other_bad_input(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+def test_other_invalid_input(arguments: list[str], sentence: str, tmp_path: Path) -> None:
     assert refused(RUN, *arguments, directory=tmp_path).startswith(sentence)
 
 
@@ -274,8 +274,8 @@ def test_a_directory_that_cannot_be_written(host: Sequence[str], tmp_path: Path)
     assert refused(host, *flags(data), directory=tmp_path) == expected
 
 
-def test_refusals_lose_nothing(start_broker: Callable[..., Server], name: str, tmp_path: Path) -> None:
-    """A directory in use, and one of another broker or cluster: its records are there afterwards."""
+def test_refused_starts_lose_no_records(start_broker: Callable[..., Server], name: str, tmp_path: Path) -> None:
+    """A directory in use, and one of another broker or cluster: its records are unchanged."""
     server = start_broker()
     raw_admin.create_topic(server, name, 1)
     write(server, name, 100)
@@ -308,7 +308,7 @@ def write(server: Server, topic: str, count: int) -> None:
 
 
 def test_a_broker_imports_no_more_than_it_needs() -> None:
-    """Start-up time is imports: codecs wait for the first batch that needs them, the commands' client library for a command."""
+    """Imports take most of the start time: codecs are imported for the first batch, the client library for a command."""
     script = (
         "import sys, txbroker.cli.main, txbroker.tap, txbroker.broker.service, txbroker.cluster.tree.sqlite, txbroker.log.disk\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"

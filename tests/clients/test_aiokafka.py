@@ -1,4 +1,4 @@
-"""aiokafka, every feature, against a real broker. It stays on old versions of every API, none of them flexible."""
+"""aiokafka, every feature, against a real broker. It uses old, inflexible versions of every API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
 
 async def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Wait for a condition, which may be a coroutine function."""
+    """Wait until a condition, which may be a coroutine function, is true."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -45,7 +45,7 @@ async def until(condition: Callable[[], Any], what: str, timeout_s: float = PATI
 
 
 class Admin(AIOKafkaAdminClient):
-    """An admin client as a context manager, and the few calls that every test makes."""
+    """An admin client as a context manager, with the calls that every test uses."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(bootstrap_servers=server.address)
@@ -86,7 +86,7 @@ def error_code(response: Any) -> int:
 async def produce(
     server: Server, topic: str, records: Sequence[Sample], *, partitions: int = 1, **settings: Any
 ) -> list[tuple[int, Sample]]:
-    """Send records round robin over the partitions, and wait until each is acknowledged; what went where."""
+    """Send records round robin to the partitions and wait for all acknowledgements; the (partition, record) pairs."""
     placed = [(i % partitions, record) for i, record in enumerate(records)]
     async with AIOKafkaProducer(bootstrap_servers=server.address, **settings) as producer:
         futures = [
@@ -114,7 +114,7 @@ async def read_some(consumer: AIOKafkaConsumer, count: int) -> list[Received]:
 
 
 class Member:
-    """A consumer of a group in a task of its own."""
+    """A consumer of a group, in its own task."""
 
     def __init__(self, server: Server, topic: str, **settings: Any) -> None:
         self.received: list[Received] = []
@@ -148,7 +148,7 @@ class Member:
 
 
 async def until_shared(partitions: set[int], *members: Member) -> None:
-    """Wait until each member has some of the partitions, and each partition has one member."""
+    """Wait until each partition is assigned to one member, and each member has at least one."""
     def shared() -> bool:
         owned = [member.assigned for member in members]
         return all(owned) and sum(map(len, owned)) == len(partitions) and set().union(*owned) == partitions
@@ -183,7 +183,7 @@ async def test_idempotent_producer_keeps_the_order(broker: Server, name: str) ->
 
 
 @asynchronous
-async def test_a_batch_larger_than_the_fetch_limit_still_comes(broker: Server, name: str) -> None:
+async def test_a_batch_larger_than_the_fetch_limit_is_returned(broker: Server, name: str) -> None:
     async with Admin(broker) as admin:
         await admin.create(name)
     sent = await produce(broker, name, [Sample(b"k", bytes([i]) * 900_000, (), BASE_TIMESTAMP) for i in range(3)], max_batch_size=1_000_000)
@@ -236,7 +236,7 @@ async def test_commit_and_resume(broker: Server, name: str) -> None:
 
 
 @asynchronous
-async def test_a_static_member_comes_back_without_a_rebalance(broker: Server, name: str) -> None:
+async def test_a_static_member_returns_without_a_rebalance(broker: Server, name: str) -> None:
     async with Admin(broker) as admin:
         await admin.create(name, 4)
     async with Member(broker, name, group_instance_id="one", session_timeout_ms=20_000) as one:
@@ -250,7 +250,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(broker: Server, na
             assert again.assigned == owned
             await produce(broker, name, numbered(40), partitions=4)
             await until(lambda: len(one.received) + len(again.received) == 40, "both read on")
-        assert len(one.assignments) == before, "the other member kept its partitions all the time"
+        assert len(one.assignments) == before, "the other member keeps its partitions"
 
 
 @asynchronous
@@ -276,7 +276,7 @@ async def test_delete_records(broker: Server, name: str) -> None:
         await produce(broker, name, numbered(100), linger_ms=50)
         assert await admin.delete_records({tp: RecordsToDelete(40)}) == {tp: 40}
         assert numbers(await read(broker, name, 60)) == list(range(40, 100))
-        assert numbers(await read(broker, name, 60, start=7)) == list(range(40, 100)), "an offset that is gone resets to the earliest"
+        assert numbers(await read(broker, name, 60, start=7)) == list(range(40, 100)), "a deleted offset resets to the earliest"
         with pytest.raises(OffsetOutOfRangeError):
             await admin.delete_records({tp: RecordsToDelete(101)})
 
@@ -328,7 +328,7 @@ async def test_configs(broker: Server, name: str) -> None:
             return bool((await admin.config(name, "retention.ms"))["config_value"] == "7000000")
 
         await until(altered, "the new value")
-        assert (await admin.config(name, "max.message.bytes"))["config_source"] == 5, "what the call does not name is reset"
+        assert (await admin.config(name, "max.message.bytes"))["config_source"] == 5, "configurations that the call does not name are reset"
 
 
 @asynchronous
@@ -348,8 +348,8 @@ async def test_groups_for_administrators(broker: Server, name: str) -> None:
 
 
 @asynchronous
-async def test_a_restart_in_the_middle(start_broker: Callable[..., Server], name: str) -> None:
-    """A producer and a group live through a restart of the broker: every acknowledged record comes, in order, once."""
+async def test_a_restart_of_the_broker_under_load(start_broker: Callable[..., Server], name: str) -> None:
+    """A producer and a group survive a restart of the broker: every acknowledged record arrives once and in order."""
     server = start_broker()
     async with Admin(server) as admin:
         await admin.create(name)

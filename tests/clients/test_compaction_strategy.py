@@ -1,4 +1,4 @@
-"""KIP-280's keys as clients see them: where they are refused, and where their values come from."""
+"""The configuration keys of KIP-280: which values are refused, and their defaults."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_wrong_values_are_refused_at_alteration(broker: Server, connection: RawC
     assert (code, "must name the header" in message) == (INVALID_CONFIG, True)
     request = AlterConfigsRequest(resources=[(TOPIC, name, [(STRATEGY, "header")])], validate_only=False)
     (answer,) = connection.call(request, 1).responses
-    assert answer.error_code == INVALID_CONFIG, "all that was set is replaced, the header's name too"
+    assert answer.error_code == INVALID_CONFIG, "all values are replaced, also the header's name"
     assert reported(connection, name) == {STRATEGY: ("header", OF_TOPIC), HEADER: ("version", OF_TOPIC)}
     assert altered(connection, name, (STRATEGY, DELETE, None), (HEADER, DELETE, None)) == (0, None)
     assert reported(connection, name) == {STRATEGY: ("offset", DEFAULT), HEADER: ("", DEFAULT)}

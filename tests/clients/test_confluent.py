@@ -75,8 +75,8 @@ def refused(futures: dict[Any, Any]) -> int:
 
 
 def produce(server: Server, topic: str, records: Sequence[Sample], *, partitions: int = 1, **settings: Any) -> list[tuple[int, Sample]]:
-    """Send records round robin over the partitions, and wait until each is acknowledged; what went where."""
-    # One request at a time: with more, a retry may overtake, unless the producer is idempotent.
+    """Send records round robin to the partitions and wait for all acknowledgements; the (partition, record) pairs."""
+    # One request in flight: with more, a retry may change the order, unless the producer is idempotent.
     producer = Producer({"bootstrap.servers": server.address, "max.in.flight": 1} | dotted(settings))
     placed = [(i % partitions, record) for i, record in enumerate(records)]
     problems: list[KafkaError] = []
@@ -135,7 +135,7 @@ class GroupReader:
 
     def poll(self) -> list[Received]:
         messages = self._consumer.consume(1000, 0.1)
-        # Broker down is for librdkafka to get over, and said only for information.
+        # librdkafka reports lost connections for information and reconnects.
         return checked([m for m in messages if m.error() is None or m.error().code() in FINAL])
 
     def assignment(self) -> set[int]:
@@ -163,7 +163,7 @@ def test_idempotent_producer_keeps_the_order(broker: Server, topic: str) -> None
     assert numbers(read(broker, topic, len(sent))) == list(range(3000))
 
 
-def test_a_batch_larger_than_the_fetch_limit_still_comes(broker: Server, topic: str) -> None:
+def test_a_batch_larger_than_the_fetch_limit_is_returned(broker: Server, topic: str) -> None:
     sent = produce(broker, topic, [Sample(b"k", bytes([i]) * 900_000, (), BASE_TIMESTAMP) for i in range(3)])
     assert_same(sent, read(broker, topic, 3, message_max_bytes=1000, fetch_message_max_bytes=1000, fetch_max_bytes=1000))
 
@@ -173,8 +173,8 @@ def test_reading_from_an_offset(broker: Server, topic: str) -> None:
     assert numbers(read(broker, topic, 200, start=300)) == list(range(300, 500))
 
 
-def test_checksums_are_right(broker: Server, topic: str) -> None:
-    """librdkafka verifies CRC-32C only when told to."""
+def test_checksums_are_valid(broker: Server, topic: str) -> None:
+    """librdkafka only verifies CRC-32C with check.crcs."""
     sent = produce(broker, topic, samples(200, seed=5), compression_type="lz4")
     assert_same(sent, read(broker, topic, 200, check_crcs=True))
 
@@ -232,7 +232,7 @@ def test_commit_and_resume(broker: Server, topic: str) -> None:
     assert (committed.offset, committed.metadata) == (40, "forty — сорок")
 
 
-def test_a_static_member_comes_back_without_a_rebalance(broker: Server, admin: AdminClient, name: str) -> None:
+def test_a_static_member_returns_without_a_rebalance(broker: Server, admin: AdminClient, name: str) -> None:
     create(admin, name, 4)
     with Member(lambda: GroupReader(broker, name, name, group_instance_id="one")) as one:
         until_shared({0, 1, 2, 3}, one)
@@ -245,7 +245,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: Server, admin: A
             assert again.assigned == owned
             produce(broker, name, numbered(40), partitions=4)
             until(lambda: len(one.received) + len(again.received) == 40, "both read on")
-        assert len(one.assignments) == before, "the other member kept its partitions all the time"
+        assert len(one.assignments) == before, "the other member keeps its partitions"
 
 
 def test_the_older_of_two_members_with_one_instance_id_is_fenced(broker: Server, topic: str) -> None:
@@ -253,7 +253,7 @@ def test_the_older_of_two_members_with_one_instance_id_is_fenced(broker: Server,
     until_shared({0, 1, 2}, older)
     with Member(lambda: GroupReader(broker, topic, topic, group_instance_id="same")) as newer:
         until_shared({0, 1, 2}, newer)
-        until(lambda: older.error, "the older member is told")
+        until(lambda: older.error, "the older member gets an error")
         assert isinstance(older.error, KafkaException)
         assert older.error.args[0].code() in FINAL
 
@@ -280,7 +280,7 @@ def test_delete_records(broker: Server, admin: AdminClient, topic: str) -> None:
     produce(broker, topic, numbered(100), linger_ms=50)
     assert only(admin.delete_records([TopicPartition(topic, 0, 40)])).low_watermark == 40
     assert numbers(read(broker, topic, 60)) == list(range(40, 100))
-    assert numbers(read(broker, topic, 60, start=7)) == list(range(40, 100)), "an offset that is gone resets to the earliest"
+    assert numbers(read(broker, topic, 60, start=7)) == list(range(40, 100)), "a deleted offset resets to the earliest"
     assert refused(admin.delete_records([TopicPartition(topic, 0, 101)])) == KafkaError.OFFSET_OUT_OF_RANGE
 
 
@@ -300,7 +300,7 @@ def test_topics(admin: AdminClient, name: str) -> None:
     assert refused(admin.delete_topics([name])) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_topic_is_made_anew_as_soon_as_it_is_deleted(broker: Server, admin: AdminClient, name: str) -> None:
+def test_a_topic_can_be_created_again_after_its_deletion(broker: Server, admin: AdminClient, name: str) -> None:
     if broker.kind == "kafka-3.9":
         pytest.skip("Kafka answers when the image is without the topic, while its controller still deletes it in ZooKeeper")
     for partitions in (1, 30, 2, 30, 1):
@@ -341,7 +341,7 @@ def test_configs(admin: AdminClient, name: str) -> None:
     assert refused(alter(("max.message.bytes", AlterConfigOpType.SET, "many"))) == KafkaError.INVALID_CONFIG
     only(admin.alter_configs([ConfigResource(ResourceType.TOPIC, name, set_config={"retention.ms": "7000000"})]))
     until(lambda: entry("retention.ms").value == "7000000", "the value of the old call")
-    assert entry("cleanup.policy").value == "delete", "the old call replaces all that was set before"
+    assert entry("cleanup.policy").value == "delete", "the older API replaces all previous values"
     node = admin.describe_cluster().result(PATIENCE_S).nodes[0].id
     keys = only(admin.describe_configs([ConfigResource(ResourceType.BROKER, str(node))]))
     assert keys["auto.create.topics.enable"].value == "true"
@@ -378,13 +378,13 @@ def test_groups_for_administrators(broker: Server, admin: AdminClient, topic: st
     assert refused(admin.delete_consumer_groups([topic])) == KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_an_unknown_topic_is_created_by_asking_for_it(broker: Server, name: str) -> None:
+def test_an_unknown_topic_is_created_on_request(broker: Server, name: str) -> None:
     sent = produce(broker, name, numbered(10, base_timestamp=time.time_ns() // 1_000_000))
     assert_same(sent, read(broker, name, 10))
 
 
-def test_a_kill_in_the_middle(start_broker: Callable[..., Server], name: str) -> None:
-    """A producer and a group live through a kill -9 of the broker: every acknowledged record comes, in order, once."""
+def test_a_kill_of_the_broker_under_load(start_broker: Callable[..., Server], name: str) -> None:
+    """A producer and a group survive a kill -9 of the broker: every acknowledged record arrives once and in order."""
     server = start_broker()
     create(AdminClient({"bootstrap.servers": server.address}), name)
     stop = threading.Event()

@@ -38,7 +38,7 @@ def create(admin: KafkaAdminClient, topic: str, partitions: int = 1, **configs: 
 
 
 def produce(server: Server, topic: str, records: Sequence[Sample], *, partitions: int = 1, **settings: Any) -> list[tuple[int, Sample]]:
-    """Send records round robin over the partitions, and wait until each is acknowledged; what went where."""
+    """Send records round robin to the partitions and wait for all acknowledgements; the (partition, record) pairs."""
     producer = KafkaProducer(bootstrap_servers=server.address, **settings)
     placed = [(i % partitions, record) for i, record in enumerate(records)]
     futures = [
@@ -55,7 +55,7 @@ def received(records: Iterable[Any]) -> list[Received]:
 
 
 def read(server: Server, topic: str, count: int, *, partitions: int = 1, start: int | None = None, **settings: Any) -> list[Received]:
-    """`count` records from the beginning, or from an offset of partition 0."""
+    """The first `count` records, or those from an offset of partition 0."""
     consumer = KafkaConsumer(bootstrap_servers=server.address, auto_offset_reset="earliest", consumer_timeout_ms=30_000, **settings)
     consumer.assign([TopicPartition(topic, p) for p in range(partitions)])
     if start is not None:
@@ -75,15 +75,15 @@ class GroupReader:
     def __init__(self, server: Server, topic: str, group: str, **settings: Any) -> None:
         self._consumer = KafkaConsumer(topic, bootstrap_servers=server.address, group_id=group, auto_offset_reset="earliest",
                                        heartbeat_interval_ms=300, **settings)
-        # A leader that does not know the topic's partitions yet would assign none of them.
+        # A group leader without metadata of the topic would assign no partitions.
         self._consumer.partitions_for_topic(topic)
 
     def poll(self) -> list[Received]:
-        # kafka-python 3.0.12 forgets an assignment that arrives in the instant in which a poll ends, and then waits for ever: long polls.
+        # kafka-python 3.0.12 loses an assignment that arrives when a poll ends, and then waits for ever: use long polls.
         try:
             polled = self._consumer.poll(timeout_ms=1000)
         except errors.KafkaConnectionError:
-            return []  # its heartbeat found no broker for an instant, which it tells whoever polls; the next poll goes on
+            return []  # its heartbeat found no broker and the poll raises that; the next poll continues
         return [record for records in polled.values() for record in received(records)]
 
     def assignment(self) -> set[int]:
@@ -118,7 +118,7 @@ def test_idempotent_producer_keeps_the_order(broker: Server, topic: str) -> None
     assert numbers(read(broker, topic, len(sent))) == list(range(3000))
 
 
-def test_a_batch_larger_than_the_fetch_limit_still_comes(broker: Server, topic: str) -> None:
+def test_a_batch_larger_than_the_fetch_limit_is_returned(broker: Server, topic: str) -> None:
     large = [Sample(b"k", bytes([i]) * 900_000, (), BASE_TIMESTAMP) for i in range(3)]
     sent = produce(broker, topic, large)
     assert_same(sent, read(broker, topic, 3, fetch_max_bytes=1000, max_partition_fetch_bytes=1000))
@@ -178,7 +178,7 @@ def test_commit_and_resume(broker: Server, topic: str) -> None:
     assert (committed.offset, committed.metadata) == (40, "forty — сорок")
 
 
-def test_a_static_member_comes_back_without_a_rebalance(broker: Server, admin: KafkaAdminClient, name: str) -> None:
+def test_a_static_member_returns_without_a_rebalance(broker: Server, admin: KafkaAdminClient, name: str) -> None:
     create(admin, name, 4)
     with Member(lambda: GroupReader(broker, name, name, group_instance_id="one")) as one:
         until_shared({0, 1, 2, 3}, one)
@@ -191,9 +191,9 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: Server, admin: K
             assert again.assigned == owned
             produce(broker, name, numbered(40), partitions=4)
             until(lambda: len(one.received) + len(again.received) == 40, "both read on")
-        assert len(one.assignments) == before, "the other member kept its partitions all the time"
+        assert len(one.assignments) == before, "the other member keeps its partitions"
         members = {m["group_instance_id"] for m in admin.describe_groups([name])[name]["members"]}
-        assert members == {"one", "two"}, "a static member that closes stays until its session ends"
+        assert members == {"one", "two"}, "a closed static member stays in the group until its session ends"
         admin.remove_group_members(name, [MemberToRemove(group_instance_id="two")])
         until_shared({0, 1, 2, 3}, one)
 
@@ -203,7 +203,7 @@ def test_the_older_of_two_members_with_one_instance_id_is_fenced(broker: Server,
     until_shared({0, 1, 2}, older)
     with Member(lambda: GroupReader(broker, topic, topic, group_instance_id="same")) as newer:
         until_shared({0, 1, 2}, newer)
-        until(lambda: older.error, "the older member is told")
+        until(lambda: older.error, "the older member gets an error")
         assert isinstance(older.error, errors.FencedInstanceIdError)
 
 
@@ -224,7 +224,7 @@ def test_delete_records(broker: Server, admin: KafkaAdminClient, topic: str) -> 
     tp = TopicPartition(topic, 0)
     assert admin.delete_records({tp: 40})[tp]["low_watermark"] == 40
     assert numbers(read(broker, topic, 60)) == list(range(40, 100))
-    assert numbers(read(broker, topic, 60, start=7)) == list(range(40, 100)), "an offset that is gone resets to the earliest"
+    assert numbers(read(broker, topic, 60, start=7)) == list(range(40, 100)), "a deleted offset resets to the earliest"
     with pytest.raises(errors.OffsetOutOfRangeError):
         admin.delete_records({tp: 101})
     assert admin.delete_records({tp: -1})[tp]["low_watermark"] == 100
@@ -319,8 +319,8 @@ def test_groups_for_administrators(broker: Server, admin: KafkaAdminClient, topi
     assert admin.delete_groups([topic]) == {topic: "GroupIdNotFoundError"}
 
 
-def test_a_restart_in_the_middle(start_broker: Callable[..., Server], name: str) -> None:
-    """A producer and a group live through a restart of the broker: every acknowledged record comes, in order, once."""
+def test_a_restart_of_the_broker_under_load(start_broker: Callable[..., Server], name: str) -> None:
+    """A producer and a group survive a restart of the broker: every acknowledged record arrives once and in order."""
     server = start_broker()
     admin = KafkaAdminClient(bootstrap_servers=server.address)
     create(admin, name)

@@ -1,4 +1,4 @@
-"""kcat, the command line client on librdkafka: what people type, against a real broker."""
+"""kcat, the command line client of librdkafka, against a real broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGE_INDEX = "".join(f"package-{i}\tDescription of package number {i}, {'long
 
 
 def kcat(server: Server, *arguments: str, stdin: str | None = None) -> str:
-    """What kcat prints; it must end with 0."""
+    """The output of kcat; its exit status must be 0."""
     program = shutil.which("kcat")
     if program is None:
         raise Missing("kcat is not installed: run `make prepare` as root, or on Debian apt-get install kcat")
@@ -37,7 +37,7 @@ def topic(broker: Server, name: str) -> str:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_piped_in_comes_out(broker: Server, topic: str, codec: str) -> None:
+def test_piped_lines_are_produced_and_consumed(broker: Server, topic: str, codec: str) -> None:
     kcat(broker, "-P", "-t", topic, "-K", "\t", "-p", "0", "-z", codec, "-X", "enable.idempotence=true", stdin=PACKAGE_INDEX)
     assert kcat(broker, "-C", "-t", topic, "-p", "0", "-e", "-q", "-K", "\t", "-X", "check.crcs=true") == PACKAGE_INDEX
 
@@ -85,7 +85,7 @@ def test_metadata(broker: Server, topic: str) -> None:
 
 
 def test_a_group(broker: Server, topic: str) -> None:
-    """A group reads on where it left; `-e` ends it at the end of every partition."""
+    """A group continues where it stopped; `-e` exits at the end of all partitions."""
     arguments = ("-G", topic, "-X", "auto.offset.reset=earliest", "-q", "-e", topic)
     kcat(broker, "-P", "-t", topic, "-p", "0", stdin="".join(f"{i}\n" for i in range(50)))
     kcat(broker, "-P", "-t", topic, "-p", "1", stdin="".join(f"{i}\n" for i in range(50, 100)))

@@ -1,4 +1,4 @@
-"""Compaction and expiry asked for by clients of several languages, as alterations of a topic's configuration, on a real broker."""
+"""Compaction and expiry requested by clients in several languages through topic configurations, on a real broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE_S, until
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
 POLICY_VIOLATION, INVALID_REQUEST, INVALID_CONFIG, UNKNOWN_TOPIC = 44, 42, 40, 3
-OPERATIONS = ("txbroker.compact", "txbroker.expire", "txbroker.cleaner")  # shown only when they are named
+OPERATIONS = ("txbroker.compact", "txbroker.expire", "txbroker.cleaner")  # only described when they are named
 COMPACTED = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
@@ -43,7 +43,7 @@ def connection(broker: Server) -> Iterator[RawConnection]:
 
 
 def write(broker: Server, topic: str, rounds: int, *, partitions: int = 1, keys: int = 10) -> None:
-    """So many values of each key, in every partition."""
+    """Produce `rounds` values of each key to every partition."""
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
         for number in range(rounds):
             for partition in range(partitions):
@@ -53,7 +53,7 @@ def write(broker: Server, topic: str, rounds: int, *, partitions: int = 1, keys:
 
 
 def left(broker: Server, topic: str, partition: int = 0) -> list[tuple[bytes, bytes]]:
-    """Key and value of all records of a partition."""
+    """The keys and values of all records of a partition."""
     place = TopicPartition(topic, partition)
     found: list[tuple[bytes, bytes]] = []
     with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
@@ -110,7 +110,7 @@ def test_librdkafka(broker: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("release", [KAFKA_OLD, KAFKA_NEW])
-def test_apache_kafkas_tool_and_with_it_javas_client(broker: Server, name: str, release: str) -> None:
+def test_apache_kafkas_tool_with_the_java_client(broker: Server, name: str, release: str) -> None:
     create_topic(broker, name, 1, COMPACTED)
     write(broker, name, 3)
 
@@ -127,7 +127,7 @@ def test_apache_kafkas_tool_and_with_it_javas_client(broker: Server, name: str, 
 
 
 def test_clients_that_have_alter_configs_only_do_not_reset_the_rest(broker: Server, name: str, connection: RawConnection) -> None:
-    """As kafkajs asks."""
+    """The request that kafkajs sends."""
     create_topic(broker, name, 1, {**COMPACTED, "segment.ms": "77777777"})
     write(broker, name, 3)
     for version in (0, 1, 2):
@@ -139,7 +139,7 @@ def test_clients_that_have_alter_configs_only_do_not_reset_the_rest(broker: Serv
     assert described(connection, name, ["cleanup.policy"])["cleanup.policy"].value == "compact"
 
 
-def test_what_is_refused(broker: Server, name: str, connection: RawConnection) -> None:
+def test_operations_that_are_refused(broker: Server, name: str, connection: RawConnection) -> None:
     create_topic(broker, name, 1, {})
     roll = ("txbroker.compact", SET, "roll")
     code, message = alter(connection, name, roll)
@@ -154,16 +154,16 @@ def test_what_is_refused(broker: Server, name: str, connection: RawConnection) -
     assert described(connection, name, None)["retention.ms"].config_source == 5, "nothing was stored"
 
 
-def test_validation_does_nothing(broker: Server, name: str, connection: RawConnection) -> None:
+def test_validate_only_changes_nothing(broker: Server, name: str, connection: RawConnection) -> None:
     create_topic(broker, name, 1, COMPACTED)
     write(broker, name, 3)
     assert alter(connection, name, ("txbroker.compact", SET, "roll"), only=True) == (0, None)
     assert len(left(broker, name)) == 30
     assert alter(connection, name, ("txbroker.compact", SET, "now")) == (0, None)
-    assert len(left(broker, name)) == 30, "all of it is in the active segment"
+    assert len(left(broker, name)) == 30, "all records are in the active segment"
 
 
-def test_a_client_that_goes_away_stops_nothing(broker: Server, name: str, connection: RawConnection) -> None:
+def test_operations_continue_when_the_client_disconnects(broker: Server, name: str, connection: RawConnection) -> None:
     create_topic(broker, name, 1, COMPACTED)
     write(broker, name, 3)
     with RawConnection(broker.address) as impatient:

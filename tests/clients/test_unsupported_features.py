@@ -1,4 +1,4 @@
-"""Clients that require what this broker does not have are refused at once, with a reason, and logged once each."""
+"""Clients that require unsupported features are refused at once with a reason, and logged once each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own(start_broker: Start) -> Server:
 
 
 def logged(server: Server) -> list[str]:
-    """What the log says of clients, without their ports."""
+    """The lines of the log about clients, without ports."""
     lines = re.findall(r"WARNING client (.*) \(txbroker\.clients\)", server.log())
     return [re.sub(rf"^{re.escape(HOST)}:\d+", HOST, line) for line in lines]
 

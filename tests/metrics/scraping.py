@@ -1,4 +1,4 @@
-"""What a broker's metrics port tells, read by prometheus-client's parsers."""
+"""The samples of a broker's metrics port, parsed by prometheus-client."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Answered(NamedTuple):
 
 
 def address(server: Server) -> tuple[str, int]:
-    """Host and port of the metrics, as the ready file tells them."""
+    """Host and port of the metrics, from the ready file."""
     url = urlsplit((server.directory / "ready").read_text().splitlines()[-1])
     assert url.scheme == "http" and url.path == "/metrics" and url.hostname and url.port
     return url.hostname, url.port
 
 
 def get(server: Server, path: str = "/metrics", accept: str = "", method: str = "GET") -> Answered:
-    """One request, and its whole answer."""
+    """Send one request; the whole response."""
     connection = HTTPConnection(*address(server), timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers={"Accept": accept} if accept else {})
@@ -43,7 +43,7 @@ def get(server: Server, path: str = "/metrics", accept: str = "", method: str = 
 
 
 class Scrape:
-    """Every sample by its name and labels."""
+    """All samples by name and labels."""
 
     def __init__(self, server: Server, accept: str = "") -> None:
         answer = get(server, accept=accept)
@@ -59,9 +59,9 @@ class Scrape:
                 of_name[labels] = sample.value
 
     def __call__(self, name: str, **labels: str) -> float:
-        """The sample with just these labels; KeyError when there is none."""
+        """The sample with exactly these labels; KeyError when there is none."""
         return self.samples[name][frozenset(labels.items())]
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """The samples of a name that have this label, by it."""
+        """The samples of a name by the value of a label."""
         return {dict(labels)[label]: value for labels, value in self.samples.get(name, {}).items() if label in dict(labels)}

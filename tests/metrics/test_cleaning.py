@@ -1,4 +1,4 @@
-"""What the metrics port tells of the cleaner, against what it did."""
+"""The metrics of the log cleaner compared with its passes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_a_pass_is_counted(start_broker: Callable[..., Server], name: str) -> No
     place = {"topic": name, "partition": "0"}
     with KafkaProducer(bootstrap_servers=broker.address) as producer:
         for number in range(10):
-            value = b"\0\1" if number in (3, 4) else struct.pack(">q", number)  # two of them are of no use
+            value = b"\0\1" if number in (3, 4) else struct.pack(">q", number)  # two of them are obsolete
             producer.send(name, b"x", key=b"k", headers=[("version", value)])
         producer.flush()
     before = Scrape(broker)
-    assert before("txbroker_cleaner_dirty_ratio", **place) == 0, "all is in the active segment"
+    assert before("txbroker_cleaner_dirty_ratio", **place) == 0, "all records are in the active segment"
     assert "txbroker_cleaner_passes_total" not in before.samples
     with RawConnection(broker.address) as connection:
         request = IncrementalAlterConfigsRequest(resources=[(2, name, [("txbroker.compact", 0, "roll")])], validate_only=False)
@@ -48,7 +48,7 @@ def test_a_pass_is_counted(start_broker: Callable[..., Server], name: str) -> No
     assert 0 < after("kafka_log_logcleaner_cleaner_recopy_percent") < 100
     assert after("kafka_log_logcleaner_deadthreadcount") == 0
     assert after("txbroker_cleaner_passes_total", **place) == 1
-    # Of 0 to 8 the highest version stays, and the last record of the log, 9.
+    # The latest of 0 to 8 and the last record of the log, 9, are kept.
     assert after("txbroker_cleaner_records_removed_total", **place) == 8
     assert after("txbroker_cleaner_bytes_freed_total", **place) > 0
     assert after("txbroker_cleaner_invalid_headers_total", **place) == 2

@@ -1,4 +1,4 @@
-"""What is counted while requests are served: errors in answers, times, what went through a topic, why connections were closed."""
+"""Counters of requests: errors in responses, latencies, traffic of topics, reasons of closed connections."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_errors_are_found_wherever_a_response_has_them() -> None:
     assert tallied(OffsetFetchResponse(groups=groups)) == {88: 1, 16: 1}
 
 
-def test_a_handler_that_counts_itself_is_not_counted_again() -> None:
+def test_errors_counted_by_a_handler_are_counted_once() -> None:
     class Counting(Heartbeats):
         errors = Errors()
 
@@ -69,10 +69,10 @@ def test_requests_are_counted_by_version_and_errors_by_api() -> None:
     registry = peer.connection._registry
     assert [registry.routes[route_key(12, version)].requests for version in range(5)] == [10, 10, 10, 10, 0]
     assert registry.errors == {12: {27: 20}}
-    assert not registry.times[12].latest, "without a clock nothing is timed"
+    assert not registry.times[12].latest, "nothing is timed without a clock"
 
 
-def test_one_request_in_sixteen_is_timed_the_first_among_them() -> None:
+def test_every_sixteenth_request_is_timed_from_the_first_on() -> None:
     now = 100.0
     waiting: list[Deferred[HeartbeatResponse]] = []
 
@@ -92,7 +92,7 @@ def test_one_request_in_sixteen_is_timed_the_first_among_them() -> None:
     assert list(registry.times[12].latest) == [1.0]
     peer.beat(1)
     now += 7.0
-    assert list(registry.times[12].latest) == [1.0], "it is not answered yet"
+    assert list(registry.times[12].latest) == [1.0], "there is no response yet"
     waiting[0].callback(HeartbeatResponse(error_code=0))
     assert list(registry.times[12].latest) == [1.0, 8.0]
     assert registry.routes[route_key(12, 3)].requests == SAMPLED_ONE_IN + 1
@@ -106,7 +106,7 @@ def test_times_are_bounded() -> None:
     assert times.latest[-1] == 5.0 - (2 * SAMPLES_KEPT - 1)
 
 
-def test_why_connections_are_closed() -> None:
+def test_closed_connections_are_counted_by_reason() -> None:
     closed = []
     for key_version_rest in ("7f000000 00000001 ffff", "000c0063 00000001 ffff", "000c0000 00000001 0009"):
         frame = bytes.fromhex(key_version_rest)
@@ -127,7 +127,7 @@ def house(directory: DiskPath) -> House:
     return House(directory)
 
 
-def test_what_went_through_a_topic(house: House) -> None:
+def test_messages_and_bytes_of_a_topic(house: House) -> None:
     for topic in ("a", "b"):
         assert house.roles(topic) == ErrorCode.NONE
     house.replicas.get("a", 0).append(batch(b"x", b"y", b"z"), NOW)
@@ -138,10 +138,10 @@ def test_what_went_through_a_topic(house: House) -> None:
     assert {topic: counts.messages_in for topic, counts in by_topic.items()} == {"a": 3, "b": 1}
     assert by_topic["b"].bytes_in == size
     assert (together.messages_in, together.produce_requests) == (4, 2)
-    assert house.replicas.counts()[1].messages_in == 4, "reading counts nothing twice"
+    assert house.replicas.counts()[1].messages_in == 4, "reading the counters changes nothing"
 
 
-def test_the_sum_of_all_topics_never_goes_back(house: House) -> None:
+def test_the_sum_over_all_topics_never_decreases(house: House) -> None:
     house.roles("a")
     house.replicas.get("a", 0).append(batch(b"x", b"y"), NOW)
     partitions = [StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)]
@@ -156,7 +156,7 @@ def test_the_sum_of_all_topics_never_goes_back(house: House) -> None:
     assert (by_topic["a"].messages_in, together.messages_in) == (1, 3)
 
 
-def test_only_what_a_leader_took_counts(directory: DiskPath) -> None:
+def test_only_appends_of_leaders_are_counted(directory: DiskPath) -> None:
     moves = Moves()
     log = open_log(directory)
     partition = Partition(1, log, moves, moves.flush)
@@ -171,7 +171,7 @@ def test_only_what_a_leader_took_counts(directory: DiskPath) -> None:
     assert partition.counts.messages_in == 3
 
 
-def test_in_sync_replicas_that_come_and_go(house: House) -> None:
+def test_changes_of_in_sync_replicas(house: House) -> None:
     house.roles("a", in_sync=2)
     house.roles("a", version=1)
     house.roles("a", version=2, in_sync=2)

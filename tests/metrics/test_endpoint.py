@@ -1,4 +1,4 @@
-"""The port itself: who is answered what, when the broker is ready, and what peers may not do to it."""
+"""The metrics port: responses, readiness, and misbehaving clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 from txbroker.metrics.http import CONNECTIONS_MAX
 
 
-def test_who_is_answered_what(start_broker: Callable[..., Server]) -> None:
+def test_responses_by_path_and_method(start_broker: Callable[..., Server]) -> None:
     server = start_broker(ON)
     assert get(server).content_type.startswith("text/plain; version=")
     assert get(server, accept=OPENMETRICS).content_type.startswith("application/openmetrics-text; version=")
@@ -38,11 +38,11 @@ def test_who_is_answered_what(start_broker: Callable[..., Server]) -> None:
     assert get(server, "/favicon.ico")[::2] == (404, b"this port serves /healthz, /metrics, /readyz\n")
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert get(server, method=method).status == 405
-    assert address(server)[0] == HOST, "other machines are let in only where that is configured"
+    assert address(server)[0] == HOST, "by default only this machine can connect"
 
 
 def speak(server: Server, data: bytes) -> bytes:
-    """Send these bytes, and take what comes until the end."""
+    """Send these bytes; all bytes received until the end."""
     with socket.create_connection(address(server), 30) as peer:
         try:
             peer.sendall(data)
@@ -63,16 +63,16 @@ NO_REQUESTS = {
 }
 
 
-def test_what_is_no_request_for_metrics(start_broker: Callable[..., Server]) -> None:
+def test_malformed_requests(start_broker: Callable[..., Server]) -> None:
     server = start_broker(ON)
     for what, (data, status) in NO_REQUESTS.items():
         answer = speak(server, data)
-        # What is still on its way when the broker closes makes its system throw the answer away.
+        # Bytes that arrive after the broker closed cause a reset, which discards the response.
         assert answer.startswith(b"HTTP/1.1 " + status) or (answer == b"" and len(data) > 10_000), what
         assert get(server, "/readyz").status == 200
 
 
-def test_connections_that_ask_nothing_keep_nobody_out(start_broker: Callable[..., Server]) -> None:
+def test_silent_connections_do_not_block_others(start_broker: Callable[..., Server]) -> None:
     server = start_broker(ON)
     create_topic(server, "t")
     idle = [socket.create_connection(address(server)) for _ in range(3 * CONNECTIONS_MAX)]
@@ -89,7 +89,7 @@ def test_connections_that_ask_nothing_keep_nobody_out(start_broker: Callable[...
             peer.close()
 
 
-def test_readers_that_take_nothing_keep_nobody_out(start_broker: Callable[..., Server]) -> None:
+def test_clients_that_do_not_read_do_not_block_others(start_broker: Callable[..., Server]) -> None:
     server = start_broker(ON)
     create_topic(server, "t", 200)
     slow = []
@@ -114,7 +114,7 @@ def test_a_port_that_is_taken_stops_the_start(start_broker: Callable[..., Server
             start_broker({"txbroker.metrics.port": str(port)})
 
 
-def test_many_partitions_are_told_up_to_the_limit(start_broker: Callable[..., Server]) -> None:
+def test_partitions_are_reported_up_to_the_limit(start_broker: Callable[..., Server]) -> None:
     server = start_broker(ON | {"txbroker.metrics.labels.max": "5"})
     create_topic(server, "t", 8)
     scrape = Scrape(server)
@@ -126,7 +126,7 @@ def test_many_partitions_are_told_up_to_the_limit(start_broker: Callable[..., Se
 
 @contextmanager
 def started_beside(server: Server) -> Iterator[None]:
-    """Start the process without waiting for it here; it is ready at the end."""
+    """Starts the process in a thread; it is ready at the end."""
     failures: list[ServerFailed] = []
 
     def start() -> None:
@@ -145,7 +145,7 @@ def started_beside(server: Server) -> Iterator[None]:
 
 
 def asked(port: int, path: str) -> tuple[int, bytes] | None:
-    """Status and body of an answer; None while nobody listens."""
+    """Status and body of a response; None while the port is closed."""
     try:
         with socket.create_connection((HOST, port), 30) as peer:
             peer.sendall(b"GET %s HTTP/1.0\r\n\r\n" % path.encode())
@@ -156,14 +156,14 @@ def asked(port: int, path: str) -> tuple[int, bytes] | None:
     return int(head.split()[1]), body
 
 
-def test_it_answers_while_logs_are_loaded_and_while_the_broker_stops(server_directory: Path) -> None:
+def test_readiness_while_logs_are_loaded_and_while_the_broker_stops(server_directory: Path) -> None:
     port = free_port()
     server = BrokerProcess(server_directory / "readiness", {"txbroker.metrics.port": str(port), "num.recovery.threads.per.data.dir": "3"})
     server.start()
     try:
         create_topic(server, "t", 3)
         assert server.stop() == 0
-        # A pipe in place of a file that each log reads: whoever opens it waits until somebody writes.
+        # A FIFO in place of a file that each log reads: opening it blocks until it is written to.
         place = server.partition_directory("t", 1) / "partition.metadata"
         content = place.read_bytes()
         place.unlink()
@@ -176,7 +176,7 @@ def test_it_answers_while_logs_are_loaded_and_while_the_broker_stops(server_dire
             place.write_bytes(content)
         assert asked(port, "/readyz") == (200, b"ok\n")
         place.unlink()
-        # And one where the checkpoints of the end are written.
+        # And a FIFO in place of a checkpoint that is written at the end.
         os.mkfifo(server.data / "recovery-point-offset-checkpoint.tmp")
         ending = threading.Thread(target=server.stop)
         ending.start()
@@ -189,7 +189,7 @@ def test_it_answers_while_logs_are_loaded_and_while_the_broker_stops(server_dire
         server.close()
 
 
-def test_nothing_of_it_is_imported_without_a_port() -> None:
+def test_without_a_metrics_port_its_libraries_are_not_imported() -> None:
     program = (
         "import sys\n"
         "from tests.fuzz.inprocess import InProcessBroker\n"

@@ -1,4 +1,4 @@
-"""Groups, what they have committed, and how far behind they are."""
+"""The metrics of groups: committed offsets and lag."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_offsets_and_lag(watched: Server) -> None:
     assert (scrape(f"{MANAGER}numgroups"), scrape(f"{MANAGER}numgroupsempty"), scrape(f"{MANAGER}numoffsets")) == (1, 1, 2)
 
 
-def test_members_and_what_groups_refuse(watched: Server) -> None:
+def test_members_and_refused_members(watched: Server) -> None:
     create_topic(watched, "t")
     find_coordinator(watched, "g")
     with RawConnection(watched.address) as connection, RawConnection(watched.address) as other:

@@ -1,4 +1,4 @@
-"""The names that public dashboards and alerts ask for: Strimzi's of Kafka and of Kafka Exporter, and kafka_exporter's own."""
+"""The metrics that public dashboards and alerts use: Strimzi's for Kafka and Kafka Exporter, and kafka_exporter's own."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ EXPORTER = """
 
 @pytest.fixture
 def used(start_broker: Callable[..., Server]) -> Server:
-    """A broker with which something of each kind was done."""
+    """A broker with some traffic of each kind."""
     server = start_broker(ON | {"offsets.topic.num.partitions": "1"})
     create_topic(server, "t", configs={**KEEP, "flush.messages": "1"})
     find_coordinator(server, "g")
@@ -97,7 +97,7 @@ def used(start_broker: Callable[..., Server]) -> Server:
     return server
 
 
-def test_what_dashboards_ask_for_is_there(used: Server) -> None:
+def test_the_metrics_of_dashboards_exist(used: Server) -> None:
     rows = re.findall(r"^ +(\w+)(?:\{(.*)\})?$", KAFKA + EXPORTER, re.M)
     wanted = {(name, tuple(filter(None, labels.split(",")))) for name, labels in rows}
     assert len(wanted) > 60
@@ -107,14 +107,14 @@ def test_what_dashboards_ask_for_is_there(used: Server) -> None:
         assert wanted - reported == set()
 
 
-def test_every_family_is_told_in_one_place_with_one_head(used: Server) -> None:
+def test_every_family_is_contiguous_with_one_header(used: Server) -> None:
     create_topic(used, "many", 120)
     lines = get(used).body.decode().splitlines()
     heads = [line for line in lines if line.startswith("# TYPE")]
     assert len(heads) == len(set(heads))
     names = [re.split(r"[ {]", line)[0] for line in lines if not line.startswith("#")]
     runs = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-    assert len(runs) == len(set(runs)), "the samples of a name stand together"
+    assert len(runs) == len(set(runs)), "the samples of a name are contiguous"
 
 
 def test_quantiles_are_named_as_the_exporter_names_them(used: Server) -> None:

@@ -1,4 +1,4 @@
-"""Every limit that a client can run into is counted by its reason."""
+"""Every limit that a client can reach is counted by reason."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Start = Callable[..., Server]
 
 
 def refused(server: Server) -> dict[str, float]:
-    """The reasons that there were."""
+    """The reasons counted."""
     counts = Scrape(server).by("txbroker_refusals_total", "reason")
-    assert len(counts) > 25, "all are told from the start"
+    assert len(counts) > 25, "all reasons exist from the start"
     return {reason: count for reason, count in counts.items() if count}
 
 
@@ -36,7 +36,7 @@ def ends(server: Server, data: bytes) -> None:
         assert connection.is_ended()
 
 
-def test_requests_that_are_none(start_broker: Start) -> None:
+def test_invalid_requests(start_broker: Start) -> None:
     server = start_broker(ON | {"socket.request.max.bytes": "100000"})
     assert refused(server) == {}
     for frame in (b"\x7f\0\0\0\0\0\0\1\xff\xff", b"\0\0\0\x63\0\0\0\1\xff\xff", b"\0\3\0\5\0\0\0\1\xff\xff\x7f\xff\xff\xff"):
@@ -48,7 +48,7 @@ def test_requests_that_are_none(start_broker: Start) -> None:
     }
 
 
-def test_records_that_are_too_large(start_broker: Start) -> None:
+def test_too_large_records(start_broker: Start) -> None:
     server = start_broker(ON)
     create_topic(server, "t", configs={"max.message.bytes": "1000"})
     create_topic(server, "u", configs={"segment.bytes": "2000"})
@@ -66,7 +66,7 @@ def test_records_that_are_too_large(start_broker: Start) -> None:
     }
 
 
-def test_a_failure_that_no_answer_can_tell(start_broker: Start) -> None:
+def test_errors_that_no_response_can_carry(start_broker: Start) -> None:
     server = start_broker(ON)
     create_topic(server, "t")
     with RawConnection(server.address) as connection:
@@ -76,7 +76,7 @@ def test_a_failure_that_no_answer_can_tell(start_broker: Start) -> None:
     assert Scrape(server).by("kafka_server_brokertopicmetrics_failedproducerequests_total", "topic") == {"t": 1}
 
 
-def test_connections_that_are_too_many(start_broker: Start) -> None:
+def test_too_many_connections(start_broker: Start) -> None:
     server = start_broker(ON | {"max.connections.per.ip": "2"})
     with RawConnection(server.address), RawConnection(server.address), RawConnection(server.address) as third:
         assert third.is_ended()
@@ -87,20 +87,20 @@ def test_connections_that_are_too_many(start_broker: Start) -> None:
     assert Scrape(server)("kafka_server_socket_server_metrics_connection_creation_total") == 2
 
 
-def test_accepting_that_has_to_wait(start_broker: Start) -> None:
+def test_delayed_accepts(start_broker: Start) -> None:
     server = start_broker(ON | {"max.connections": "1"})
     with RawConnection(server.address), socket.create_connection((HOST, server.port)):
         until(lambda: refused(server) == {"max_connections": 1}, "accepting waits")
 
 
-def test_connections_that_do_nothing(start_broker: Start) -> None:
+def test_idle_connections(start_broker: Start) -> None:
     server = start_broker(ON | {"connections.max.idle.ms": "200"})
     with RawConnection(server.address) as connection:
         assert connection.is_ended()
     assert refused(server) == {"idle": 1}
 
 
-def test_fetch_sessions_that_find_no_place(start_broker: Start) -> None:
+def test_refused_fetch_sessions(start_broker: Start) -> None:
     server = start_broker(ON | {"max.incremental.fetch.session.cache.slots": "1"})
     create_topic(server, "t")
     topics = FetchRequest.FetchTopic
@@ -116,7 +116,7 @@ def test_fetch_sessions_that_find_no_place(start_broker: Start) -> None:
     assert scrape("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached") == 1
 
 
-def test_fetches_of_what_is_not_there(start_broker: Start) -> None:
+def test_fetches_of_missing_partitions_and_offsets(start_broker: Start) -> None:
     server = start_broker(ON)
     create_topic(server, "t")
     with RawConnection(server.address) as connection:
@@ -136,7 +136,7 @@ def test_fetches_of_what_is_not_there(start_broker: Start) -> None:
 
 
 class Waits:
-    """An operation that only time ends."""
+    """An operation that only ends by its timeout."""
 
     ended = False
 
@@ -147,17 +147,17 @@ class Waits:
         self.ended = True
 
 
-def test_a_full_purgatory_says_so() -> None:
+def test_a_full_purgatory_is_counted() -> None:
     purgatory = Purgatory(Clock(), "test", parked_max=1)
     assert purgatory.park(Waits(), ["a"], 1000) is not None
     late = Waits()
     assert purgatory.park(late, ["a"], 1000) is None and late.ended
     assert purgatory.park(Waits(), ["a"], 0) is None
-    assert purgatory.refused == 1, "one without patience was not refused"
+    assert purgatory.refused == 1, "an operation without a timeout is not refused"
 
 
 @pytest.mark.parametrize(("budget", "waits"), [(-1, 0), (100, 1)])
-def test_who_waits_for_memory_is_counted(budget: int, waits: int) -> None:
+def test_waits_for_request_memory_are_counted(budget: int, waits: int) -> None:
     class Waiter:
         def granted(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Names and numbers after real traffic: what a client did is what the metrics tell, to the last record and byte."""
+"""The metrics after real traffic match the client's numbers, to the last record and byte."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def test_records_and_bytes_of_topics(watched: Server) -> None:
     assert scrape("kafka_server_replicamanager_leadercount") == 3
     assert scrape("kafka_controller_kafkacontroller_globalpartitioncount") == 3
     assert scrape("kafka_network_requestmetrics_requests_total", request="Produce", version="8") == 3
-    assert Scrape(watched, OPENMETRICS).samples.keys() == scrape.samples.keys(), "both formats tell the same"
+    assert Scrape(watched, OPENMETRICS).samples.keys() == scrape.samples.keys(), "both formats have the same values"

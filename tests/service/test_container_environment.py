@@ -1,4 +1,4 @@
-"""A broker that is started with the environment of a container: KAFKA_... variables, a cluster's id, first topics."""
+"""A broker with the environment of a container: KAFKA_... variables, cluster id, topics to create."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def compose(directory: Path, **more: str) -> dict[str, str]:
-    """The environment of the example of Apache Kafka's image, on free ports of this machine."""
+    """The environment of the example for Apache Kafka's image, with free ports."""
     outside, inside, controller = free_port(), free_port(), free_port()
     return {
         "KAFKA_NODE_ID": "1",
@@ -82,7 +82,7 @@ def test_a_compose_file_for_kafkas_image(host: tuple[str, ...], start: Callable[
     assert "KAFKA_HOME" not in service.written
 
 
-def test_topics_that_exist_stay_and_those_that_cannot_be_are_told(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_existing_topics_are_kept_and_invalid_ones_reported(start: Callable[..., Running], tmp_path: Path) -> None:
     variables = compose(tmp_path, KAFKA_CREATE_TOPICS="orders:4:1")
     first = start(variables)
     first.wait_for("created topic orders of KAFKA_CREATE_TOPICS with 4 partitions")
@@ -90,13 +90,13 @@ def test_topics_that_exist_stay_and_those_that_cannot_be_are_told(start: Callabl
     second = start({**variables, "KAFKA_CREATE_TOPICS": "orders:9:1,many:1:3,last:1:1", "CLUSTER_ID": "AAAAAAAAAAAAAAAAAAAAAA"})
     second.wait_for("created topic last of KAFKA_CREATE_TOPICS")
     assert second.end(signal.SIGTERM) == 0
-    assert second.written.count("topic orders of") == 1, "what the first start said"
+    assert second.written.count("topic orders of") == 1, "the configuration of the first start"
     assert "cannot create topic many of KAFKA_CREATE_TOPICS: " in second.written
     assert "INVALID_REPLICATION_FACTOR" in second.written
     assert f"ignoring CLUSTER_ID=AAAAAAAAAAAAAAAAAAAAAA: the data in log.dirs belongs to cluster {CLUSTER_ID}" in second.written
 
 
-def test_overrides_win_over_the_environment_and_that_over_files(start: Callable[..., Running], tmp_path: Path) -> None:
+def test_precedence_of_overrides_environment_and_files(start: Callable[..., Running], tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(f"broker.id=7\nlog.dirs={tmp_path}/data\nnum.partitions=2\nlisteners=PLAINTEXT://{HOST}:0\n")
     service = start({"KAFKA_BROKER_ID": "8", "KAFKA_NUM_PARTITIONS": "3"}, RUN, "--config", "server.properties",
                     "--override", "num.partitions=5")
@@ -112,7 +112,7 @@ def test_overrides_win_over_the_environment_and_that_over_files(start: Callable[
     assert service.end(signal.SIGTERM) == 0
 
 
-def test_dynamic_configurations_are_read_from_what_a_broker_left(
+def test_config_reads_the_dynamic_configuration_of_a_stopped_broker(
     start_broker: Callable[..., Server], capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = start_broker()
@@ -131,7 +131,7 @@ def test_dynamic_configurations_are_read_from_what_a_broker_left(
             request = IncrementalAlterConfigsRequest(resources=[resource(resource_type=4, resource_name=broker_id, configs=[change])])
             assert connection.call(request, 1).responses[0].error_code == 0
     line, warnings = shown()
-    assert line == "message.max.bytes=5000 # dynamic default of all brokers", "also while the broker runs"
+    assert line == "message.max.bytes=5000 # dynamic default of all brokers", "also while a broker runs"
     assert "dynamic" not in warnings
     server.kill()
     files = {path.name: path.read_bytes() for path in server.data.glob("txbroker-metadata*")}

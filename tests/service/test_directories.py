@@ -1,4 +1,4 @@
-"""Several log directories on real file systems: where partitions go, and one that is full for a while, in which the others serve."""
+"""Several log directories on real file systems: placement of partitions, and a full directory beside others with space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import PATIENCE_S, until
 TOPIC, PARTITIONS = "spread", 4
 STORAGE_ERROR = 56
 VALUE = os.urandom(20_000)
-# Rolls, checkpoints and flushes come all the time.
+# Frequent rolls, checkpoints and flushes.
 BUSY = ON | {
     "log.segment.bytes": "300000",
     "log.flush.offset.checkpoint.interval.ms": "50",
@@ -42,11 +42,11 @@ def small_directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def spread(server: Server, small_directory: Path) -> tuple[int, int]:
-    """A topic, and two of its partitions: one in the small directory, one elsewhere."""
+    """Create a topic; two of its partitions: one in the small directory, one in the other."""
     create_topic(server, TOPIC, PARTITIONS, {"retention.ms": "-1"})
     inside = {p for p in range(PARTITIONS) if (small_directory / f"{TOPIC}-{p}").is_dir()}
     outside = set(range(PARTITIONS)) - inside
-    assert len(inside) == len(outside) == PARTITIONS // 2, "new partitions go where the fewest are"
+    assert len(inside) == len(outside) == PARTITIONS // 2, "new partitions are created in the directory with the fewest"
     return min(inside), min(outside)
 
 
@@ -56,7 +56,7 @@ def send(connection: RawConnection, partition: int, number: int) -> Any:
 
 
 def stored(server: Server, partition: int) -> list[tuple[int, bytes]]:
-    """All that a consumer finds, as offsets and keys."""
+    """The offsets and keys of all records that a consumer reads."""
     with KafkaConsumer(bootstrap_servers=server.address, auto_offset_reset="earliest", fetch_max_wait_ms=10) as consumer:
         assigned = TopicPartition(TOPIC, partition)
         consumer.assign([assigned])
@@ -69,7 +69,7 @@ def stored(server: Server, partition: int) -> list[tuple[int, bytes]]:
         return found
 
 
-def test_a_full_directory_refuses_and_goes_on_when_there_is_room(
+def test_a_full_directory_refuses_writes_until_it_has_space(
     start_broker: Callable[..., Server], small_directory: Path, tmp_path: Path
 ) -> None:
     large = tmp_path / "large"
@@ -81,12 +81,12 @@ def test_a_full_directory_refuses_and_goes_on_when_there_is_room(
         for _ in range(3):
             refused = 0
             heavy = None
-            while refused < 30:  # also long after the disk is full
+            while refused < 30:  # the disk stays full for many requests
                 answer = send(connection, full, number)
                 if answer.error_code:
                     assert answer.error_code == STORAGE_ERROR
                     refused += 1
-                    heavy = heavy or ballast(small_directory)  # what a smaller record would find
+                    heavy = heavy or ballast(small_directory)  # the space that smaller records could use
                 else:
                     acknowledged.append((answer.base_offset, b"%d" % number))
                     heavy = heavy or (ballast(small_directory) if number % 40 == 39 else None)
@@ -111,7 +111,7 @@ def test_a_full_directory_refuses_and_goes_on_when_there_is_room(
     assert stored(server, full) == acknowledged
 
 
-def test_deleted_records_make_room_on_a_full_disk(start_broker: Callable[..., Server], small_directory: Path, tmp_path: Path) -> None:
+def test_deleting_records_frees_space_on_a_full_disk(start_broker: Callable[..., Server], small_directory: Path, tmp_path: Path) -> None:
     server = start_broker(BUSY | {"log.dirs": f"{tmp_path / 'large'},{small_directory}"})
     full, _ = spread(server, small_directory)
     with RawConnection(server.address) as connection:
@@ -120,11 +120,11 @@ def test_deleted_records_make_room_on_a_full_disk(start_broker: Callable[..., Se
         assert 0 < kept < len(answers)
         assert {answer.error_code for answer in answers} == {0, STORAGE_ERROR}
         delete_records(server, TOPIC, kept, partition=full)
-        until(lambda: send(connection, full, 0).error_code == 0, "what lay below the start is gone")
+        until(lambda: send(connection, full, 0).error_code == 0, "the segments below the start are deleted")
     assert [key for _, key in stored(server, full)][-1] == b"0"
 
 
-def test_a_producer_sends_again_until_there_is_room(start_broker: Callable[..., Server], small_directory: Path, tmp_path: Path) -> None:
+def test_a_producer_retries_until_there_is_space(start_broker: Callable[..., Server], small_directory: Path, tmp_path: Path) -> None:
     server = start_broker(BUSY | {"log.dirs": f"{tmp_path / 'large'},{small_directory}"})
     full, _ = spread(server, small_directory)
     heavy = ballast(small_directory)

@@ -1,4 +1,4 @@
-"""A broker whose only disk is full: every answer, every command and /readyz name the reason, and all works again when there is room."""
+"""A broker whose only disk is full: responses, commands and /readyz name the reason, and writes work again when there is space."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def server(start_broker: Callable[..., Server], directory: Path) -> Server:
     return server
 
 
-def test_the_answers_name_a_full_disk(server: Server, directory: Path) -> None:
+def test_error_messages_name_a_full_disk(server: Server, directory: Path) -> None:
     heavy = ballast(directory)
     with RawConnection(server.address) as connection:
-        # The file system's last page of the log has room for some small records.
+        # The last page of the log file has space for some small records.
         answer = produce(connection, "t", batch(numbered(1, size=100_000)))
         assert answer.error_code == STORAGE_ERROR
         assert FULL in answer.error_message
@@ -89,7 +89,7 @@ def test_the_commands_name_a_full_disk(server: Server, directory: Path, command:
     heavy.unlink()
 
     def works() -> bool:
-        """The controller is elected again, and the file system has noticed."""
+        """The controller is elected again, and the free space is known."""
         output, _ = run("topics", "--bootstrap-server", server.address, "--create", "--topic", "again", "--if-not-exists", "--json")
         return output == "" or json.loads(output)["action"] == "created"
 
@@ -116,7 +116,7 @@ def test_a_stop_and_a_start_on_a_full_disk(server: Server, directory: Path) -> N
     server.stop()
     assert "Traceback" not in server.log()
     heavy.write_bytes(b"")
-    heavy = ballast(directory)  # what the stop has freed
+    heavy = ballast(directory)  # what the stop freed
     with pytest.raises(ServerFailed, match=f"txbroker: The disk is full: cannot write {directory}.*{FULL}; free space there"):
         server.start()
     heavy.unlink()

@@ -1,4 +1,4 @@
-"""What clients are told to connect to: several listeners, advertised addresses, wildcards."""
+"""The addresses in metadata: several listeners, advertised addresses, wildcards."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kafka import KafkaAdminClient
 from tests.support.server import HOST, Server, free_port
 
 
-def reported(address: str) -> tuple[str, int]:
-    """The address of the one broker, as a client that came in by `address` is told it."""
+def advertised(address: str) -> tuple[str, int]:
+    """The broker's address in the metadata for a client that connected to `address`."""
     admin = KafkaAdminClient(bootstrap_servers=address)
     try:
         (broker,) = admin.describe_cluster()["brokers"]
@@ -19,7 +19,7 @@ def reported(address: str) -> tuple[str, int]:
         admin.close()
 
 
-def test_each_listener_tells_its_own_address(start_broker: Callable[..., Server]) -> None:
+def test_each_listener_advertises_its_own_address(start_broker: Callable[..., Server]) -> None:
     inside, outside = free_port(), free_port()
     start_broker(
         {
@@ -29,18 +29,18 @@ def test_each_listener_tells_its_own_address(start_broker: Callable[..., Server]
             "inter.broker.listener.name": "INSIDE",
         }
     )
-    assert reported(f"{HOST}:{inside}") == (HOST, inside)
-    assert reported(f"{HOST}:{outside}") == ("localhost", outside)
+    assert advertised(f"{HOST}:{inside}") == (HOST, inside)
+    assert advertised(f"{HOST}:{outside}") == ("localhost", outside)
 
 
-def test_a_wildcard_tells_the_address_that_was_reached(start_broker: Callable[..., Server]) -> None:
+def test_a_wildcard_listener_advertises_the_address_that_was_reached(start_broker: Callable[..., Server]) -> None:
     port = free_port()
     start_broker({"listeners": f"PLAINTEXT://0.0.0.0:{port}"})
-    assert reported(f"127.0.0.1:{port}") == ("127.0.0.1", port)
-    assert reported(f"127.0.0.2:{port}") == ("127.0.0.2", port)
+    assert advertised(f"127.0.0.1:{port}") == ("127.0.0.1", port)
+    assert advertised(f"127.0.0.2:{port}") == ("127.0.0.2", port)
 
 
-def test_a_wildcard_with_an_advertised_address_tells_that(start_broker: Callable[..., Server]) -> None:
+def test_a_wildcard_listener_with_an_advertised_address(start_broker: Callable[..., Server]) -> None:
     port = free_port()
     start_broker({"listeners": f"PLAINTEXT://:{port}", "advertised.listeners": f"PLAINTEXT://localhost:{port}"})
-    assert reported(f"127.0.0.1:{port}") == ("localhost", port)
+    assert advertised(f"127.0.0.1:{port}") == ("localhost", port)

@@ -1,4 +1,4 @@
-"""What the process logs: levels, Kafka's layout as text, and JSON."""
+"""The log of the process: levels, Kafka's layout as text, JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def formatted(message: str, *args: object, exc_info: Any = None, **extra: object
     return found
 
 
-def test_one_object_a_line() -> None:
+def test_one_object_per_line() -> None:
     line = formatted("%d bytes\nare „cut“", 7)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {"level": "WARNING", "logger": "txbroker.log", "message": "7 bytes\nare „cut“"}
@@ -38,7 +38,7 @@ def test_topic_and_partition_are_fields() -> None:
     assert (line["topic"], line["partition"], line["message"]) == ("orders", 3, "orders-3: 7 bytes are cut")
 
 
-def test_what_is_given_as_extra_is_a_field() -> None:
+def test_extra_values_are_fields() -> None:
     line = formatted("x", group="g", path=Path("/a"), level="not this one")
     assert (line["group"], line["path"], line["level"]) == ("g", "/a", "WARNING")
 
@@ -67,7 +67,7 @@ def test_levels(texts: list[str], levels: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "loud", "=info", "a=", "a=loud", " =debug"])
-def test_levels_that_are_none(text: str) -> None:
+def test_invalid_levels(text: str) -> None:
     with pytest.raises(ValueError, match="must be LEVEL or LOGGER=LEVEL"):
         parse_levels([text])
 
@@ -100,7 +100,7 @@ def test_text_has_kafkas_layout(start: Callable[..., Running]) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("host", [RUN, TWISTD], ids=["run", "twistd"])
-def test_json_is_all_that_is_logged(host: tuple[str, ...], start: Callable[..., Running]) -> None:
+def test_with_json_every_line_is_json(host: tuple[str, ...], start: Callable[..., Running]) -> None:
     service = start(host, "--log-format", "json", "--log-level", "warning", "--log-level", "kafka=info", "--log-level", "txbroker=debug")
     assert service.end(signal.SIGTERM) == 0
     text = service.err if host is RUN else service.out

@@ -1,4 +1,4 @@
-"""What systemd is told, over a real socket: that the broker is at work, ready, alive and about to stop."""
+"""Notifications to systemd over a real socket: starting, ready, watchdog, stopping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txbroker.supervisor import Supervisor
 
 
 class Supervising:
-    """The supervisor's end: what it was told, message by message."""
+    """The supervisor's socket, and the messages received."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -27,8 +27,8 @@ class Supervising:
         self._told: list[str] = []
         self.environment = {**ENVIRONMENT, "NOTIFY_SOCKET": address}
 
-    def reported(self) -> list[str]:
-        """All messages so far, divided into their lines."""
+    def messages(self) -> list[str]:
+        """The lines of all messages so far."""
         while True:
             try:
                 self._told += self._socket.recv(4096).decode().split("\n")
@@ -49,20 +49,20 @@ def supervising(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supe
 
 @pytest.mark.process
 @pytest.mark.parametrize("host", [RUN, TWISTD], ids=["run", "twistd"])
-def test_it_tells_when_it_is_ready_and_when_it_stops(host: tuple[str, ...], supervising: Supervising, tmp_path: Path) -> None:
+def test_ready_and_stopping_are_notified(host: tuple[str, ...], supervising: Supervising, tmp_path: Path) -> None:
     environment = {**supervising.environment, "WATCHDOG_USEC": "200000"}
     service = Running(host, tmp_path, environment=environment)
     try:
-        until(lambda: "READY=1" in supervising.reported(), "it says that it is ready")
+        until(lambda: "READY=1" in supervising.messages(), "READY is notified")
         assert service.ready_file.exists(), "clients are served by then"
-        reported = supervising.reported()
-        assert reported[0].startswith("EXTEND_TIMEOUT_USEC="), "a long start asks for more time, from the beginning"
+        reported = supervising.messages()
+        assert reported[0].startswith("EXTEND_TIMEOUT_USEC="), "a start requests more time at once"
         assert f"STATUS=serving clients: PLAINTEXT on {service.address}" in reported
         seen = reported.count("WATCHDOG=1")
-        until(lambda: supervising.reported().count("WATCHDOG=1") >= seen + 2, "it says that it is alive")
-        assert "STOPPING=1" not in supervising.reported()
+        until(lambda: supervising.messages().count("WATCHDOG=1") >= seen + 2, "WATCHDOG is notified")
+        assert "STOPPING=1" not in supervising.messages()
         assert service.end(signal.SIGTERM) == 0
-        reported = supervising.reported()
+        reported = supervising.messages()
         assert reported.count("READY=1") == reported.count("STOPPING=1") == 1
         assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in reported[reported.index("STOPPING=1") :])
     finally:
@@ -71,14 +71,14 @@ def test_it_tells_when_it_is_ready_and_when_it_stops(host: tuple[str, ...], supe
 
 
 @pytest.mark.process
-def test_it_tells_how_many_logs_are_loaded(start_broker: Callable[..., Server], supervising: Supervising, name: str) -> None:
+def test_the_status_has_the_number_of_loaded_logs(start_broker: Callable[..., Server], supervising: Supervising, name: str) -> None:
     server = start_broker()
     raw_admin.create_topic(server, name, 20)
     server.kill()
     service = Running(RUN, server.directory, environment=supervising.environment)
     try:
-        until(lambda: "READY=1" in supervising.reported(), "it says that it is ready")
-        reported = supervising.reported()
+        until(lambda: "READY=1" in supervising.messages(), "READY is notified")
+        reported = supervising.messages()
         assert f"STATUS=loading logs: 10 of 20 of {server.data}" in reported
         assert reported.index(f"STATUS=loading logs: 20 of 20 of {server.data}") < reported.index("READY=1")
         assert service.end(signal.SIGTERM) == 0
@@ -91,11 +91,11 @@ def test_it_tells_how_many_logs_are_loaded(start_broker: Callable[..., Server], 
 def test_a_start_that_is_refused_is_never_ready(supervising: Supervising, tmp_path: Path) -> None:
     service = Running(patched("d.LogDirectories.open = lambda self: 1 / 0"), tmp_path, environment=supervising.environment)
     assert service.process.wait(PATIENCE_S) == 1
-    assert "READY=1" not in supervising.reported()
+    assert "READY=1" not in supervising.messages()
 
 
 class Clock:
-    """A reactor that has nothing but a clock."""
+    """A reactor with callLater only."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, Callable[[], None]]] = []
@@ -108,8 +108,8 @@ class Clock:
         self.calls.clear()
 
 
-@pytest.mark.parametrize("address", ["", "relative/path", "/nowhere/at/all", "@nobody-listens-here"])
-def test_nobody_who_listens_is_no_error(address: str) -> None:
+@pytest.mark.parametrize("address", ["", "relative/path", "/nowhere/at/all", "@without-a-listener"])
+def test_a_missing_socket_is_ignored(address: str) -> None:
     supervisor = Supervisor(Clock(), {"NOTIFY_SOCKET": address}, 1)
     supervisor.starting()
     supervisor.status("x")
@@ -130,7 +130,7 @@ def test_nobody_who_listens_is_no_error(address: str) -> None:
         ({"WATCHDOG_USEC": "0"}, None),
     ],
 )
-def test_the_watchdog_hears_twice_in_its_time(environment: dict[str, str], delay_s: float | None, tmp_path: Path) -> None:
+def test_the_watchdog_is_notified_twice_per_interval(environment: dict[str, str], delay_s: float | None, tmp_path: Path) -> None:
     clock = Clock()
     supervisor = Supervisor(clock, {"NOTIFY_SOCKET": str(tmp_path / "none"), **environment}, 7)
     supervisor.starting()
@@ -144,6 +144,6 @@ def test_a_status_is_one_line(tmp_path: Path) -> None:
     supervisor = Supervisor(Clock(), supervising.environment, 1)
     supervisor.starting()
     supervisor.status("a\nREADY=1")
-    assert supervising.reported()[-1] == "STATUS=a READY=1"
+    assert supervising.messages()[-1] == "STATUS=a READY=1"
     supervisor.stopped()
     supervising.close()

@@ -1,4 +1,4 @@
-"""The reactor's clock is monotonic under `txbroker run` and under twistd, also for what was scheduled before. In processes of their own."""
+"""The reactor's clock is monotonic under `txbroker run` and under twistd, also for calls scheduled before."""
 
 from __future__ import annotations
 

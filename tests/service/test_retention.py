@@ -1,4 +1,4 @@
-"""retention.precise as clients see it: who reads below the new start, who waits there, and what the metrics tell."""
+"""retention.precise for clients: reads and waiting fetches below the new start, and the metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def retain(connection: RawConnection, topic: str, retention_ms: int) -> None:
     assert [response.error_code for response in answer.responses] == [0]
 
 
-def test_records_go_one_by_one_and_clients_follow(start_broker: Start) -> None:
+def test_records_expire_one_by_one_and_clients_follow(start_broker: Start) -> None:
     server = start_broker(OFTEN | ON)
     for topic, precise in (("exact", "true"), ("rough", "false")):
         create_topic(server, topic, configs={"retention.ms": str(10 * HOUR_MS), "retention.precise": precise})
@@ -46,7 +46,7 @@ def test_records_go_one_by_one_and_clients_follow(start_broker: Start) -> None:
             produce(connection, topic, batch(aged(8 * HOUR_MS, 7 * HOUR_MS, 6 * HOUR_MS, HOUR_MS, HOUR_MS, 5 * HOUR_MS), codec=GZIP))
         with KafkaConsumer("exact", bootstrap_servers=server.address, auto_offset_reset="earliest", fetch_max_wait_ms=50) as consumer:
             until(lambda: [record for records in consumer.poll(50).values() for record in records], "the first records")
-            # It waits for more than there is, below where the log will begin.
+            # It waits below the future log start offset for more bytes than there are.
             parked = fetch_request("exact", 1, bytes_min=1 << 20, wait_ms=60_000)
             waiting.send(parked, 11)
             assert fetch(connection, "exact", 0).log_start_offset == 0
@@ -62,7 +62,7 @@ def test_records_go_one_by_one_and_clients_follow(start_broker: Start) -> None:
             produce(connection, "exact", batch(aged(0)))
             got = until(lambda: [record.offset for records in consumer.poll(50).values() for record in records], "the last record")
             assert got == [6]
-        # DeleteRecords goes the same way, and the start goes on from there.
+        # DeleteRecords moves the start too, and retention continues from there.
         delete_records(server, "exact", 4)
         assert fetch(connection, "exact", 4).log_start_offset == 4
         retain(connection, "exact", 1)
@@ -74,7 +74,7 @@ def test_records_go_one_by_one_and_clients_follow(start_broker: Start) -> None:
     assert scrape("txbroker_retention_pass_seconds") >= 0
 
 
-def test_a_start_that_was_written_down_survives_a_kill(start_broker: Start) -> None:
+def test_a_checkpointed_log_start_offset_survives_a_kill(start_broker: Start) -> None:
     server = start_broker(OFTEN | {"log.flush.start.offset.checkpoint.interval.ms": "50"})
     create_topic(server, "t", configs={"retention.ms": str(4 * HOUR_MS), "retention.precise": "true"})
     with RawConnection(server.address) as connection:

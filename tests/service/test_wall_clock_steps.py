@@ -1,4 +1,4 @@
-"""The wall clock is corrected while clients wait: their time is measured by the monotonic clock, and only dates follow the wall clock."""
+"""The wall clock is stepped while clients wait: waits use the monotonic clock, and only dates use the wall clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.wall_clock import WallClock
 
 MINUTES, DAY = 120, 24 * 60 * 60
 LONG_MS = 110_000  # a wait that does not end within the test unless the broker's clock is wrong
-SHORT_MS = 1_000  # a wait that ends long before the test gives up, unless the broker's clock is wrong
+SHORT_MS = 1_000  # a wait that ends within the test's patience, unless the broker's clock is wrong
 REQUEST_TIMED_OUT, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 7, 25, 27, 79
 # While this FIFO exists, a sync of a log waits until it is opened for writing.
 HELD = "held-syncs"
@@ -80,7 +80,7 @@ class Broker:
 
 
 class Member:
-    """A member of a group, on a connection of its own."""
+    """A member of a group, with its own connection."""
 
     def __init__(self, address: str, group: str, session_ms: int = LONG_MS) -> None:
         self._connection = RawConnection(address)
@@ -102,11 +102,11 @@ class Member:
         return answer
 
     def take_id(self) -> None:
-        """Ask for a member id (KIP-394)."""
+        """Request a member id (KIP-394)."""
         assert self.receive_join(self.send_join()).error_code == MEMBER_ID_REQUIRED
 
     def join_until_in(self) -> None:
-        """Join; again if the member id has expired meanwhile, as the session may be short."""
+        """Join; retries if the member id expired, because the session timeout may be short."""
         error = MEMBER_ID_REQUIRED
         while error:
             assert error in (MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID)
@@ -159,12 +159,12 @@ def one_record() -> bytes:
 
 
 def see_clock(broker: Broker, topic: str, offset_s: int) -> None:
-    """The broker's wall clock is the real one plus `offset_s`: it dates a record; and more turns of its reactor go by."""
+    """Check that the broker's wall clock is the real one plus `offset_s`, by the timestamp of a record, and let its reactor run."""
     with RawConnection(broker.address) as connection:
         appended = [produce(connection, topic, one_record()) for _ in range(3)]
         assert [one.error_code for one in appended] == [0, 0, 0]
         off_s = appended[-1].log_append_time_ms / 1000 - time.time() - offset_s
-        assert abs(off_s) < MINUTES / 2, "the step has reached the broker"
+        assert abs(off_s) < MINUTES / 2, "the broker has the new time"
 
 
 def state_of(broker: Broker, group: str) -> str:
@@ -211,13 +211,13 @@ def test_waits_are_neither_cut_short_nor_stretched(broker: Broker, request: pyte
     broker.clock.step(after)
     see_clock(broker, dated, after)
 
-    # What has little time left ends although the clock went back: RawConnection gives up after 30 s.
+    # Waits with little time left end although the clock went back.
     assert fetched(short_poll.receive(polls[1])).records == []
     assert short_produce.receive(produces[1]).responses[0].partition_responses[0].error_code == REQUEST_TIMED_OUT
     until(lambda: state_of(broker, f"silent-{name}") == "Empty", "the session of a silent member ends")
 
-    # What has much time left goes on waiting although the clock went forward.
-    assert steady.heartbeat() == REBALANCE_IN_PROGRESS, "it is in the group still, and the rebalance waits for it"
+    # Waits with much time left continue although the clock went forward.
+    assert steady.heartbeat() == REBALANCE_IN_PROGRESS, "the member is still in the group, and the rebalance waits for it"
     assert steady.receive_join(steady.send_join()).error_code == 0
     assert late.receive_join(joining).error_code == 0
     assert (steady.generation, late.generation) == (2, 2)
