@@ -12,7 +12,7 @@ from txbroker.cluster.zookeeper_migration.export_rules import ExportPlan, Nodes,
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, FoundLogs
 from txbroker.log.meta_properties import Identity
 
-EMPTY = ForeignCluster(place="the ZooKeeper", cluster_id=None, topics={})
+EMPTY = ForeignCluster(source="the ZooKeeper", cluster_id=None, topics={})
 
 
 def imported(**configs: str) -> dict[str, bytes | None]:
@@ -27,7 +27,7 @@ def exported(tree: Nodes, there: ForeignCluster, found: FoundLogs | None = None)
 
 def test_an_empty_zookeeper_gets_everything_parents_first() -> None:
     made = exported(imported(**{"retention.ms": "5"}), EMPTY)
-    assert (made.notes, made.concerns, made.refusals, made.gone) == ([], [], [], [])
+    assert (made.notes, made.concerns, made.refusals, made.obsolete) == ([], [], [], [])
     assert made.topics == {"orders": (2, "new")}
     assert decode_topic(made.nodes["/brokers/topics/orders"]).topic_id == ORDERS
     assert decode_config(made.nodes["/config/topics/orders"]) == {"retention.ms": "5"}
@@ -50,7 +50,7 @@ def test_epochs_and_producer_ids_are_above_those_of_both() -> None:
 
 def test_a_recreated_topic_replaces_the_old_one_with_fewer_partitions() -> None:
     made = exported(imported(), cluster(orders=topic(ALONE, ALONE, ALONE, topic_id=MADE)))
-    assert made.topics == {"orders": (2, "recreated")} and made.gone == ["/brokers/topics/orders/partitions/2"]
+    assert made.topics == {"orders": (2, "recreated")} and made.obsolete == ["/brokers/topics/orders/partitions/2"]
     assert decode_topic(made.nodes["/brokers/topics/orders"]).topic_id == ORDERS
 
 

@@ -38,7 +38,7 @@ def content(directory: Path) -> dict[str, bytes]:
 def test_a_directory_is_imported_by_itself_and_nothing_else_in_it_changes(directory: Path) -> None:
     before = content(directory)
     output, _ = run("import", "--log-dirs", str(directory), *KEEP)
-    assert "8 topics with 10 partitions are imported" in output
+    assert "Imported 8 topics with 10 partitions into " in output
     tree = read_tree(str(directory / FILE_NAME))
     assert data_of(tree, "/brokers/topics").keys() == TOPICS
     assert data_of(tree, "/brokers/topics/s-txn/partitions").keys() == {"0", "1"}
@@ -117,7 +117,7 @@ def test_a_running_broker_is_left_alone(directory: Path) -> None:
     (("--log-dirs", "{d},{d}"), 2, "twice"),
     (("--log-dirs", "{d},"), 2, "empty"),
     ((), 2, "--log-dirs"),
-    (("--log-dirs", "{d}/nowhere"), 1, "no directory"),
+    (("--log-dirs", "{d}/nowhere"), 1, "not a directory"),
     (("--log-dirs", "{d}/s-txn-0"), 1, "no logs"),
     (("--log-dirs", "{d}", "--topic-config", "typo:retention.ms=-1"), 1, "typo"),
     (("--log-dirs", "{d}", "--yes", "--topic-config", "*:retention.ms=-1x"), 2, "retention.ms"),

@@ -16,7 +16,7 @@ from txbroker.cluster.node_data import (
     decode_topic,
 )
 from txbroker.cluster.zookeeper_migration.import_plan import ImportPlan
-from txbroker.cluster.zookeeper_migration.import_rules import Configs, Judges, plan_import
+from txbroker.cluster.zookeeper_migration.import_rules import ConfigChecks, Configs, plan_import
 from txbroker.cluster.zookeeper_migration.kafka_metadata import (
     ForeignCluster,
     ForeignPartition,
@@ -30,7 +30,7 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 CLUSTER = "lvr4NfIWTo6tu8cpVcm0iw"
 ORDERS, MADE = b"o" * 16, b"m" * 16
-TAKES_ALL = Judges(*[lambda configs: {}] * 3, lambda: MADE)  # type: ignore[arg-type]
+TAKES_ALL = ConfigChecks(*[lambda configs: {}] * 3, lambda: MADE)  # type: ignore[arg-type]
 ALONE = ForeignPartition(replicas=(1,), isr=(1,), leader_epoch=4)
 
 
@@ -40,7 +40,7 @@ def topic(*partitions: ForeignPartition, topic_id: bytes = ORDERS, configs: Mapp
 
 def cluster(**topics: ForeignTopic) -> ForeignCluster:
     block = ProducerIdBlock(1, 0, 999)
-    return ForeignCluster(place="the ZooKeeper", cluster_id=CLUSTER, topics=topics, controller_epoch=7, producer_ids=block)
+    return ForeignCluster(source="the ZooKeeper", cluster_id=CLUSTER, topics=topics, controller_epoch=7, producer_ids=block)
 
 
 def logs(*names: str, topic_id: bytes = ORDERS, leader_epoch: int = 2) -> FoundLogs:
@@ -51,8 +51,10 @@ def logs(*names: str, topic_id: bytes = ORDERS, leader_epoch: int = 2) -> FoundL
     return FoundLogs(directories=("/d",), identity=Identity(1, CLUSTER), logs=found, clean=True)
 
 
-def plan(foreign: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs] | None = None, judges: Judges = TAKES_ALL) -> ImportPlan:
-    return plan_import(foreign, found, configs or {}, judges)
+def plan(
+    foreign: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs] | None = None, checks: ConfigChecks = TAKES_ALL
+) -> ImportPlan:
+    return plan_import(foreign, found, configs or {}, checks)
 
 
 def nodes(of: ImportPlan) -> dict[str, bytes | None]:
@@ -119,10 +121,10 @@ def test_a_topic_config_of_no_topic_is_refused() -> None:
 
 
 def test_configurations_that_cannot_be_used_are_named_and_left_out() -> None:
-    choosy = Judges(*[lambda configs: {key: "nobody knows it" for key in configs if key == "odd"}] * 3, lambda: MADE)  # type: ignore[arg-type]
+    choosy = ConfigChecks(*[lambda configs: {key: "nobody knows it" for key in configs if key == "odd"}] * 3, lambda: MADE)  # type: ignore[arg-type]
     foreign = cluster(orders=topic(ALONE, configs={"odd": "1", "even": "2"}))
     foreign = replace(foreign, default_configs={"odd": "3"}, broker_configs={"even": "4"})
-    made = plan(foreign, logs("orders-0"), judges=choosy)
+    made = plan(foreign, logs("orders-0"), checks=choosy)
     assert made.topics[0].configs == {"even": "2"}
     assert (made.broker_configs, made.default_configs) == ({"even": "4"}, {})
     assert sorted(made.notes) == [f"odd of {whose} is not imported: nobody knows it" for whose in ("all brokers", "topic orders")]

@@ -122,7 +122,7 @@ def test_another_cluster_no_cluster_and_a_damaged_one_are_told_apart(
     _, complaint = plan(*place, f"{zookeeper.address}{chroot}", status=1)
     assert "to cluster AAAAAAAAAAAAAAAAAAAABA" in complaint
     _, complaint = run(*place, f"{zookeeper.address}/nowhere", status=1)
-    assert "is the chroot right?" in complaint
+    assert "check the chroot" in complaint
     client.set(f"{chroot}/brokers/topics/s-txn", b'{"partitions": 5}')
     _, complaint = run(*place, f"{zookeeper.address}{chroot}", status=1)
     assert "is damaged" in complaint and "fault" not in complaint

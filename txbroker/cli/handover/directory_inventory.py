@@ -1,11 +1,12 @@
-"""What is in the log directories of a broker that does not run. Nothing is opened for writing, and nothing is recovered."""
+"""Reads the log directories of a stopped broker without changing or recovering anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cluster.zookeeper_migration.kafka_metadata import FoundLog, FoundLogs
 from txbroker.errors import CorruptRecords, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, directory_names, meta_properties
@@ -20,15 +21,13 @@ from txbroker.log.producer_snapshots import parse_snapshot
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 SMALL_FILE_MAX = 64 * 1024 * 1024
-# A directory's name may claim any partition, and all below it would have to be made.
+# A damaged directory name may have any partition number, and an import creates all partitions below it.
 PARTITION_MAX = 1_000_000
-
-Told = Callable[[int, int], None]
 
 
 @contextmanager
-def held(disk: Disk, directories: Sequence[str]) -> Iterator[None]:
-    """Keep every broker away from the directories meanwhile; CommandFailed when one is there."""
+def locked(disk: Disk, directories: Sequence[str]) -> Iterator[None]:
+    """Lock the directories, so that no broker starts on them. CommandFailed when a broker is running on one."""
     locks = []
     try:
         for directory in directories:
@@ -42,46 +41,46 @@ def held(disk: Disk, directories: Sequence[str]) -> Iterator[None]:
             lock.release()
 
 
-def identity_of(disk: Disk, directories: Sequence[str]) -> Identity:
-    """What their meta.properties say together. CommandFailed: they contradict each other, or are of a broker without ZooKeeper."""
-    together, together_path = NO_IDENTITY, ""
+def read_identity(disk: Disk, directories: Sequence[str]) -> Identity:
+    """The broker and cluster id in their meta.properties. CommandFailed: they differ, or belong to a KRaft broker."""
+    joined, joined_path = NO_IDENTITY, ""
     for directory in directories:
         path = f"{directory}/{meta_properties.FILE_NAME}"
         if not disk.is_directory(directory):
-            raise CommandFailed(f"{directory} is no directory: name the log.dirs of the broker")
-        content = _small(disk, path, META_PROPERTIES_SIZE_MAX)
+            raise CommandFailed(f"{directory} is not a directory: specify the log.dirs of the broker")
+        content = _read_small(disk, path, META_PROPERTIES_SIZE_MAX)
         if content is None:
             continue
         try:
             identity = meta_properties.parse(content, path)
-            together = meta_properties.join(together, together_path, identity, path)
+            joined = meta_properties.join(joined, joined_path, identity, path)
         except StartError as error:
-            raise CommandFailed(f"{error}; the tools that need no broker read its logs where they are: txbroker dump-log") from error
-        together_path = together_path or path
-    return together
+            raise CommandFailed(f"{error}; to read its logs without a broker, use txbroker dump-log") from error
+        joined_path = joined_path or path
+    return joined
 
 
-def look(disk: Disk, directories: Sequence[str], told: Told) -> FoundLogs:
-    """Every partition's log in these directories. `told(done, total)` as it goes. CommandFailed; StorageError."""
-    identity = identity_of(disk, directories)
-    places: dict[TopicPartition, str] = {}
+def read_directories(disk: Disk, directories: Sequence[str], on_progress: OnProgress) -> FoundLogs:
+    """The identity of these directories, and the log of every partition in them. CommandFailed; StorageError."""
+    identity = read_identity(disk, directories)
+    paths: dict[TopicPartition, str] = {}
     for directory in directories:
         for name in disk.names(directory):
             parsed = directory_names.parse(name)
             if parsed is None or parsed.state is not DirectoryState.IN_USE or not disk.is_directory(f"{directory}/{name}"):
                 continue
             if parsed.topic_partition.partition > PARTITION_MAX:
-                raise CommandFailed(f"{directory}/{name} is of a partition above {PARTITION_MAX}, which no topic has: move it away")
-            if parsed.topic_partition in places:
+                raise CommandFailed(f"{directory}/{name} has a partition number above {PARTITION_MAX}: move it to another directory")
+            if parsed.topic_partition in paths:
                 raise CommandFailed(
-                    f"{name} is in {places[parsed.topic_partition].rpartition('/')[0]} and in {directory}: "
-                    "start and stop the broker that wrote them, which decides, or move one away"
+                    f"{name} is in {paths[parsed.topic_partition].rpartition('/')[0]} and in {directory}: "
+                    "start and stop the broker that wrote them, which removes one, or move one to another directory"
                 )
-            places[parsed.topic_partition] = f"{directory}/{name}"
+            paths[parsed.topic_partition] = f"{directory}/{name}"
     logs = {}
-    for done, (topic_partition, path) in enumerate(places.items()):
-        told(done, len(places))
-        logs[topic_partition] = look_at(disk, path)
+    for done, (topic_partition, path) in enumerate(paths.items()):
+        on_progress(done, len(paths))
+        logs[topic_partition] = read_log(disk, path)
     return FoundLogs(
         directories=tuple(directories),
         identity=identity,
@@ -91,18 +90,18 @@ def look(disk: Disk, directories: Sequence[str], told: Told) -> FoundLogs:
     )
 
 
-def look_at(disk: Disk, path: str) -> FoundLog:
-    """One partition's directory."""
+def read_log(disk: Disk, path: str) -> FoundLog:
+    """Read one partition's directory."""
     offsets = [each[0] for each in map(parse_name, disk.names(path)) if each is not None and each[1:] == (SNAPSHOT, "")]
-    metadata = _small(disk, f"{path}/{PARTITION_METADATA}", 1024)
+    metadata = _read_small(disk, f"{path}/{PARTITION_METADATA}", 1024)
     producer_id, open_transactions = -1, 0
     if offsets:
         try:
-            for state in parse_snapshot(_small(disk, file_path(path, max(offsets), SNAPSHOT)) or b""):
+            for state in parse_snapshot(_read_small(disk, file_path(path, max(offsets), SNAPSHOT)) or b""):
                 producer_id = max(producer_id, state.producer_id)
                 open_transactions += state.txn_first_offset >= 0
         except CorruptRecords:
-            pass  # the broker makes it anew, and says so
+            pass  # the broker rebuilds it and logs a warning
     return FoundLog(
         directory=path,
         topic_id=NULL_TOPIC_ID if metadata is None else parse_metadata(metadata, f"{path}/{PARTITION_METADATA}"),
@@ -113,24 +112,24 @@ def look_at(disk: Disk, path: str) -> FoundLog:
 
 
 def _last_epoch(disk: Disk, path: str) -> int:
-    content = _small(disk, path)
+    content = _read_small(disk, path)
     try:
         epochs = [checkpoints.number(epoch, 0, 2**31 - 1) for epoch, _ in checkpoints.parse_lines(content or b"", 2)]
     except MalformedCheckpoint as error:
-        raise CommandFailed(f"{path}: {error}; move it away, and the broker takes the epochs from the records when it starts") from error
+        raise CommandFailed(f"{path}: {error}; move it to another directory, and the broker rebuilds it when it starts") from error
     return max(epochs, default=-1)
 
 
 def _cleaned(disk: Disk, directory: str) -> Iterator[TopicPartition]:
-    content = _small(disk, f"{directory}/{checkpoints.CLEANER_OFFSETS}")
+    content = _read_small(disk, f"{directory}/{checkpoints.CLEANER_OFFSETS}")
     try:
         yield from checkpoints.parse_offsets(content or b"")
     except MalformedCheckpoint:
-        return  # it only makes cleaning quicker
+        return  # the broker can do without it: cleaning only takes longer
 
 
-def _small(disk: Disk, path: str, size_max: int = SMALL_FILE_MAX) -> bytes | None:
+def _read_small(disk: Disk, path: str, size_max: int = SMALL_FILE_MAX) -> bytes | None:
     size = disk.size(path)
     if size is not None and size > size_max:
-        raise StorageError(f"{path} has {size} bytes, which no broker writes: is this a log directory?")
+        raise StorageError(f"{path} has {size} bytes, more than a broker writes: check that its directory is a log directory")
     return disk.read(path)

@@ -1,4 +1,4 @@
-"""`txbroker import`: log directories that Apache Kafka with ZooKeeper has left become those of a txbroker."""
+"""`txbroker import`: takes log directories over from Apache Kafka with ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, warn
-from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_places, log_dirs, metadata_file, read_config
+from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_flags, log_dirs, metadata_file, read_config
 from txbroker.cli.handover.step_progress import Steps
 from txbroker.cli.results import Column, results
+from txbroker.names import amount, id_to_text
 
 if TYPE_CHECKING:
     from txbroker.cluster.zookeeper_migration.import_plan import ImportPlan
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
     from txbroker.log.disk import Disk
 
 DESCRIPTION = """\
-Make the metadata with which txbroker serves the log directories of a broker of Apache Kafka (with ZooKeeper, up to 3.9) that
-was stopped or killed: topics with their ids and configurations, those of the broker, the cluster's id, producer ids. Nothing else
-in the directories is changed, and nothing in ZooKeeper. Without --zookeeper the directories alone tell what they can.
+Import the metadata of a stopped (or killed) Apache Kafka broker with ZooKeeper (up to 3.9), so that txbroker can serve its log
+directories. The metadata is: the cluster id, topics with their ids and configurations, the broker's configurations, and producer ids. It
+is written to one new file in the first log directory. Other files do not change, and ZooKeeper does not.
+
+Without --zookeeper, the metadata is derived from the log directories, which do not contain configurations: specify --topic-config.
 
   txbroker import --config server.properties --zookeeper 127.0.0.1:2181/kafka --dry-run
   txbroker import --config server.properties --zookeeper 127.0.0.1:2181/kafka
   txbroker import --log-dirs /srv/kafka-logs --topic-config state:cleanup.policy=compact --yes
 
-What speaks against it is printed as a concern, and --yes agrees to it. Back to Apache Kafka: txbroker export.
+Consequences that need your consent are printed as concerns: nothing is imported until you specify --yes. txbroker export hands the
+directories back to Apache Kafka.
 """
 
 COLUMNS = (
@@ -43,10 +47,10 @@ def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("import", help="take over log directories of Apache Kafka with ZooKeeper", description=DESCRIPTION)
     parser.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", help=ZOOKEEPER_HELP)
-    config_help = "a topic's configuration (TOPIC may be * for all); it wins over ZooKeeper's; may be given several times"
+    config_help = "a topic configuration, which overrides ZooKeeper's; TOPIC * means all topics; can be specified several times"
     parser.add_argument("--topic-config", action="append", default=[], type=_topic_config, metavar="TOPIC:KEY=VALUE", help=config_help)
-    parser.add_argument("--force", action="store_true", help="replace metadata that is there; the old file is kept beside it")
-    add_places(parser)
+    parser.add_argument("--force", action="store_true", help="replace the metadata of an earlier import; its file is renamed")
+    add_flags(parser)
     parser.set_defaults(command=run)
 
 
@@ -58,9 +62,9 @@ def _topic_config(text: str) -> tuple[str, str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan, and carry it out; CommandFailed when something speaks against it that nobody agreed to."""
-    from txbroker.cli.handover.config_compatibility import judges
-    from txbroker.cli.handover.directory_inventory import held, identity_of, look
+    """Print the plan and execute it. CommandFailed: it has refusals, or concerns without --yes."""
+    from txbroker.cli.handover.config_compatibility import config_checks
+    from txbroker.cli.handover.directory_inventory import locked, read_directories, read_identity
     from txbroker.cluster.zookeeper_migration.import_rules import plan_import
     from txbroker.cluster.zookeeper_migration.kafka_metadata import cluster_from_logs
     from txbroker.errors import StorageError
@@ -72,18 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
     _check(config, configs)
     disk, steps = OsDisk(), Steps()
     try:
-        identity_of(disk, directories)  # before a lock file is made in what is no log directory
-        # A plan can be made while the broker still runs.
-        with held(disk, [] if arguments.dry_run else directories):
-            there = metadata_file(disk, directories)
-            if there is not None and not arguments.force:
+        read_identity(disk, directories)  # before it creates lock files: the directories may be wrong
+        # A dry run may read the directories of a running broker.
+        with locked(disk, [] if arguments.dry_run else directories):
+            existing = metadata_file(disk, directories)
+            if existing is not None and not arguments.force:
                 raise CommandFailed(
-                    f"{there} is there: these directories are txbroker's already, and `txbroker run` serves them; --force replaces the "
-                    "metadata by what is imported, after Apache Kafka has run on them"
+                    f"{existing} exists: these directories were imported before, and `txbroker run` serves them; if Apache Kafka has used "
+                    "them since, import them again with --force"
                 )
-            found = look(disk, directories, steps.step("log directories"))
+            found = read_directories(disk, directories, steps.step("log directories"))
             if not found.logs:
-                raise CommandFailed(f"there are no logs in {', '.join(directories)}: name the log.dirs of the broker")
+                raise CommandFailed(f"no logs in {', '.join(directories)}: specify the log.dirs of the broker")
             if arguments.zookeeper is None:
                 cluster = cluster_from_logs(found, configs)
             else:
@@ -92,18 +96,18 @@ def run(arguments: argparse.Namespace) -> int:
                 with zookeeper.session(arguments.zookeeper) as session:
                     broker_id = -1 if found.identity.broker_id is None else found.identity.broker_id
                     cluster = zookeeper_reader.read_cluster(session, broker_id, steps.step("ZooKeeper"))
-            plan = plan_import(cluster, found, configs, judges(config))
+            plan = plan_import(cluster, found, configs, config_checks(config))
             steps.finish()
-            _show(arguments, plan, cluster.place, clean=found.clean)
+            _show(arguments, plan, cluster.source, clean=found.clean)
             if plan.refusals:
                 raise CommandFailed(f"nothing is imported: {'; '.join(plan.refusals)}")
             if arguments.dry_run:
                 return DONE
             if plan.concerns and not arguments.yes:
-                raise CommandFailed("nothing is imported until somebody has agreed to what is printed as a concern: --yes")
+                raise CommandFailed("nothing is imported: specify --yes to continue in spite of the printed concerns")
             for directory in directories:
-                disk.remove(f"{directory}/{cleaning_history_file.FILE_NAME}")  # what Kafka has cleaned since is not in it
-            return _write(arguments, disk, directories[0], there, plan)
+                disk.remove(f"{directory}/{cleaning_history_file.FILE_NAME}")  # it is older than what Kafka has cleaned
+            return _write(arguments, disk, directories[0], existing, plan)
     except StorageError as error:
         raise CommandFailed(f"{error.message}; nothing is imported") from error
     finally:
@@ -118,7 +122,7 @@ def _by_topic(given: list[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
 
 
 def _check(config: BrokerConfig, configs: dict[str, dict[str, str]]) -> None:
-    """BadUsage for a wrong key or value: with the default in its place, retention could take what was to be kept."""
+    """BadUsage for an unknown key or wrong value: without it, retention might delete records that the operator wants to keep."""
     from txbroker.cluster.zookeeper_migration.kafka_metadata import EVERY_TOPIC
     from txbroker.config.topics import validate_topic_configs
     from txbroker.errors import BrokerError
@@ -130,9 +134,7 @@ def _check(config: BrokerConfig, configs: dict[str, dict[str, str]]) -> None:
             raise BadUsage(f"--topic-config {topic}: {error}; nothing is imported") from None
 
 
-def _show(arguments: argparse.Namespace, plan: ImportPlan, place: str, *, clean: bool) -> None:
-    from txbroker.names import id_to_text
-
+def _show(arguments: argparse.Namespace, plan: ImportPlan, source: str, *, clean: bool) -> None:
     shown = results(arguments)
     rows = [
         {
@@ -148,30 +150,31 @@ def _show(arguments: argparse.Namespace, plan: ImportPlan, place: str, *, clean:
         broker = {"broker": dict(plan.broker_configs), "all_brokers": dict(plan.default_configs)}
         block = plan.producer_ids
         shown.json({
-            "from": place, "cluster_id": plan.cluster_id, "broker_id": plan.broker_id, "clean": clean, "topics": rows, "configs": broker,
+            "from": source, "cluster_id": plan.cluster_id, "broker_id": plan.broker_id, "clean": clean, "topics": rows, "configs": broker,
             "next_producer_id": 0 if block is None else block.end + 1,
             "notes": plan.notes, "concerns": plan.concerns, "refusals": plan.refusals,
         })  # fmt: skip
         return
-    how = "was stopped cleanly" if clean else "was not stopped cleanly: txbroker recovers its logs when it starts"
-    shown.line(f"Cluster {plan.cluster_id}, broker {plan.broker_id}, which {how}; metadata from {place}")
+    shutdown = "clean" if clean else "unclean (txbroker recovers the logs when it starts)"
+    shown.line(f"Import of cluster {plan.cluster_id}, broker {plan.broker_id}, shutdown {shutdown}, metadata from {source}")
     shown.rows(COLUMNS, rows)
     for kind, texts in (("note", plan.notes), ("concern", plan.concerns)):
         for text in texts:
             shown.line(f"{kind}: {text}")
 
 
-def _write(arguments: argparse.Namespace, disk: Disk, directory: str, there: str | None, plan: ImportPlan) -> int:
+def _write(arguments: argparse.Namespace, disk: Disk, directory: str, existing: str | None, plan: ImportPlan) -> int:
     from txbroker.cluster.tree.sqlite import FILE_NAME
-    from txbroker.cluster.tree.sqlite_file import set_aside, write_tree
+    from txbroker.cluster.tree.sqlite_file import rename_file, write_tree
 
-    path = there or os.path.join(directory, FILE_NAME)
-    if there is not None:
-        warn(f"the metadata that was there is now {set_aside(path, disk, REPLACED)}")
+    path = existing or os.path.join(directory, FILE_NAME)
+    if existing is not None:
+        warn(f"the metadata file of the earlier import was renamed to {rename_file(path, disk, REPLACED)}")
     write_tree(path, plan.operations(), disk)
     count = sum(len(topic.epochs) for topic in plan.topics)
+    imported = f"{amount(len(plan.topics), 'topic')} with {amount(count, 'partition')}"
     results(arguments).done(
-        f"{len(plan.topics)} topics with {count} partitions are imported into {path}: `txbroker run` with these log.dirs serves them now",
+        f"Imported {imported} into {path}: `txbroker run` serves these log.dirs now.",
         imported=path, topics=len(plan.topics), partitions=count,
     )  # fmt: skip
     return DONE

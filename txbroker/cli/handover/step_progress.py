@@ -1,4 +1,4 @@
-"""The progress of the steps of an import or export, on one line of a terminal."""
+"""Progress of the steps of an import or export, on one line of a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Callable
 from txbroker.cli.progress import EVERY_S, FIRST_S
 from txbroker.cli.time_texts import duration
 
+# Called with `(done, total)`.
+OnProgress = Callable[[int, int], None]
+
 
 class Steps:
     """Overwrites its own line, if standard error is a terminal."""
@@ -18,8 +21,8 @@ class Steps:
         self._next_s = time.monotonic() + FIRST_S
         self._shown = False
 
-    def step(self, what: str) -> Callable[[int, int], None]:
-        """The function to call with `(done, total)`."""
+    def step(self, what: str) -> OnProgress:
+        """Begin a step; call the result as it proceeds."""
         start_s = time.monotonic()
 
         def show(done: int, total: int) -> None:

@@ -1,10 +1,10 @@
-"""A session with the ZooKeeper of a Kafka cluster. What goes wrong is CommandFailed; kazoo is imported here and nowhere else."""
+"""A session with the ZooKeeper of a Kafka cluster, through kazoo. Errors are CommandFailed."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -13,27 +13,26 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBac
 from kazoo.handlers.threading import KazooTimeoutError
 
 from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cluster import node_paths
 
 CONNECT_S = 15.0
 ANSWER_S = 30.0
-AT_ONCE = 500  # requests in flight, and operations in a transaction
-BYTES_AT_ONCE = 256 * 1024  # of a transaction: ZooKeeper takes a megabyte
+BATCH_MAX = 500  # requests in flight, and operations of a transaction
+BATCH_SIZE_MAX = 256 * 1024  # data of a transaction; ZooKeeper's limit for a request (jute.maxbuffer) is 1 MiB
 
 _ADDRESS = re.compile(r"[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*(/[^\s]*[^\s/])?")
-
-Told = Callable[[int, int], None]
 
 
 def checked_address(text: str) -> str:
     """The value of --zookeeper; BadUsage."""
     if _ADDRESS.fullmatch(text) is None:
-        raise BadUsage(f"--zookeeper wants HOST:PORT,HOST:PORT/CHROOT (the chroot where the cluster has one), not {text!r}")
+        raise BadUsage(f"--zookeeper must be HOST:PORT[,HOST:PORT...][/CHROOT], not {text!r}")
     return text
 
 
 class ZooKeeper:
-    """One session. `address` is what the user called it; all paths are below its chroot."""
+    """One session. `address`: as the user specified it. Paths are relative to its chroot."""
 
     def __init__(self, client: Any, address: str) -> None:
         self.address = address
@@ -42,48 +41,48 @@ class ZooKeeper:
         self._root = slash + chroot
 
     def get(self, path: str) -> bytes | None:
-        """A node's data; None where there is no node, or no data."""
-        return self.get_all([path], _quietly).get(path)
+        """The data of a node; None if it does not exist or has no data."""
+        return self.get_all([path], _ignore_progress).get(path)
 
-    def get_all(self, wanted: Sequence[str], told: Told) -> dict[str, bytes | None]:
-        """The data of those of these nodes that are there."""
+    def get_all(self, paths: Sequence[str], on_progress: OnProgress) -> dict[str, bytes | None]:
+        """The data of the nodes that exist, by path."""
         found: dict[str, bytes | None] = {}
-        for start in range(0, len(wanted), AT_ONCE):
-            told(start, len(wanted))
-            asked = [(path, self._client.get_async(self._root + path)) for path in wanted[start : start + AT_ONCE]]
-            for path, answer in asked:
+        for start in range(0, len(paths), BATCH_MAX):
+            on_progress(start, len(paths))
+            requests = [(path, self._client.get_async(self._root + path)) for path in paths[start : start + BATCH_MAX]]
+            for path, response in requests:
                 with suppress(NoNodeError):
-                    found[path] = answer.get(timeout=ANSWER_S)[0]
+                    found[path] = response.get(timeout=ANSWER_S)[0]
         return found
 
     def children(self, path: str) -> list[str]:
-        """The names under a node, sorted; none where there is no node."""
+        """The names of a node's children, sorted; none if it does not exist."""
         try:
             return sorted(self._client.get_children(self._root + path))
         except NoNodeError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether there is a node."""
+        """Whether the node exists."""
         return self._client.exists(self._root + path) is not None
 
     def make_root(self) -> None:
-        """Make the chroot, where it is missing."""
+        """Create the chroot if it does not exist."""
         if self._root:
             self._client.ensure_path(self._root)
 
-    def write(self, nodes: Mapping[str, bytes | None], told: Told) -> None:
-        """Make these nodes have these data (None: empty); parents come before their children."""
-        there = self.get_all(list(nodes), _quietly)
+    def write(self, nodes: Mapping[str, bytes | None], on_progress: OnProgress) -> None:
+        """Create these nodes or set their data (None: empty), in this order: parents before their children."""
+        existing = self.get_all(list(nodes), _ignore_progress)
         written = 0
-        for some in _chunks([(path, data or b"") for path, data in nodes.items()]):
-            told(written, len(nodes))
-            written += len(some)
+        for batch in _batches([(path, data or b"") for path, data in nodes.items()]):
+            on_progress(written, len(nodes))
+            written += len(batch)
             transaction = self._client.transaction()
-            for path, data in some:
-                if path not in there:
+            for path, data in batch:
+                if path not in existing:
                     transaction.create(self._root + path, data)
-                elif (there[path] or b"") != data:
+                elif (existing[path] or b"") != data:
                     transaction.set_data(self._root + path, data)
             problems = [result for result in transaction.commit() if isinstance(result, Exception)]
             for problem in problems:
@@ -91,27 +90,27 @@ class ZooKeeper:
                     raise problem
 
     def delete(self, path: str) -> None:
-        """Remove a node with all that is under it; nothing where there is none."""
+        """Delete a node and its children, if it exists."""
         with suppress(NoNodeError):
             self._client.delete(self._root + path, recursive=True)
 
 
 @contextmanager
 def session(address: str) -> Iterator[ZooKeeper]:
-    """A session with the ZooKeeper at `HOST:PORT,…[/CHROOT]`."""
+    """A session with the ZooKeeper at this address (see `checked_address`)."""
     quiet = logging.getLogger("txbroker.cli.zookeeper")
-    quiet.setLevel(logging.CRITICAL)  # what it would say comes as an exception
+    quiet.setLevel(logging.CRITICAL)  # errors are raised too
     client = KazooClient(hosts=checked_address(address).partition("/")[0], timeout=10.0, logger=quiet)
     try:
         client.start(timeout=CONNECT_S)
     except KazooTimeoutError as error:
-        raise CommandFailed(f"no ZooKeeper answers at {address}: correct --zookeeper, or start it") from error
+        raise CommandFailed(f"no ZooKeeper responds at {address}: start it, or correct --zookeeper") from error
     except KazooException as error:
         raise CommandFailed(f"the ZooKeeper at {address} cannot be used: {error or type(error).__name__}") from error
     try:
         yield ZooKeeper(client, address)
     except NoAuthError as error:
-        raise CommandFailed(f"the ZooKeeper at {address} does not allow it (zookeeper.set.acl): {error}") from error
+        raise CommandFailed(f"the ZooKeeper at {address} denies access (its nodes have ACLs, see zookeeper.set.acl): {error}") from error
     except (KazooException, KazooTimeoutError) as error:
         raise CommandFailed(f"the ZooKeeper at {address} failed: {type(error).__name__} {error}; try again") from error
     finally:
@@ -121,23 +120,23 @@ def session(address: str) -> Iterator[ZooKeeper]:
 
 
 def check_is_kafkas(zookeeper: ZooKeeper) -> None:
-    """CommandFailed unless a Kafka cluster keeps its metadata there."""
+    """CommandFailed unless this is the chroot of a Kafka cluster."""
     if not zookeeper.exists(node_paths.TOPICS):
-        raise CommandFailed(f"there is no Kafka cluster at {zookeeper.address} ({node_paths.TOPICS} is missing): is the chroot right?")
+        raise CommandFailed(f"no Kafka cluster at {zookeeper.address}, as {node_paths.TOPICS} does not exist: check the chroot")
 
 
-def _quietly(done: int, total: int) -> None:
-    """Nobody is told."""
+def _ignore_progress(done: int, total: int) -> None:
+    pass
 
 
-def _chunks(nodes: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
-    chunk: list[tuple[str, bytes]] = []
+def _batches(nodes: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+    batch: list[tuple[str, bytes]] = []
     size = 0
     for path, data in nodes:
         size += len(path) + len(data)
-        if chunk and (len(chunk) == AT_ONCE or size > BYTES_AT_ONCE):
-            yield chunk
-            chunk, size = [], len(path) + len(data)
-        chunk.append((path, data))
-    if chunk:
-        yield chunk
+        if batch and (len(batch) == BATCH_MAX or size > BATCH_SIZE_MAX):
+            yield batch
+            batch, size = [], len(path) + len(data)
+        batch.append((path, data))
+    if batch:
+        yield batch

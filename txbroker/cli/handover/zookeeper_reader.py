@@ -1,11 +1,12 @@
-"""A Kafka cluster's metadata, read from its ZooKeeper: nothing is written there."""
+"""Reads the metadata of a Kafka cluster from its ZooKeeper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from txbroker.cli.failures import CommandFailed
-from txbroker.cli.handover.zookeeper import Told, ZooKeeper, check_is_kafkas
+from txbroker.cli.handover.step_progress import OnProgress
+from txbroker.cli.handover.zookeeper import ZooKeeper, check_is_kafkas
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import (
     MalformedNode,
@@ -19,7 +20,7 @@ from txbroker.cluster.node_data import (
 )
 from txbroker.cluster.node_paths import Entity
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, ForeignTopic, counted
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 _MIGRATION = "/migration"
 _REASSIGNMENT = "/admin/reassign_partitions"
@@ -27,47 +28,47 @@ _TOKENS = "/delegation_token/tokens"
 _ACLS = ("/kafka-acl", "/kafka-acl-extended/prefixed")
 
 
-def read_cluster(zookeeper: ZooKeeper, broker_id: int, told: Told, *, may_be_empty: bool = False) -> ForeignCluster:
-    """What this broker needs of the cluster. `told(done, total)` as it goes. CommandFailed."""
+def read_cluster(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress, *, may_be_empty: bool = False) -> ForeignCluster:
+    """The metadata that one broker can import. `may_be_empty`: the chroot may have no Kafka cluster. CommandFailed."""
     if not may_be_empty:
         check_is_kafkas(zookeeper)
     try:
-        return _read(zookeeper, broker_id, told)
+        return _read(zookeeper, broker_id, on_progress)
     except MalformedNode as error:
         raise CommandFailed(f"the metadata at {zookeeper.address} is damaged: {error}") from error
 
 
-def _read(zookeeper: ZooKeeper, broker_id: int, told: Told) -> ForeignCluster:
+def _read(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress) -> ForeignCluster:
     names = zookeeper.children(node_paths.TOPICS)
-    assignments = {name: decode_topic(zookeeper_data) for name, zookeeper_data in _data(zookeeper, names, told)}
+    assignments = {name: decode_topic(data) for name, data in _data(zookeeper, names, on_progress)}
     cluster_id, epoch = zookeeper.get(node_paths.CLUSTER_ID), zookeeper.get(node_paths.CONTROLLER_EPOCH)
     block = zookeeper.get(node_paths.PRODUCER_ID_BLOCK)
     return ForeignCluster(
-        place=f"the ZooKeeper at {zookeeper.address}",
+        source=f"the ZooKeeper at {zookeeper.address}",
         cluster_id=None if not cluster_id else decode_cluster_id(cluster_id),
-        topics=_topics(zookeeper, assignments, told),
+        topics=_topics(zookeeper, assignments, on_progress),
         broker_configs=_config(zookeeper, node_paths.broker_entity(broker_id)),
         default_configs=_config(zookeeper, node_paths.ALL_BROKERS),
         controller_epoch=0 if not epoch else decode_controller_epoch(epoch),
         producer_ids=None if not block else decode_producer_id_block(block),
         deleting=frozenset(zookeeper.children(node_paths.DELETE_TOPICS)),
         alive=frozenset(int(name) for name in zookeeper.children(node_paths.BROKER_IDS) if name.isdecimal()),
-        left=tuple(_left(zookeeper, assignments)),
-        doubts=tuple(_doubts(zookeeper)),
+        notes=tuple(_notes(zookeeper, assignments)),
+        concerns=tuple(_concerns(zookeeper)),
     )
 
 
-def _data(zookeeper: ZooKeeper, names: list[str], told: Told) -> Iterator[tuple[str, bytes | None]]:
-    found = zookeeper.get_all([node_paths.topic(name) for name in names], told)
+def _data(zookeeper: ZooKeeper, names: list[str], on_progress: OnProgress) -> Iterator[tuple[str, bytes | None]]:
+    found = zookeeper.get_all([node_paths.topic(name) for name in names], on_progress)
     for name in names:
         if node_paths.topic(name) in found:
             yield name, found[node_paths.topic(name)]
 
 
-def _topics(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment], told: Told) -> dict[str, ForeignTopic]:
+def _topics(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment], on_progress: OnProgress) -> dict[str, ForeignTopic]:
     wanted = [TopicPartition(name, partition) for name, assignment in assignments.items() for partition in assignment.partitions]
-    states = zookeeper.get_all([node_paths.state(topic_partition) for topic_partition in wanted], told)
-    configs = zookeeper.get_all([node_paths.topic_entity(name).path for name in assignments], told)
+    states = zookeeper.get_all([node_paths.state(topic_partition) for topic_partition in wanted], on_progress)
+    configs = zookeeper.get_all([node_paths.topic_entity(name).path for name in assignments], on_progress)
     topics = {}
     for name, assignment in assignments.items():
         partitions = {}
@@ -91,34 +92,33 @@ def _config(zookeeper: ZooKeeper, entity: Entity) -> dict[str, str]:
     return decode_config(data) if data else {}
 
 
-def _left(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
-    """What only other brokers, or other versions of this one, could use."""
+def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
     limited = [name for kind in ("clients", "ips") for name in zookeeper.children(f"/config/{kind}")]
     limited += [name for name in zookeeper.children("/config/users") if not _scram(zookeeper, name)]
     if limited:
-        yield f"quotas are not imported, there are none here yet: {counted(limited, 'entity')}"
+        yield f"quotas of {counted(limited, 'entity')} are not imported: txbroker does not support quotas"
     tokens = zookeeper.children(_TOKENS)
     if tokens:
-        yield f"{len(tokens)} delegation tokens are not imported"
+        yield f"{amount(len(tokens), 'delegation token')} cannot be imported: txbroker does not support delegation tokens"
     consumers = [name for name in zookeeper.children("/consumers") if zookeeper.children(f"/consumers/{name}/offsets")]
     if consumers:
-        yield f"offsets that old consumers keep in ZooKeeper are not imported: {counted(consumers, 'group')}"
+        yield f"offsets that {counted(consumers, 'group')} of old consumers committed to ZooKeeper are not imported"
     moving = [name for name, topic in assignments.items() if any(each.adding or each.removing for each in topic.partitions.values())]
     if moving or zookeeper.exists(_REASSIGNMENT):
-        yield f"partitions were being moved between brokers, which ends here: {counted(moving, 'topic')}"
+        yield f"a reassignment of partitions of {counted(moving, 'topic')} is in progress: it is not continued"
 
 
-def _doubts(zookeeper: ZooKeeper) -> Iterator[str]:
+def _concerns(zookeeper: ZooKeeper) -> Iterator[str]:
     acls = sum(
         len(zookeeper.children(f"{root}/{kind}")) for root in _ACLS for kind in zookeeper.children(root) if kind not in ("changes",)
     )
     if acls:
-        yield f"access control lists of {acls} resources are not imported: whoever reaches this broker may do everything"
+        yield f"access control lists of {amount(acls, 'resource')} are not imported: every client of txbroker has all permissions"
     users = [name for name in zookeeper.children("/config/users") if _scram(zookeeper, name)]
     if users:
-        yield f"SCRAM credentials are not imported, this broker asks nobody for a password: {counted(users, 'user')}"
+        yield f"SCRAM credentials of {counted(users, 'user')} are not imported: txbroker does not support authentication"
     if zookeeper.get(_MIGRATION):
-        yield "a migration to KRaft was begun: if it has been finished, what is in ZooKeeper is old"
+        yield "a migration to KRaft was started: if it was finalized, the metadata in ZooKeeper is out of date"
 
 
 def _scram(zookeeper: ZooKeeper, user: str) -> bool:

@@ -109,7 +109,7 @@ def write_tree(path: str, ops: Sequence[Op], disk: Disk) -> None:
     disk.sync(path.rpartition("/")[0])
 
 
-def set_aside(path: str, disk: Disk, ending: str) -> str:
+def rename_file(path: str, disk: Disk, ending: str) -> str:
     """Rename the file, with the write-ahead log left by a crash, to `<path>.<ending>` or the next free number; returns the new name."""
     target, number = f"{path}.{ending}", 1
     while disk.size(target) is not None or disk.size(target + _WAL) is not None:

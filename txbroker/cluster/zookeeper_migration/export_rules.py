@@ -38,7 +38,7 @@ Nodes = Mapping[str, bytes | None]
 
 @dataclass(slots=True)
 class ExportPlan:
-    """The nodes to write (`nodes`, parents first) and to remove with their children (`gone`).
+    """The nodes to write (`nodes`, parents first) and to remove with their children (`obsolete`).
 
     `topics`: the partition count and the outcome of each topic. Notes, concerns and refusals as in `ImportPlan`.
     """
@@ -46,25 +46,25 @@ class ExportPlan:
     cluster_id: str
     broker_id: int
     nodes: dict[str, bytes | None] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
+    obsolete: list[str] = field(default_factory=list)
     topics: dict[str, tuple[int, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     concerns: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
 
-def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportPlan:
-    """Plan an export. `tree` is this broker's metadata, `there` the current content of ZooKeeper. MalformedNode: the tree is damaged."""
+def plan_export(tree: Nodes, found: FoundLogs, target: ForeignCluster) -> ExportPlan:
+    """Plan an export. `tree` is this broker's metadata, `target` the current content of ZooKeeper. MalformedNode: the tree is damaged."""
     cluster_id = decode_cluster_id(tree.get(node_paths.CLUSTER_ID))
     broker_id = -1 if found.identity.broker_id is None else found.identity.broker_id
     plan = ExportPlan(cluster_id, broker_id)
-    plan.refusals += _identity_problems(plan, found, there)
+    plan.refusals += _identity_problems(plan, found, target)
     plan.nodes |= dict.fromkeys(path for path in node_paths.STRUCTURE if path != node_paths.PRODUCER_ID_BLOCK)
     plan.nodes[node_paths.CLUSTER_ID] = encode_cluster_id(cluster_id)
-    block = _producer_ids(tree, there)
+    block = _producer_ids(tree, target)
     if block is not None:
         plan.nodes[node_paths.PRODUCER_ID_BLOCK] = block
-    for entity, known in ((node_paths.broker_entity(broker_id), there.broker_configs), (node_paths.ALL_BROKERS, there.default_configs)):
+    for entity, known in ((node_paths.broker_entity(broker_id), target.broker_configs), (node_paths.ALL_BROKERS, target.default_configs)):
         data = tree.get(entity.path)
         configs = decode_config(data) if data else {}
         if configs or known:
@@ -73,11 +73,11 @@ def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportP
     deleting = data_of(tree, node_paths.DELETE_TOPICS)
     for name, data in sorted(data_of(tree, node_paths.TOPICS).items()):
         if name not in deleting:
-            _add_topic(plan, name, decode_topic(data), tree, found, there)
-    _delete_topics(plan, found, there)
+            _add_topic(plan, name, decode_topic(data), tree, found, target)
+    _delete_topics(plan, found, target)
     replicated = [
         f"{name}-{number}"
-        for name, topic in there.topics.items()
+        for name, topic in target.topics.items()
         if name in plan.topics
         for number, partition in topic.partitions.items()
         if set(partition.replicas) - {broker_id}
@@ -89,22 +89,22 @@ def plan_export(tree: Nodes, found: FoundLogs, there: ForeignCluster) -> ExportP
     return plan
 
 
-def _identity_problems(plan: ExportPlan, found: FoundLogs, there: ForeignCluster) -> Iterable[str]:
+def _identity_problems(plan: ExportPlan, found: FoundLogs, target: ForeignCluster) -> Iterable[str]:
     where = ", ".join(found.directories)
     if plan.broker_id < 0:
         yield f"no meta.properties in {where} has a broker id: specify all log.dirs of the broker"
-    if there.cluster_id not in (None, plan.cluster_id):
+    if target.cluster_id not in (None, plan.cluster_id):
         yield (
-            f"{where} belongs to cluster {plan.cluster_id}, and {there.place} to cluster {there.cluster_id}: "
+            f"{where} belongs to cluster {plan.cluster_id}, and {target.source} to cluster {target.cluster_id}: "
             "specify its own ZooKeeper, or an empty chroot"
         )
-    if there.alive:
-        yield f"brokers are running on {there.place} ({', '.join(map(str, sorted(there.alive)))}): stop them first"
+    if target.alive:
+        yield f"brokers are running on {target.source} ({', '.join(map(str, sorted(target.alive)))}): stop them first"
 
 
-def _producer_ids(tree: Nodes, there: ForeignCluster) -> bytes | None:
+def _producer_ids(tree: Nodes, target: ForeignCluster) -> bytes | None:
     data = tree.get(node_paths.PRODUCER_ID_BLOCK)
-    blocks: list[ProducerIdBlock] = [] if there.producer_ids is None else [there.producer_ids]
+    blocks: list[ProducerIdBlock] = [] if target.producer_ids is None else [target.producer_ids]
     if data:
         blocks.append(decode_producer_id_block(data))
     return max(blocks, key=lambda block: block.end).encode() if blocks else None
@@ -117,9 +117,9 @@ def _without(plan: ExportPlan, configs: Mapping[str, str], foreign: Iterable[str
 
 
 def _add_topic(
-    plan: ExportPlan, name: str, assignment: TopicAssignment, tree: Nodes, found: FoundLogs, there: ForeignCluster
+    plan: ExportPlan, name: str, assignment: TopicAssignment, tree: Nodes, found: FoundLogs, target: ForeignCluster
 ) -> None:
-    known = there.topics.get(name)
+    known = target.topics.get(name)
     data = tree.get(node_paths.topic_entity(name).path)
     configs = decode_config(data) if data else {}
     kept = _without(plan, configs, OWN_TOPIC_KEYS & configs.keys(), f"topics/{name}")
@@ -136,26 +136,26 @@ def _add_topic(
             -1 if log is None else log.leader_epoch,
             -1 if known is None or number not in known.partitions else known.partitions[number].leader_epoch,
         )
-        state = PartitionState(replicas.replicas[0], epoch + 1, replicas.replicas, there.controller_epoch)
+        state = PartitionState(replicas.replicas[0], epoch + 1, replicas.replicas, target.controller_epoch)
         plan.nodes[node_paths.state(topic_partition)] = state.encode()
     what = "new" if known is None else "known" if known.topic_id == assignment.topic_id else "recreated"
     plan.topics[name] = (len(assignment.partitions), what)
     if known is not None:
-        gone = sorted(known.partitions.keys() - assignment.partitions.keys())
-        plan.gone += [node_paths.partition(TopicPartition(name, number)) for number in gone]
+        removed = sorted(known.partitions.keys() - assignment.partitions.keys())
+        plan.obsolete += [node_paths.partition(TopicPartition(name, number)) for number in removed]
 
 
-def _delete_topics(plan: ExportPlan, found: FoundLogs, there: ForeignCluster) -> None:
+def _delete_topics(plan: ExportPlan, found: FoundLogs, target: ForeignCluster) -> None:
     """Request Kafka to delete topics deleted here, unless this broker has a log of them, or another broker has a replica."""
-    unknown = [name for name in there.topics if name not in plan.topics]
+    unknown = [name for name in target.topics if name not in plan.topics]
     logged = {topic for topic, _ in found.logs}
-    shared = {name for name in unknown if any(set(each.replicas) - {plan.broker_id} for each in there.topics[name].partitions.values())}
+    shared = {name for name in unknown if any(set(each.replicas) - {plan.broker_id} for each in target.topics[name].partitions.values())}
     kept = [name for name in unknown if name in logged or name in shared]
     if kept:
         plan.notes.append(f"ZooKeeper keeps {counted(kept, 'topic')} that this broker does not serve")
     deleted = [name for name in unknown if name not in kept]
     for name in deleted:
         plan.nodes[node_paths.deletion(name)] = None
-        plan.topics[name] = (len(there.topics[name].partitions), "deleted")
+        plan.topics[name] = (len(target.topics[name].partitions), "deleted")
     if deleted:
         plan.concerns.append(f"{counted(deleted, 'topic')} in ZooKeeper and not here: Kafka deletes them when it starts")

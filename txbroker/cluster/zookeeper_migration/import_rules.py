@@ -26,7 +26,7 @@ Configs = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Judges:
+class ConfigChecks:
     """Callables that return the unusable keys of a configuration with reasons, and a generator of topic ids."""
 
     topic: Callable[[Configs], Mapping[str, str]]
@@ -35,7 +35,7 @@ class Judges:
     new_topic_id: Callable[[], bytes]
 
 
-def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs], judges: Judges) -> ImportPlan:
+def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs], checks: ConfigChecks) -> ImportPlan:
     """Plan an import. `configs`: by topic (`EVERY_TOPIC`: all topics), from the command line; they override the cluster's."""
     identity = found.identity
     broker_id = -1 if identity.broker_id is None else identity.broker_id
@@ -44,13 +44,13 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
         broker_id=broker_id,
         controller_epoch=cluster.controller_epoch,
         producer_ids=cluster.producer_ids,
-        notes=list(cluster.left),
-        concerns=list(cluster.doubts),
+        notes=list(cluster.notes),
+        concerns=list(cluster.concerns),
         refusals=list(_identity_problems(cluster, found)),
     )
-    plan.broker_configs = _usable(plan, cluster.broker_configs, judges.broker(cluster.broker_configs), f"of broker {broker_id}")
-    plan.default_configs = _usable(plan, cluster.default_configs, judges.all_brokers(cluster.default_configs), "of all brokers")
-    troubles = _Troubles()
+    plan.broker_configs = _usable(plan, cluster.broker_configs, checks.broker(cluster.broker_configs), f"of broker {broker_id}")
+    plan.default_configs = _usable(plan, cluster.default_configs, checks.all_brokers(cluster.default_configs), "of all brokers")
+    conflicts = _Conflicts()
     for name, topic in sorted(cluster.topics.items()):
         try:
             check_topic_name(name)
@@ -59,14 +59,14 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
             continue
         logs = {partition: found.logs[TopicPartition(name, partition)] for partition in topic.partitions if (name, partition) in found.logs}
         if not logs and not any(broker_id in each.replicas for each in topic.partitions.values()):
-            troubles.elsewhere.append(name)
+            conflicts.elsewhere.append(name)
             continue
-        planned = _planned(plan, name, topic, logs, cluster, configs, judges)
+        planned = _planned(plan, name, topic, logs, cluster, configs, checks)
         plan.topics.append(planned)
-        troubles.look_at(plan, planned, topic, logs)
-    plan.concerns += troubles.concerns()
-    plan.refusals += troubles.refusals
-    plan.notes += _notes(cluster, found, troubles.elsewhere)
+        conflicts.check_topic(plan, planned, topic, logs)
+    plan.concerns += conflicts.concerns()
+    plan.refusals += conflicts.refusals
+    plan.notes += _notes(cluster, found, conflicts.elsewhere)
     unknown = sorted(configs.keys() - cluster.topics.keys() - {EVERY_TOPIC})
     if unknown:
         plan.refusals.append(f"--topic-config specifies unknown topics: {counted(unknown, 'topic')}")
@@ -81,12 +81,12 @@ def _identity_problems(cluster: ForeignCluster, found: FoundLogs) -> Iterable[st
         return
     if None not in (identity.cluster_id, cluster.cluster_id) and identity.cluster_id != cluster.cluster_id:
         yield (
-            f"{where} belongs to cluster {identity.cluster_id}, and {cluster.place} to cluster {cluster.cluster_id}: "
+            f"{where} belongs to cluster {identity.cluster_id}, and {cluster.source} to cluster {cluster.cluster_id}: "
             "specify the ZooKeeper of the same cluster"
         )
     if identity.broker_id in cluster.alive:
         yield (
-            f"broker {identity.broker_id} is registered in {cluster.place}: stop it, or, if it was killed, wait until its session has "
+            f"broker {identity.broker_id} is registered in {cluster.source}: stop it, or, if it was killed, wait until its session has "
             "expired (zookeeper.session.timeout.ms)"
         )
 
@@ -95,7 +95,7 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
     strangers = sorted({topic for topic, _ in found.logs if topic not in cluster.topics} - set(elsewhere))
     if strangers:
         yield (
-            f"{cluster.place} does not know {counted(strangers, 'topic')}: their logs do not change and are not served; move them away "
+            f"{cluster.source} does not know {counted(strangers, 'topic')}: their logs do not change and are not served; move them away "
             "before you create topics with these names"
         )
     opened = sum(log.open_transactions for log in found.logs.values())
@@ -111,7 +111,7 @@ def _planned(
     logs: Mapping[int, FoundLog],
     cluster: ForeignCluster,
     configs: Mapping[str, Configs],
-    judges: Judges,
+    checks: ConfigChecks,
 ) -> PlannedTopic:
     ids = [topic.topic_id, *(log.topic_id for log in logs.values())]
     for_all = configs.get(EVERY_TOPIC, {})
@@ -120,10 +120,10 @@ def _planned(
     wanted |= configs.get(name, {})
     return PlannedTopic(
         name=name,
-        topic_id=next((each for each in ids if each != NULL_TOPIC_ID), None) or judges.new_topic_id(),
+        topic_id=next((each for each in ids if each != NULL_TOPIC_ID), None) or checks.new_topic_id(),
         epochs={number: _epoch(each, logs.get(number), cluster.epoch_margin) for number, each in sorted(topic.partitions.items())},
         here=frozenset(logs),
-        configs=_usable(plan, wanted, judges.topic(wanted), f"of topic {name}"),
+        configs=_usable(plan, wanted, checks.topic(wanted), f"of topic {name}"),
         deleting=name in cluster.deleting,
     )
 
@@ -138,7 +138,7 @@ def _usable(plan: ImportPlan, configs: Configs, problems: Mapping[str, str], who
 
 
 @dataclass(slots=True)
-class _Troubles:
+class _Conflicts:
     """Problems of partitions, summarized: one sentence for each kind."""
 
     elsewhere: list[str] = field(default_factory=list)
@@ -149,7 +149,7 @@ class _Troubles:
     deleting: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
-    def look_at(self, plan: ImportPlan, planned: PlannedTopic, topic: ForeignTopic, logs: Mapping[int, FoundLog]) -> None:
+    def check_topic(self, plan: ImportPlan, planned: PlannedTopic, topic: ForeignTopic, logs: Mapping[int, FoundLog]) -> None:
         """Check one topic and each of its partitions."""
         name = planned.name
         if planned.deleting:

@@ -56,11 +56,11 @@ class ForeignTopic:
 class ForeignCluster:
     """The part of a cluster's metadata that one broker can import.
 
-    `left`: sentences about metadata that cannot be imported. `doubts`: sentences that the operator has to confirm.
+    `source`: a name for messages. `notes`: what cannot be imported. `concerns`: what the operator has to accept.
     `alive`: running brokers. `epoch_margin`: by how much leader epochs may exceed the known ones.
     """
 
-    place: str
+    source: str
     cluster_id: str | None
     topics: Mapping[str, ForeignTopic]
     broker_configs: Mapping[str, str] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class ForeignCluster:
     producer_ids: ProducerIdBlock | None = None
     deleting: frozenset[str] = frozenset()
     alive: frozenset[int] = frozenset()
-    left: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    concerns: tuple[str, ...] = ()
     epoch_margin: int = 0
 
 
@@ -119,16 +119,16 @@ def cluster_from_logs(found: FoundLogs, configs: Mapping[str, Mapping[str, str]]
     last_id = max((log.producer_id_max for log in found.logs.values()), default=-1)
     end = (last_id + PRODUCER_ID_MARGIN) // BLOCK_SIZE * BLOCK_SIZE + BLOCK_SIZE - 1
     return ForeignCluster(
-        place="the log directories alone",
+        source="the log directories alone",
         cluster_id=found.identity.cluster_id,
         topics=topics,
         producer_ids=ProducerIdBlock(-1 if broker_id is None else broker_id, end - BLOCK_SIZE + 1, end),
-        doubts=tuple(_config_doubts(unknown, found)),
+        concerns=tuple(_config_concerns(unknown, found)),
         epoch_margin=EPOCH_MARGIN,
     )
 
 
-def _config_doubts(unknown: Sequence[str], found: FoundLogs) -> Iterable[str]:
+def _config_concerns(unknown: Sequence[str], found: FoundLogs) -> Iterable[str]:
     if unknown:
         yield (
             f"the directories do not contain the configurations of {counted(unknown, 'topic')}: the broker's defaults apply, which delete "
