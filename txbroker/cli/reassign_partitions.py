@@ -18,7 +18,7 @@ from txbroker.errors import ErrorCode
 
 DESCRIPTION = """\
 Move replicas from one log directory of their broker to another, while clients go on reading and writing. The replicas of a partition stay
-on the brokers that they are on: use Kafka's kafka-reassign-partitions.sh to move them between brokers.
+on the brokers that they are on. On a cluster of Apache Kafka, kafka-reassign-partitions.sh moves them between brokers.
 
   txbroker reassign-partitions --bootstrap-server 127.0.0.1:9092 --generate --topics-to-move-json-file topics.json --broker-list 1001
   txbroker reassign-partitions --bootstrap-server 127.0.0.1:9092 --execute --reassignment-json-file move.json
