@@ -63,10 +63,6 @@ UNCLEAR = re.compile(
 # CONTRIBUTING.md lists them. In the others they have not been replaced yet; nothing is added here.
 UNCLEAR_STILL = (
     "CONTRIBUTING.md",
-    "tests/fuzz/",
-    "tests/handover/",
-    "tests/transport/",
-    "tests/wire/",
     "txbroker/cli/",
     "txbroker/log/cleaner/",
 )

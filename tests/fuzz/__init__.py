@@ -1,1 +1,1 @@
-"""Hostile input: nothing that a peer sends may stop the broker, or make its memory grow past its limits."""
+"""Hostile input: no input may stop the broker, or make its memory exceed its limits."""

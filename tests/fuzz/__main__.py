@@ -1,8 +1,8 @@
 """`python -m tests.fuzz`: guided fuzzing with atheris, for a bounded time.
 
-Each target runs in a process of its own, one after the other: frames through the real handlers of a whole broker, records through
-everything that reads them, and every decoder. libFuzzer looks for new ways through the code, and stops a target that hangs or that grows
-beyond its memory. What breaks one is kept in a file, and shown how to be run again.
+Each target runs in its own process, one after the other: frames through the handlers of a whole broker, records through
+all functions that read them, and every decoder. libFuzzer searches for new paths in the code, and stops a target that hangs or that exceeds
+its memory. An input that fails is kept in a file, and the command that repeats it is printed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 
 from tests.support.cache import CHECKOUT
 
-HANG_S = 20  # for one input; the largest takes a fraction of a second
+HANG_S = 20  # for one input; the slowest takes a fraction of a second
 INPUT_BYTES_MAX = 16_384
-# What a target may have in memory, with libFuzzer's tables and corpus. A target that leaks gets there within a minute.
+# The memory limit of a target, including libFuzzer's tables and corpus. A target with a leak reaches it within a minute.
 MEMORY_MIB = {"frames": 700, "records": 500, "decoders": 600}
 SHARES = {"frames": 0.5, "records": 0.25, "decoders": 0.25}
 
 
 def main() -> int:
-    """Exit status 0 when nothing was found."""
+    """Exit status 0 when no input failed."""
     assert __doc__
     parser = argparse.ArgumentParser(prog="make fuzz ARGS=...", description=__doc__.split("\n\n")[0])
     parser.add_argument("--seconds", type=int, default=90, help="for all targets together (%(default)s)")
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _run(target: str, seconds: int, arguments: argparse.Namespace, kept: Path) -> bool:
-    """Fuzz one target in a process of its own; whether nothing was found."""
+    """Fuzz one target in a process; whether no input failed."""
     print(f"== {target}, {seconds} s", flush=True)
     corpus = Path(tempfile.mkdtemp(prefix=f"txbroker-fuzz-{target}-")) if arguments.corpus is None else arguments.corpus / target
     corpus.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def _statistic(output: str, name: str) -> str:
 
 def _inside(target: str, arguments: list[str]) -> None:
     """Never returns: libFuzzer ends the process."""
-    atheris: Any = importlib.import_module("atheris")  # of the extra "fuzz", and known to no type checker
+    atheris: Any = importlib.import_module("atheris")  # from the extra "fuzz", without type annotations
     with atheris.instrument_imports(include=["txbroker"]):
         if target == "decoders":
             _instrument_generated_code(atheris.instrument_func)
@@ -94,25 +94,25 @@ def _inside(target: str, arguments: list[str]) -> None:
 
 
 def _instrument_generated_code(instrument: Callable[[Any], Any]) -> None:
-    """Decoders are made on first use. It takes a while for each, so that only DECODERS of them are tried in one run."""
+    """Decoders are generated on first use, which takes time, so a run uses only DECODERS of them."""
     from txbroker.wire import decoders, source
 
     vars(decoders)["compile_function"] = lambda *about: instrument(source.compile_function(*about))
 
 
 def _one_input(target: str) -> Callable[[bytes], None]:
-    """What is done with each input."""
+    """The function that libFuzzer calls with each input."""
     return {"frames": _frames, "records": _records, "decoders": _decoders}[target]()
 
 
 # --- frames ---
 
-RAW, MADE, SPOILT = 0, 1, 2
-BROKER_LIFE = 3000  # inputs; then a new one, since topics and groups that inputs make add up
+RAW, MADE, CORRUPTED = 0, 1, 2
+BROKER_LIFE = 3000  # inputs for one broker; then a new one, because inputs create topics and groups
 
 
 def _frames() -> Callable[[bytes], None]:
-    """A few frames on one connection: bytes as they are, or requests that the bytes choose, whole or spoilt."""
+    """Some frames on one connection: raw bytes, or requests that the bytes select, valid or corrupted."""
     from tests.fuzz import frames
     from tests.fuzz.inprocess import InProcessBroker
 
@@ -133,7 +133,7 @@ def _frames() -> Callable[[bytes], None]:
         sent = []
         for number in range(1 + pick(3)):
             frame = frames.request_frame(*broker.served.choose(pick), number, pick)
-            sent.append(frames.mutated_frame(frame, pick) if how == SPOILT else frame)
+            sent.append(frames.mutated_frame(frame, pick) if how == CORRUPTED else frame)
         broker.send(sent)
 
     return run
@@ -143,7 +143,7 @@ def _frames() -> Callable[[bytes], None]:
 
 
 def _records() -> Callable[[bytes], None]:
-    """Records as they are, with a checksum that is right, or as the bytes choose; read in every way, and appended to logs."""
+    """Records from raw bytes, with a valid checksum, or selected by the bytes; read by all functions and appended to logs."""
     from tests.fuzz import batches, frames
 
     logs = batches.Logs()
@@ -153,7 +153,7 @@ def _records() -> Callable[[bytes], None]:
         nonlocal count
         count += 1
         how, rest = (data[0] % 3, data[1:]) if data else (RAW, b"")
-        made = batches.some_records(frames.pick_from(rest)) if how == SPOILT else batches.sealed(rest) if how == MADE else rest
+        made = batches.some_records(frames.pick_from(rest)) if how == CORRUPTED else batches.sealed(rest) if how == MADE else rest
         batches.read_in_every_way(made)
         logs.append(made)
         if count % 1000 == 0:
@@ -168,7 +168,7 @@ DECODERS = 50
 
 
 def _decoders() -> Callable[[bytes], None]:
-    """The first byte chooses a decoder, of messages one of some that the day of the year chooses, and the others are what it reads."""
+    """The first byte selects a decoder (of messages, from a selection by the day of the year), which reads the other bytes."""
     from tests.fuzz.decoders import decode_message, decode_other
 
     messages, names = _chosen_decoders()
@@ -190,7 +190,7 @@ def _chosen_decoders() -> tuple[list[Any], list[str]]:
     return Random(time.localtime().tm_yday).sample(MESSAGES, DECODERS), list(OTHERS)
 
 
-# --- where to begin ---
+# --- seeds ---
 
 
 def _seeds(target: str) -> Iterator[bytes]:
@@ -208,7 +208,7 @@ def _frame_seeds(random: Random) -> Iterator[bytes]:
     for cls, version in broker.served.pairs:
         yield bytes([RAW]) + frames.request_frame(cls, version, 1, random.randrange)
     broker.close()
-    for how in (MADE, SPOILT):
+    for how in (MADE, CORRUPTED):
         for _ in range(100):
             yield bytes([how]) + random.randbytes(random.randrange(20, 400))
 
@@ -219,7 +219,7 @@ def _record_seeds(random: Random) -> Iterator[bytes]:
     for data in batches():
         yield from (bytes([how]) + data for how in (RAW, MADE))
     for _ in range(100):
-        yield bytes([SPOILT]) + random.randbytes(60)
+        yield bytes([CORRUPTED]) + random.randbytes(60)
 
 
 def _decoder_seeds(random: Random) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""Records as a producer or a damaged disk may hand them over: what reads them, and what may come of it.
+"""Records as a hostile producer or a damaged disk may provide them, and all functions that read records.
 
-Whatever the bytes are, reading gives records or a BrokerError (CorruptRecords is one), within stated bounds.
+Reading any bytes must return records or raise a BrokerError (such as CorruptRecords), within bounds of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txbroker.wire import batch, control, conversion, entries, legacy, records
 from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.records import Record
 
-BYTES_MAX = 1 << 20  # of what one batch may decompress to here
+BYTES_MAX = 1 << 20  # the limit for the decompressed size of a batch
 NOW_MS = 1_700_000_000_000
 _OFFSET_MAX = 1 << 50
 _CONFIGS = (
@@ -34,7 +34,7 @@ _CONFIGS = (
 
 
 def some_records(pick: Pick) -> bytes:
-    """Records of any format, whole or spoilt, with their checksums most often right."""
+    """Records of any format, valid or corrupted, mostly with valid checksums."""
     data = one_of(pick, samples())
     how = pick(4)
     if how:
@@ -50,7 +50,7 @@ def _payload(pick: Pick) -> bytes:
 
 
 def _with_payload(data: bytes, payload: bytes, pick: Pick) -> bytes:
-    """A batch with this records section, compressed, and perhaps spoilt after that."""
+    """A batch with this records section, compressed, and possibly corrupted after that."""
     codec = one_of(pick, tuple(Codec))
     packed = compress(codec, payload)
     if not pick(3):
@@ -63,7 +63,7 @@ def _with_payload(data: bytes, payload: bytes, pick: Pick) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """With the length and the checksum that belong to the bytes, so that what is behind them is looked at."""
+    """With a valid length and checksum, so that the records are read."""
     if len(data) < 18:
         return data
     made = bytearray(data)
@@ -76,7 +76,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def read_in_every_way(data: bytes) -> int:
-    """Have everything that takes records read these; how many records came out. Raises what is no BrokerError."""
+    """Call all functions that read records; the number of records read. Raises any error other than BrokerError."""
     view = memoryview(bytearray(data))
     count = 0
     for read in (_read_batches, _read_entries, _read_legacy):
@@ -165,7 +165,7 @@ def _check(found: Iterable[Record]) -> None:
 
 
 class Logs:
-    """Real logs that take whatever comes: refused appends change nothing, and what was taken can be read and recovered."""
+    """Real logs: refused appends must change nothing, and accepted records must be readable and recoverable."""
 
     def __init__(self) -> None:
         self._disk = MemoryDisk()
@@ -176,13 +176,13 @@ class Logs:
                         now_ms=NOW_MS, clean=clean)
 
     def append(self, data: bytes) -> None:
-        """Append as a producer's and as a leader's records; AssertionError when a log is not what it must be after that."""
+        """Append as records of a producer and of a leader; AssertionError when a log is wrong afterwards."""
         for log in self._logs:
             self._append(log, lambda log=log: log.append(  # type: ignore[misc]
                 memoryview(bytearray(data)), leader_epoch=0, now_ms=NOW_MS, origin=Origin.CLIENT))
             self._append(log, lambda log=log: log.append_replicated(memoryview(bytearray(data)), now_ms=NOW_MS))  # type: ignore[misc]
             self._read(log)
-            if log.log_end_offset > _OFFSET_MAX:  # a leader may name any offset; at the end of all offsets nothing would be taken
+            if log.log_end_offset > _OFFSET_MAX:  # a leader may send any offset; at the largest offset no further append is possible
                 log.truncate_fully_at(0, now_ms=NOW_MS)
 
     def _append(self, log: Log, append: Callable[[], object]) -> None:
@@ -194,19 +194,19 @@ class Logs:
         assert log.log_end_offset >= before[0]
 
     def _read(self, log: Log) -> None:
-        """The last records, by every look-up that decodes them."""
+        """Read the last records with every look-up that decodes them."""
         start = max(log.log_start_offset, log.log_end_offset - 5)
         if start < log.log_end_offset:
             region = log.read(start, BYTES_MAX, offset_end=log.log_end_offset, whole_first_batch=True).region
             scan = entries.Scan(region.read(), check_crc=True)
             assert any(header.last_offset >= start for _, header in scan)
-        with suppress(BrokerError):  # records that a leader sent are not decoded before
+        with suppress(BrokerError):  # records of a leader are not validated
             log.offset_for_timestamp(NOW_MS)
         with suppress(BrokerError):
             log.offset_of_max_timestamp()
 
     def recover(self) -> None:
-        """Open every log as after a crash: it must end where it ended."""
+        """Open every log as after a crash; the log end offset must be the same."""
         for number, log in enumerate(self._logs):
             again = self._open(number, clean=False)
             assert again.log_end_offset == log.log_end_offset

@@ -1,4 +1,4 @@
-"""Every decoder, and what it may raise: the wire's messages in all versions, the records of internal topics, and the files of a disk."""
+"""All decoders and the errors that they may raise: messages in all versions, records of internal topics, files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGES = [(DECLARED[name], version) for name in sorted(DECLARED)
 
 
 def decode_message(cls: type[Message], version: int, data: bytes) -> bool:
-    """Whether these bytes are the message; one that is must be the same after it was written and read again."""
+    """Whether these bytes are a valid message, which must be equal after encoding and decoding it again."""
     try:
         message = decode(cls, version, memoryview(bytearray(data)))
     except ProtocolError:
@@ -39,7 +39,7 @@ def decode_message(cls: type[Message], version: int, data: bytes) -> bool:
 
 
 def example(cls: type[Message], version: int, seed: int) -> bytes:
-    """Bytes that are this message."""
+    """The encoded message."""
     return b"".join(bytes(part) for part in encode(random_message(cls, version, Random(seed)), version))
 
 
@@ -48,7 +48,7 @@ def _text(data: bytes) -> str:
 
 
 def _of(data: bytes) -> Record:
-    """A record whose key is as long as the first byte says."""
+    """A record; the first byte is the length of its key."""
     size = data[0] if data else 0
     return Record(0, 0, data[1 : 1 + size] or None, data[1 + size :] or None)
 
@@ -66,7 +66,7 @@ def _headers(data: bytes) -> object:
     return None
 
 
-# Each decoder of files, nodes and names, with the errors that its callers know.
+# The decoders of files, nodes and names, with the errors that their callers expect.
 OTHERS: Mapping[str, tuple[Callable[[bytes], Any], tuple[type[Exception], ...]]] = {
     "request header": (_headers, ()),
     "group records": (_group_record, (ProtocolError, CorruptRecords)),
@@ -95,7 +95,7 @@ OTHERS: Mapping[str, tuple[Callable[[bytes], Any], tuple[type[Exception], ...]]]
 
 
 def decode_other(name: str, data: bytes) -> None:
-    """Have one of OTHERS read these bytes; raises what its callers do not expect."""
+    """Call one of OTHERS with these bytes; raises any error that its callers do not expect."""
     decoder, expected = OTHERS[name]
     logging.getLogger("txbroker").propagate = False
     with suppress(*expected):

@@ -1,6 +1,6 @@
-"""Requests of every API and version that is served, made from their declarations, and what an enemy makes of their bytes.
+"""Requests of every served API and version, generated from their declarations, and mutations of their bytes.
 
-Everything is chosen by a `Pick`, a function that gives a number below its argument, so that a seed or a guided fuzzer decides.
+All choices are made by a `Pick`, a function that returns a number below its argument, from a seed or a fuzzer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from txbroker.wire.schema import Request, Struct, response_class
 
 Pick = Callable[[int], int]
 
-TOPICS = ("known", "compacted", "stamped")  # a harness makes them, with two partitions each
+TOPICS = ("known", "compacted", "stamped")  # created by the harness, with two partitions each
 GROUP = "group"
-TOPIC_IDS: list[bytes] = []  # of TOPICS, once a harness knows them
+TOPIC_IDS: list[bytes] = []  # the ids of TOPICS, set by the harness
 _SIZE = struct.Struct(">i")
 
 _STRINGS = ("", *TOPICS, *TOPICS, GROUP, GROUP, "consumer", "range", "a", "member-1", "t\u00e4xt", "x" * 249, "x" * 32_767, ".",
@@ -33,7 +33,7 @@ _CONFIGS = ("retention.ms", "cleanup.policy", "compression.type", "max.message.b
 _VALUES = ("-1", "1", "100000", "compact", "compact,delete", "gzip", "zstd", "LogAppendTime", "x" * 5000, "", "1e9", "9" * 40)
 _INTEGERS = (0, 0, 0, 1, 1, -1, -1, 2, 3, -2, -3, 100, 1000)
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "uint16": 16, "uint32": 32}
-# Where a number decides how much the broker must do, nobody needs thousands of it in a test.
+# Numbers that determine how much work the broker does are kept small.
 _SMALL = {"num_partitions", "count"}
 _COUNTS = (0, 1, 1, 1, 1, 2, 2, 3, 40)
 
@@ -50,7 +50,7 @@ class Served:
 
 
 def pick_from(data: bytes) -> Pick:
-    """A `Pick` that is led by bytes, and gives 0 when they are used up: what finds and shrinks examples chooses the bytes."""
+    """A `Pick` that reads its choices from bytes, and returns 0 at their end; hypothesis or the fuzzer selects the bytes."""
     left = memoryview(data)
 
     def pick(below: int) -> int:
@@ -67,14 +67,14 @@ def one_of(pick: Pick, options: Sequence[Any]) -> Any:
 
 
 def request_frame(cls: type[Request], version: int, correlation_id: int, pick: Pick) -> bytes:
-    """A whole frame, with its size before it, that this version can carry."""
+    """A complete frame with its size, valid in this version."""
     body = encode_bytes(make(cls, version, pick), version)
     client_id = one_of(pick, (None, "", "fuzz", "fuzz", "fuzz", "__admin_client", "\u00e4" * 100))
     return request_prefix(cls, version, correlation_id, client_id, len(body)) + body
 
 
 def make(cls: type[Struct], version: int, pick: Pick, depth: int = 0) -> Any:
-    """A message or struct with the fields of this version filled."""
+    """A message or struct with values for the fields of this version."""
     values = {}
     for field in resolve(cls):
         if field.tagged(version) and pick(2):
@@ -135,7 +135,7 @@ def _integer(name: str, kind: str, pick: Pick) -> int:
 
 @cache
 def batches() -> tuple[bytes, ...]:
-    """Records of every format and codec, and some that look like it."""
+    """Records of every format and codec, and some invalid ones."""
     records = [Record(i, 1_700_000_000_000 + i, b"key" if i % 2 else None, b"value" * i, (("header", b"x"),)) for i in range(5)]
     good = [build(records, codec=codec) for codec in Codec]
     good += [build(records, producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in (0, 5, 100)]
@@ -144,7 +144,7 @@ def batches() -> tuple[bytes, ...]:
     return (*good, b"", bytes(61), b"\xff" * 100, good[0] + good[1], good[2][:-3])
 
 
-# --- what an enemy does to bytes ---
+# --- mutations ---
 
 _EXTREMES = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff", b"\x7f\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0",
              b"\0\0\0\0", b"\0\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\x80" * 9 + b"\1", b"\0\1\x86\xa0",
@@ -152,7 +152,7 @@ _EXTREMES = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff\xff", b"\x7f\xff", b"\xff\
 
 
 def mutated(data: bytes, pick: Pick, start: int = 0) -> bytes:
-    """`data` with some bytes from `start` on changed, put in, taken out or doubled."""
+    """`data` with some bytes from `start` on changed, inserted, removed or duplicated."""
     changed = bytearray(data)
     for _ in range(1 + pick(4)):
         if len(changed) <= start:
@@ -176,7 +176,7 @@ def mutated(data: bytes, pick: Pick, start: int = 0) -> bytes:
 
 
 def mutated_frame(frame: bytes, pick: Pick) -> bytes:
-    """A frame whose content is spoilt and whose size is, most often, right again."""
+    """A frame with corrupted content, mostly with a valid size."""
     changed = mutated(frame, pick, start=_SIZE.size)
     content = changed[_SIZE.size :]
     if pick(20):

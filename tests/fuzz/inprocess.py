@@ -1,6 +1,6 @@
-"""A whole broker in this process, without sockets, threads and real time: what the real handlers do with frames can be watched.
+"""A whole broker in this process, without sockets, threads and real time: frames go through the real handlers.
 
-The log is on a disk in memory; tests let time pass.
+The logs are on a disk in memory; the test advances time.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DATA = "/data"
 
 
 class Bug(AssertionError):
-    """The broker did something that no peer may make it do."""
+    """The broker did something that no input may cause."""
 
 
 class _Transport:
-    """The way out of a connection."""
+    """The transport of a connection, which records that it was closed."""
 
     def __init__(self, number: int) -> None:
         self.session = Session(peer_host="127.0.0.1", peer_port=40_000, local_host="127.0.0.1", local_port=9092, listener="PLAINTEXT",
@@ -55,7 +55,7 @@ class _Transport:
 
 
 class _Watch(logging.Handler):
-    """Collects what the broker logs."""
+    """Collects the log records of the broker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Watch(logging.Handler):
 
 
 class InProcessBroker:
-    """Start it with `InProcessBroker()`, end it with `close`. `send` takes frames as they come from a socket."""
+    """`InProcessBroker()` starts it, `close` stops it. `send` takes frames as received from a socket."""
 
     def __init__(self) -> None:
         self.reactor = FakeReactor()
@@ -92,7 +92,7 @@ class InProcessBroker:
             if results:
                 break
             self.reactor.advance(0.001)
-        assert results, "nothing came of it"
+        assert results, "the Deferred did not fire"
         if isinstance(results[0], Failure):
             results[0].raiseException()
 
@@ -121,7 +121,7 @@ class InProcessBroker:
         return type(message), version, request_prefix(type(message), version, 1, "tests", len(body)) + body
 
     def exchange(self, requests: list[tuple[type[Request], int, bytes]], wait_s: float = 2.0) -> list[Any]:
-        """Well-formed requests, each with its answer, which must be well-formed too."""
+        """Send valid requests; their responses, which must be valid."""
         output, closed = self.send([data for _, _, data in requests], wait_s)
         answers = []
         for cls, version, _ in requests:
@@ -133,14 +133,14 @@ class InProcessBroker:
         return answers
 
     def send(self, received: list[bytes], wait_s: float = 0.01) -> tuple[bytes, bool]:
-        """What a new connection answers to these frames within `wait_s`, and whether it closes. Bug when it does what it must not.
+        """Send frames on a new connection; the output within `wait_s`, and whether it was closed. Raises Bug.
 
-        Frames have their size before them; it is not looked at.
+        Frames start with their size, which is ignored.
         """
         self._watch.lines.clear()
         connection, transport = self._connect()
         output: list[bytes] = []
-        frames = deque(data for data in received if len(data) >= 12)  # shorter ones are not handed up
+        frames = deque(data for data in received if len(data) >= 12)  # the transport refuses shorter ones
         for step_s in (0.0, *[wait_s / 4] * 4):
             self.reactor.advance(step_s)
             self._take(connection, output)
@@ -168,7 +168,7 @@ class InProcessBroker:
         output.append(joined)
 
     def _check_log(self, closed: bool) -> None:
-        """At most one line when the connection was closed, and never a traceback."""
+        """Check the log: at most one line for a closed connection, and no traceback."""
         formatter = logging.Formatter("%(levelname)s %(name)s: %(message)s")
         lines = [line for line in self._watch.lines if line.levelno >= logging.WARNING]
         bugs = [line for line in lines if line.exc_info or line.levelno >= logging.ERROR]

@@ -1,4 +1,4 @@
-"""How much memory this process, or another one, really has in use."""
+"""The memory that this process or another one has in use."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def resident(pid: int | None = None) -> int:
 
 
 def peak(pid: int | None = None) -> int:
-    """The most bytes that a process had in memory since `reset_peak`."""
+    """The peak of a process's memory since `reset_peak`, in bytes."""
     return _status("VmHWM", pid)
 
 
 def reset_peak(pid: int | None = None) -> None:
-    """Begin to watch for the peak."""
+    """Reset the peak."""
     Path(f"/proc/{pid or os.getpid()}/clear_refs").write_text("5")
 
 
 def peak_growth(work: Callable[[], object]) -> int:
-    """By how many bytes this process grew, at the most, while it did `work`."""
+    """The peak growth of this process during `work`, in bytes."""
     reset_peak()
     before = resident()
     work()

@@ -1,4 +1,4 @@
-"""Many raw connections at once, from one thread: what is sent, what comes back, and which of them the broker has closed."""
+"""Many raw connections at once from one thread: the bytes received, and which connections the broker closed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Peer:
     closed: bool = False
 
     def frames(self) -> int:
-        """How many whole frames came."""
+        """The number of complete frames received."""
         count = position = 0
         while position + 4 <= len(self.received):
             position += 4 + int.from_bytes(self.received[position : position + 4], "big")
@@ -38,10 +38,10 @@ def connect(server: Server, *, timeout_s: float = PATIENCE_S) -> socket.socket:
 
 
 def send_all(server: Server, each: Sequence[bytes], settled: Callable[[], None], *, quiet_s: float = 0.3) -> list[Peer]:
-    """Send each of these over a connection of its own, all at once; what came back when the broker has nothing more to send.
+    """Send each of these over its own connection, all at once; the peers, when the broker has nothing more to send.
 
-    `settled` makes sure that the broker is not merely slow: it exchanges a request over another connection. Then this side of each
-    connection is closed, and `send_all` waits until the broker has closed the other. `Peer.closed` says which the broker closed before.
+    `settled` must exchange a request over another connection, which shows that the broker is not just slow. Then this side of each
+    connection is closed, and `send_all` waits until the broker closed the other. `Peer.closed`: the broker closed it before.
     """
     peers = []
     with selectors.DefaultSelector() as selector:

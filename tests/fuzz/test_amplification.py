@@ -1,4 +1,4 @@
-"""A small request has no large answer, and takes no memory that stays: what is named a thousand times is still one thing."""
+"""A small request gives no large response and keeps no memory, also when it repeats one name thousands of times."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MIB = 1 << 20
 WIDE, PARTITIONS = "wide", 200
 GROUP = "crowded"
 PRODUCERS = 200
-REPEATED = 1000  # times that a request names the same
+REPEATED = 1000  # repetitions of a name in a request
 ANSWER_BYTES_MAX = 3 * MIB
 PEAK_BYTES_MAX = 48 * MIB
-# The most elements that a request may have make so much garbage for the moment, and an answer of such a size.
+# The temporary memory and the response size of a request with the maximum number of elements.
 FULL_PEAK_BYTES_MAX = 160 * MIB
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[InProcessBroker]:
-    """A topic of many partitions with many producers, and a group that knows a lot."""
+    """A broker with a topic of many partitions and producers, and a group with many offsets."""
     made = InProcessBroker()
     made.exchange([made.frame(CreateTopicsRequest(timeout_ms=5000, topics=[
         CreatableTopic(name=WIDE, num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[])]), 7)])
@@ -60,7 +60,7 @@ def broker() -> Iterator[InProcessBroker]:
 
 
 def arrays(cls: type[Struct], version: int, before: tuple[Resolved, ...] = ()) -> Iterator[tuple[Resolved, ...]]:
-    """The paths to all arrays of a message."""
+    """The paths of all arrays in a message."""
     for field in resolve(cls):
         if field.carried(version) and field.kind.element is not None:
             yield (*before, field)
@@ -69,7 +69,7 @@ def arrays(cls: type[Struct], version: int, before: tuple[Resolved, ...] = ()) -
 
 
 def repeating(cls: type[Struct], version: int, path: tuple[Resolved, ...], count: int, *, empty: bool = False) -> Any:
-    """A message in which the array at `path` names the same thing `count` times, and every other array one thing, or none."""
+    """A message whose array at `path` repeats one element `count` times; other arrays have one element or none."""
     values = {}
     for field in resolve(cls):
         if not field.carried(version):
@@ -92,7 +92,7 @@ def _known(field: Resolved, kind: Kind, version: int, empty: bool) -> Any:
     if kind.element is not None:
         if empty:
             return []
-        # Whatever is asked about all of something, or about all keys of it.
+        # Requests about all entities, or about all configuration keys of one.
         return None if field.nullable(version) else [_known(field, kind.element, version, empty)]
     if kind.name == "string":
         return GROUP if "group" in field.name else WIDE
@@ -119,7 +119,7 @@ def oldest_and_newest(broker: InProcessBroker) -> list[tuple[type[Request], int]
     return [(cls, version) for cls, versions in ranges.items() for version in sorted({versions[0], versions[-1]})]
 
 
-def test_what_is_named_again_and_again_is_answered_shortly(broker: InProcessBroker) -> None:
+def test_repeated_names_give_a_short_response(broker: InProcessBroker) -> None:
     kept = resident()
     for cls, version in oldest_and_newest(broker):
         for path in arrays(cls, version):
@@ -127,7 +127,7 @@ def test_what_is_named_again_and_again_is_answered_shortly(broker: InProcessBrok
             where = f"{cls.__name__} v{version} {'.'.join(field.name for field in path)}, {len(frame)} bytes"
             sent: list[bytes] = []
             growth = peak_growth(lambda frame=frame, sent=sent: sent.append(broker.send([frame])[0]))  # type: ignore[misc]
-            assert len(sent[0]) < ANSWER_BYTES_MAX, f"{where}: {len(sent[0])} bytes of answer"
+            assert len(sent[0]) < ANSWER_BYTES_MAX, f"{where}: {len(sent[0])} bytes of response"
             assert growth < PEAK_BYTES_MAX, f"{where}: {growth} bytes of memory"
     assert resident() - kept < PEAK_BYTES_MAX
 
@@ -136,7 +136,7 @@ def test_what_is_named_again_and_again_is_answered_shortly(broker: InProcessBrok
     ("FetchRequest", 18, "topics"), ("ProduceRequest", 0, "topic_data"), ("MetadataRequest", 13, "topics"),
     ("DescribeGroupsRequest", 6, "groups"), ("DeleteTopicsRequest", 6, "topics"), ("DescribeConfigsRequest", 4, "resources"),
 ])
-def test_a_request_of_as_many_elements_as_there_may_be(broker: InProcessBroker, cls_name: str, version: int, field: str) -> None:
+def test_a_request_with_the_maximum_number_of_elements(broker: InProcessBroker, cls_name: str, version: int, field: str) -> None:
     (cls,) = {cls for cls, _ in broker.served.pairs if cls.__name__ == cls_name}
     path = next(path for path in arrays(cls, version) if path[-1].name == field)
     frame = framed(cls, version, repeating(cls, version, path, ELEMENTS_MAX - 1, empty=True))
@@ -147,8 +147,8 @@ def test_a_request_of_as_many_elements_as_there_may_be(broker: InProcessBroker, 
     assert closed == [True]
 
 
-def test_refused_records_are_told_in_short(broker: InProcessBroker) -> None:
-    """Thousands of refused records in each of hundreds of partitions."""
+def test_many_refused_records_give_a_short_response(broker: InProcessBroker) -> None:
+    """Thousands of refused records in hundreds of partitions."""
     made = broker.exchange([broker.frame(CreateTopicsRequest(timeout_ms=5000, topics=[CreatableTopic(
         name="keyed", num_partitions=PARTITIONS, replication_factor=1, assignments=[],
         configs=[CreatableTopicConfig(name="cleanup.policy", value="compact")])]), 7)])

@@ -1,4 +1,4 @@
-"""Spoilt records give records or a BrokerError, take no more memory than allowed, and leave a log as it was."""
+"""Corrupted records give records or a BrokerError, stay within the memory limit, and do not change a log."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def logs() -> Logs:
 
 @settings(max_examples=600, deadline=None)
 @given(choices)
-def test_everything_that_reads_records_reads_these(data: bytes) -> None:
+def test_reading_any_records_gives_records_or_a_broker_error(data: bytes) -> None:
     read_in_every_way(some_records(pick_from(data)))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(choices, min_size=1, max_size=4))
-def test_a_log_takes_them_or_is_as_it_was(logs: Logs, each: list[bytes]) -> None:
+def test_appending_any_records_succeeds_or_changes_nothing(logs: Logs, each: list[bytes]) -> None:
     for data in each:
         logs.append(some_records(pick_from(data)))
     logs.recover()
@@ -48,16 +48,16 @@ def test_a_log_takes_them_or_is_as_it_was(logs: Logs, each: list[bytes]) -> None
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
-def test_bytes_of_no_meaning(data: bytes) -> None:
+def test_random_bytes(data: bytes) -> None:
     read_in_every_way(data)
     read_in_every_way(sealed(data))
 
 
-# --- small in bytes, large in memory ---
+# --- small input, large memory ---
 
 
 def refused(work: Callable[[], object], *, growth_max: int = 24 * MIB) -> ErrorCode:
-    """The error of `work`, which takes next to no memory."""
+    """The error of `work`, which must use almost no memory."""
     codes: list[ErrorCode] = []
 
     def watched() -> None:
@@ -71,7 +71,7 @@ def refused(work: Callable[[], object], *, growth_max: int = 24 * MIB) -> ErrorC
 
 @pytest.fixture(scope="module", autouse=True)
 def libraries() -> None:
-    """Loaded before anybody looks at memory."""
+    """Import the codec libraries before memory is measured."""
     for codec in Codec:
         decompress(codec, compress(codec, b"warm"), 100)
 
@@ -91,12 +91,12 @@ def test_a_decompression_bomb(codec: Codec, magic: int) -> None:
     pytest.param((Codec.LZ4, b"\x04\x22\x4d\x18\x78\x70" + b"\xff" * 8 + b"\0" * 20), id="lz4, all there is claimed"),
     pytest.param((Codec.GZIP, b"\x1f\x8b\x08\x00" + b"\0" * 20), id="gzip of nothing"),
 ])
-def test_a_size_that_is_only_claimed(bomb: tuple[Codec, bytes]) -> None:
+def test_wrong_sizes_take_no_memory(bomb: tuple[Codec, bytes]) -> None:
     assert refused(lambda: decompress(*bomb, 64 * MIB)) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def with_payload(payload: bytes, count: int, codec: Codec = Codec.ZSTD) -> bytes:
-    """A batch that claims `count` records in this payload."""
+    """A batch whose header has `count` records, with this payload."""
     good = bytearray(build([Record(0, NOW_MS, b"k", b"v")], codec=codec)[: batch.HEADER_SIZE])
     struct.pack_into(">i", good, 23, max(count - 1, 0))
     struct.pack_into(">i", good, 57, count)
@@ -111,7 +111,7 @@ def with_payload(payload: bytes, count: int, codec: Codec = Codec.ZSTD) -> bytes
     pytest.param(with_payload(b"\xfe\xff\xff\xff\x0f\0\0\0\xfe\xff\xff\xff\x0f", 1), id="a key of 2 GiB"),
     pytest.param(with_payload(b"\x14\0\0\0\x01\x01\xfe\xff\xff\xff\x0f", 1), id="2 G headers"),
 ])
-def test_records_that_claim_too_much(data: bytes) -> None:
+def test_wrong_counts_of_records_take_no_memory(data: bytes) -> None:
     header = batch.read_header(data)
     reading = (lambda: list(records.read_records(data, 0, header, 64 * MIB)), lambda: validate_compacted(data))
     for read in reading:
@@ -124,13 +124,13 @@ def validate_compacted(data: bytes) -> object:
 
 
 def message(magic: int, codec: Codec, value: bytes) -> bytes:
-    """A message of an old format, with any value in its wrapper."""
+    """A compressed message of an old format with this value."""
     covered = bytes((magic, codec)) + (struct.pack(">q", NOW_MS) if magic else b"") + struct.pack(">ii", -1, len(value)) + value
     return struct.pack(">qiI", 0, len(covered) + 4, zlib.crc32(covered)) + covered
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_wrappers_within_wrappers(magic: int) -> None:
+def test_nested_wrappers(magic: int) -> None:
     nested = legacy.build([Record(0, NOW_MS, None, b"innermost")], magic=magic)
     for _ in range(50):
         nested = message(magic, Codec.GZIP, compress(Codec.GZIP, nested))
@@ -144,8 +144,8 @@ def test_a_wrapper_of_millions_of_messages(magic: int) -> None:
     assert refused(lambda: conversion.to_v2(wrapper, bytes_max=64 * MIB), growth_max=200 * MIB) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_marker_that_claims_millions_of_records(tmp_path: Path) -> None:
-    """A leader may send it, and a disk hold it: it is no marker, and the log can be opened."""
+def test_a_marker_with_a_count_of_millions(tmp_path: Path) -> None:
+    """A leader may send it, and a disk may have it: it is not a marker, and the log can be opened."""
     data = bytearray(build([Record(0, NOW_MS, b"\0\0\0\1", bytes(6))], producer_id=5, producer_epoch=0, transactional=True, control=True))
     struct.pack_into(">i", data, 57, 2**31 - 1)
     log = open_log(tmp_path)

@@ -1,4 +1,4 @@
-"""No bytes make a decoder raise what its callers do not expect."""
+"""Decoders only raise errors that their callers expect, for any bytes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def test_messages(which: tuple[type, int], seed: int, data: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(MESSAGES), st.binary(max_size=200))
-def test_messages_of_no_meaning(which: tuple[type, int], data: bytes) -> None:
+def test_messages_of_random_bytes(which: tuple[type, int], data: bytes) -> None:
     decode_message(*which, data)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 @settings(max_examples=120, deadline=None)
 @given(choices, st.binary(max_size=100))
-def test_files_nodes_and_names(name: str, data: bytes, tail: bytes) -> None:
+def test_decoders_of_files_nodes_and_names(name: str, data: bytes, tail: bytes) -> None:
     decode_other(name, tail)
     decode_other(name, mutated(SEEDS.get(name, b"\0\0\0\x05" + tail), pick_from(data)))
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_the_seeds_are_what_they_say(name: str) -> None:
+def test_the_seeds_are_valid(name: str) -> None:
     OTHERS[name][0](SEEDS[name])

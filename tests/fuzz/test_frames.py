@@ -1,4 +1,4 @@
-"""Spoilt frames of every API and version against a broker process: it stays up, small, and good to everybody else."""
+"""Corrupted frames of every API and version sent to a broker process: it keeps running and serving others, with bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from txbroker.wire.schema import Request
 pytestmark = pytest.mark.process
 
 MIB = 1 << 20
-# What a broker may have in memory at any moment of this, and what it may keep: it has some 50 MiB when it has started.
+# The limits of the broker's memory, at its peak and at the end. It has about 50 MiB after the start.
 PEAK_MAX = 250 * MIB
 KEPT_MAX = 150 * MIB
 TOPIC = "behaved"
@@ -36,7 +36,7 @@ CONNECTIONS = 60  # at once
 
 
 class Watched:
-    """A broker under fire, and a client that has nothing to do with it."""
+    """A broker that receives corrupted frames, and another client."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -48,7 +48,7 @@ class Watched:
         self._log = server.log_size()
 
     def fire(self, each: Sequence[bytes]) -> list[Peer]:
-        """Send these, each over a connection of its own; the others are served as if nothing was."""
+        """Send these, each over its own connection; the other client must be served."""
         peers = send_all(self.server, each, self._check_the_steady_one)
         self._check_the_steady_one()
         self._check_log({peer.port for peer in peers})
@@ -84,8 +84,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         watched = Watched(server)
         frames.TOPIC_IDS[:] = [topic_id(watched.steady, topic).bytes for topic in frames.TOPICS]
         yield watched
-        assert resident(server.pid) < KEPT_MAX, f"{resident(server.pid) >> 20} MiB are kept"
-        assert peak(server.pid) < PEAK_MAX, f"there were {peak(server.pid) >> 20} MiB"
+        assert resident(server.pid) < KEPT_MAX, f"{resident(server.pid) >> 20} MiB at the end"
+        assert peak(server.pid) < PEAK_MAX, f"{peak(server.pid) >> 20} MiB"
         watched.steady.close()
         assert server.stop() == 0
     finally:
@@ -93,7 +93,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def some_frames(watched: Watched, pick: frames.Pick, pair: tuple[type[Request], int] | None = None) -> bytes:
-    """A few frames on one connection, most of them spoilt."""
+    """Some frames for one connection, most of them corrupted."""
     sent = []
     for number in range(1 + pick(3)):
         cls, version = pair or watched.pairs[pick(len(watched.pairs))]
@@ -111,7 +111,7 @@ def test_every_api_and_version(watched: Watched, seed: int) -> None:
         for peer in watched.fire(each[start : start + CONNECTIONS]):
             answered += peer.frames() > 0
             closed += peer.closed
-    assert answered > len(each) // 5, "most of it was turned away at the door, so that little was tried"
+    assert answered > len(each) // 5, "most requests were refused early, so that little was tested"
     assert closed > len(each) // 5
 
 
@@ -123,11 +123,11 @@ def test_any_frames(watched: Watched, choices: list[bytes]) -> None:
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(min_size=1, max_size=200), min_size=CONNECTIONS // 2, max_size=CONNECTIONS))
-def test_bytes_of_no_meaning(watched: Watched, each: list[bytes]) -> None:
+def test_random_bytes(watched: Watched, each: list[bytes]) -> None:
     watched.fire(each)
 
 
-def test_the_topic_that_nobody_meddled_with_is_whole(watched: Watched) -> None:
+def test_the_topic_of_the_other_client_is_complete(watched: Watched) -> None:
     answer = watched.steady.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)]), 8)
     assert answer.topics[0].error_code == 0
     found = numbers(fetch(watched.steady, TOPIC, 0).records)

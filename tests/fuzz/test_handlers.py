@@ -1,4 +1,4 @@
-"""Requests of any kind and spoilt frames through the real handlers of a broker in this process: `inprocess.py` says what is checked."""
+"""Random requests and corrupted frames through the handlers of a broker in this process; `inprocess.py` has the checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def broker() -> Iterator[InProcessBroker]:
 
 
 def check_answers(output: bytes, sent: dict[int, tuple[type, int]]) -> None:
-    """Every answer is to a request that was sent, in the order of the requests, and can be read."""
+    """Check that responses are in the order of the requests and can be decoded."""
     position, last = 0, -1
     while position < len(output):
         end = position + 4 + int.from_bytes(output[position : position + 4], "big")
@@ -45,7 +45,7 @@ def test_every_api_and_version(broker: InProcessBroker, seed: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1 << 16), st.binary(max_size=200)), min_size=1, max_size=4))
-def test_requests_of_any_kind(broker: InProcessBroker, each: list[tuple[int, bytes]]) -> None:
+def test_random_requests(broker: InProcessBroker, each: list[tuple[int, bytes]]) -> None:
     sent, data = {}, []
     for number, (which, choices) in enumerate(each):
         cls, version = broker.served.pairs[which % len(broker.served.pairs)]
@@ -56,7 +56,7 @@ def test_requests_of_any_kind(broker: InProcessBroker, each: list[tuple[int, byt
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 1 << 16), st.binary(max_size=200), st.binary(max_size=20))
-def test_spoilt_frames(broker: InProcessBroker, which: int, choices: bytes, spoiling: bytes) -> None:
+def test_corrupted_frames(broker: InProcessBroker, which: int, choices: bytes, spoiling: bytes) -> None:
     cls, version = broker.served.pairs[which % len(broker.served.pairs)]
     frame = frames.request_frame(cls, version, 1, frames.pick_from(choices))
     broker.send([frames.mutated_frame(frame, frames.pick_from(spoiling))])

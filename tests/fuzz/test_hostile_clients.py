@@ -1,6 +1,6 @@
-"""Clients that hold on to the broker: slow, silent, greedy and many. Its memory stays bounded, and others are served meanwhile.
+"""Clients that are slow, silent, greedy or many: the broker's memory stays bounded, and other clients are served.
 
-Bounds are stated in memory that the process really has; nothing here is measured in time but that a well-behaved client gets its answer.
+The bounds apply to resident memory. Nothing is measured in time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ KIB = 1 << 10
 TOPIC = "behaved"
 FRAME_MAX = 24 * MIB  # socket.request.max.bytes of this broker
 QUEUED_MAX = 48 * MIB  # queued.max.request.bytes
-POOL_MAX = 64 * MIB  # what the broker keeps for the next large requests
+POOL_MAX = 64 * MIB  # large buffers that the broker keeps
 LARGE = 3 * MIB
-# Python gives memory back when it pleases.
+# Python returns memory to the system late.
 SLACK = 24 * MIB
 
 
@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @contextmanager
 def bounded(server: Server, growth_max: int) -> Iterator[None]:
-    """Within, the broker may grow by as much, and others are served; afterwards its connections are gone."""
+    """The broker may grow by `growth_max` bytes during the block. At the end others are served, and the connections are closed."""
     open_before = open_files(server)
     reset_peak(server.pid)
     before = resident(server.pid)
@@ -70,7 +70,7 @@ def bounded(server: Server, growth_max: int) -> Iterator[None]:
 
 
 def others_are_served(server: Server) -> None:
-    """Small requests, and one that is too large for the buffer that all connections share."""
+    """Send small requests, and one that is too large for the shared buffer."""
     with RawConnection(server.address) as connection:
         for _ in range(3):
             answer = produce(connection, TOPIC, batch(numbered(1)))
@@ -94,15 +94,15 @@ def connections(server: Server, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(connect(server)) for _ in range(count)]
 
 
-def test_frames_that_are_announced_and_never_come(server: Server) -> None:
+def test_announced_frames_that_never_arrive(server: Server) -> None:
     with bounded(server, 16 * MIB + SLACK), connections(server, 200) as each:
         for one in each:
             one.sendall(announcement(FRAME_MAX))
         others_are_served(server)
 
 
-def test_frames_that_come_in_part(server: Server) -> None:
-    """Far more than all that may be queued is on its way, on connections that then say no more."""
+def test_incomplete_frames(server: Server) -> None:
+    """More bytes than queued.max.request.bytes, on connections that then stall."""
     with bounded(server, QUEUED_MAX + 2 * FRAME_MAX + POOL_MAX + SLACK), connections(server, 40) as each:
         left = dict.fromkeys(each, FRAME_MAX - MIB)
         for one in each:
@@ -110,18 +110,18 @@ def test_frames_that_come_in_part(server: Server) -> None:
             one.send(announcement(FRAME_MAX))
 
         def send_more() -> int:
-            """Send what the sockets take; how many bytes that is by now."""
+            """Send as much as the sockets accept; the number of bytes so far."""
             for one in each:
                 with suppress(BlockingIOError):
                     left[one] -= one.send(bytes(min(256 * KIB, left[one])))
             return len(each) * (FRAME_MAX - MIB) - sum(left.values())
 
-        until(lambda: send_more() > QUEUED_MAX, "the broker has taken as much as may be queued")
+        until(lambda: send_more() > QUEUED_MAX, "the broker has received queued.max.request.bytes")
         send_more()
 
 
-def test_a_byte_a_second(server: Server) -> None:
-    """Or one every few milliseconds: it is the pieces that count."""
+def test_one_byte_at_a_time(server: Server) -> None:
+    """One byte every few milliseconds, because only the number of pieces matters."""
     request = announcement(400 * KIB) + bytes(60)
     with bounded(server, 8 * MIB + SLACK), connections(server, 100) as each:
         for at in range(len(request)):
@@ -130,8 +130,8 @@ def test_a_byte_a_second(server: Server) -> None:
         others_are_served(server)
 
 
-def test_fetches_whose_answers_nobody_reads(server: Server) -> None:
-    """A gigabyte is asked for on each connection; it stays in the files."""
+def test_fetch_responses_that_are_not_read(server: Server) -> None:
+    """A gigabyte is requested on each connection; the data stays in files."""
     with bounded(server, 16 * MIB + SLACK), ExitStack() as stack:
         for _ in range(30):
             connection = stack.enter_context(RawConnection(server.address))
@@ -141,8 +141,8 @@ def test_fetches_whose_answers_nobody_reads(server: Server) -> None:
         others_are_served(server)
 
 
-def test_large_answers_that_nobody_reads(server: Server) -> None:
-    """Each answer has every configuration of the broker with its documentation."""
+def test_large_responses_that_are_not_read(server: Server) -> None:
+    """Each response has every configuration of the broker with its description."""
     resources = [DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None)]
     with bounded(server, 30 * (2 * MIB) + SLACK), ExitStack() as stack:
         for _ in range(30):
@@ -152,8 +152,8 @@ def test_large_answers_that_nobody_reads(server: Server) -> None:
         others_are_served(server)
 
 
-def test_requests_that_wait(server: Server) -> None:
-    """As many fetches wait on each connection as it takes."""
+def test_many_waiting_requests(server: Server) -> None:
+    """As many waiting fetches on each connection as it accepts."""
     with bounded(server, 32 * MIB + SLACK), ExitStack() as stack:
         for _ in range(40):
             connection = stack.enter_context(RawConnection(server.address))
@@ -162,14 +162,14 @@ def test_requests_that_wait(server: Server) -> None:
         others_are_served(server)
 
 
-def test_many_that_say_nothing(server: Server) -> None:
+def test_many_silent_connections(server: Server) -> None:
     count = 400
     with bounded(server, count * 40 * KIB + SLACK), connections(server, count):
         others_are_served(server)
 
 
-def test_many_that_come_and_go(server: Server) -> None:
-    """Some say nothing, some begin a frame, some ask and do not wait for the answer."""
+def test_many_short_connections(server: Server) -> None:
+    """Some send nothing, some send an incomplete frame, some send a request and do not wait."""
     ask = produce_request(TOPIC, batch(numbered(1)))
     ask.API_VERSION = 7
     ask.with_header(correlation_id=1, client_id="hasty")

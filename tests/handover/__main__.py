@@ -1,4 +1,4 @@
-"""`python -m tests.handover`: compacted logs that chance makes, given to Apache Kafka's cleaner and to txbroker's, round after round."""
+"""`python -m tests.handover`: random compacted logs, cleaned by Apache Kafka and by txbroker, compared in rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.kafka import KafkaOldProcess
 
 
 def main() -> None:
-    """Run the rounds; an AssertionError tells where the two differ, and the seed is printed before."""
+    """Run the rounds; prints the seed, then an AssertionError shows a difference."""
     parser = argparse.ArgumentParser(prog="python -m tests.handover", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--topics", type=int, default=20, help="topics a round (default: 20)")

@@ -1,4 +1,4 @@
-"""The same keyed input for the log cleaners of both brokers, and how it is seen that they have gone through it."""
+"""The same input for the log cleaners of both brokers, and waiting until they have cleaned it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "mi
 
 
 def changes(count: int, *, start: int, keys: int, began_ms: int) -> list[Sample]:
-    """Changes of keys, of which some change often and others seldom; each seventh removes its key. Values compress by half."""
+    """Changes of keys, some frequent and some rare; every seventh is a tombstone. Values compress by half."""
     chance = random.Random(start)
     return [
         Sample(
@@ -42,7 +42,7 @@ def changes(count: int, *, start: int, keys: int, began_ms: int) -> list[Sample]
 
 
 def fill(server: Server, began_ms: int, *, delete_retention_ms: int, records: int = 1200, transactions: int = 30) -> None:
-    """A compacted topic of every codec, and one of transactions of two producers, a third of which are aborted."""
+    """Create a compacted topic for every codec, and one with transactions of two producers, a third of them aborted."""
     for topic in TOPICS:
         create_topic(server, topic, 1, {**CONFIGS, "delete.retention.ms": str(delete_retention_ms)})
     for codec in CODECS:
@@ -51,7 +51,7 @@ def fill(server: Server, began_ms: int, *, delete_retention_ms: int, records: in
         producer = _producer(server, CODECS[number % len(CODECS)], **{"transactional.id": f"keyed-{number % 2}"})
         producer.init_transactions(60)
         producer.begin_transaction()
-        # Of those that are aborted, some would have the last values of their keys.
+        # Some aborted transactions would have the last values of their keys.
         _send(producer, TRANSACTIONS, changes(40, start=number * 100, keys=25, began_ms=began_ms))
         if number % 3 == 2:
             producer.abort_transaction(60)
@@ -62,9 +62,9 @@ def fill(server: Server, began_ms: int, *, delete_retention_ms: int, records: in
 
 
 def fill_varied(server: Server, seed: int, count: int) -> dict[str, dict[str, str]]:
-    """Compacted topics of every kind that chance makes: codecs by turns, transactions beside each other that end either way, tombstones.
+    """Create random compacted topics: all codecs, concurrent transactions that are committed and aborted, tombstones.
 
-    In the last one a transaction stays open. The topics and their configurations.
+    The last topic has an open transaction. Returns the topics and their configurations.
     """
     chance = random.Random(seed)
     began_ms = now_ms()
@@ -119,7 +119,7 @@ def _end(producer: Producer, *, abort: bool) -> None:
 
 
 def append_more(server: Server, began_ms: int) -> None:
-    """More changes, in the same batches whoever is asked: of a third of the keys, and more than a segment."""
+    """Append more changes, with equal batches for each broker: of a third of the keys, and more than a segment."""
     with RawConnection(server.address) as connection:
         for topic in TOPICS:
             until_leaders(server, topic, 1)
@@ -130,7 +130,7 @@ def append_more(server: Server, began_ms: int) -> None:
 
 
 def until_clean(server: Server, topics: Iterable[str] = TOPICS, stable: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Wait until the cleaner's checkpoint has come to the active segment of each topic; the offsets that it names.
+    """Wait until the cleaner checkpoint reaches the active segment of each topic; its offsets.
 
     `stable`: where a topic's last stable offset lies lower than that, beyond which nothing is cleaned; the checkpoint may then name the
     segment's beginning, or any offset up to it.
@@ -151,17 +151,17 @@ def until_clean(server: Server, topics: Iterable[str] = TOPICS, stable: Mapping[
 
 
 def segment_bases(directory: Path) -> list[int]:
-    """Where segments begin."""
+    """The base offsets of all segments."""
     return sorted(int(path.stem) for path in directory.glob("*.log"))
 
 
 def active_base(directory: Path) -> int:
-    """Where the last segment begins."""
+    """The base offset of the last segment."""
     return segment_bases(directory)[-1]
 
 
 def table(records: Sequence[tuple[Any, ...]]) -> dict[bytes, tuple[bytes, Any]]:
-    """What a consumer ends with: the last value of each key, and its headers; no key that was removed."""
+    """The final state of a consumer: the last value of each key with its headers, without removed keys."""
     latest: dict[bytes, tuple[bytes, Any]] = {}
     for _, _, key, value, headers in records:
         if value is None:
@@ -172,7 +172,7 @@ def table(records: Sequence[tuple[Any, ...]]) -> dict[bytes, tuple[bytes, Any]]:
 
 
 def now_ms() -> int:
-    """Records of now: producers of old ones would be forgotten, and their last batches with them."""
+    """The current time: producers of old records would expire, and their last batches would be removed."""
     return int(time.time() * 1000)
 
 

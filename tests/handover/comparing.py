@@ -1,4 +1,4 @@
-"""Two log directories that began as copies of one, compacted by two brokers: what differs, and what may."""
+"""Compares two copies of a log directory that were compacted by two brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.server import Server
 
 
 def assert_same_logs(mine: Server, theirs: Server, topics: Iterable[str], ends: Mapping[str, int]) -> None:
-    """Segments, batches, the offset of each record and the aborted transactions are the same; Kafka's tool finds no fault in either.
+    """Check that segments, batches, offsets and aborted transactions are equal, and that Kafka's tool accepts both.
 
     `ends`: up to where a pass has gone. The batch that ends there stays here when it has lost its records, so that the end of the log is
     never lost with it: that is Kafka's rule too, but younger than the release that is compared with (KAFKA-17076).
@@ -42,7 +42,7 @@ def _aborted(directory: Path) -> dict[str, bytes]:
 
 
 def compare_varied(kafka: KafkaOldProcess, ours: BrokerProcess, seed: int, count: int) -> str:
-    """Input that chance makes, compacted by both on copies of one directory; AssertionError where they differ. What was compared."""
+    """Compact copies of a random directory with both brokers; AssertionError when they differ. A description of the input."""
     kafka.overrides["log.cleaner.enable"] = "false"
     kafka.start()
     topics = fill_varied(kafka, seed, count)

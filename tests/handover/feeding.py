@@ -1,4 +1,4 @@
-"""What is written to a broker before its directories go to another one, and what is there of it afterwards."""
+"""Writes data to a broker before its directories go to the other broker, and reads all of it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ STATE_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.99
 
 @dataclass
 class Content:
-    """All that a broker serves: records as tuples by topic and partition, by isolation; offsets of groups; configurations of topics.
+    """Everything that a broker serves: records by isolation, topic and partition; offsets of groups; configurations of topics.
 
-    `starts`: the first offset of a partition and its high watermark; `stable`: its last stable offset.
+    `starts`: log start offset and high watermark; `stable`: last stable offset.
     """
 
     records: dict[tuple[str, str, int], list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Content:
 
 
 def fill(server: Server, codecs: tuple[str, ...] = CODECS) -> None:
-    """Topics of every codec, transactions that ended well, aborted ones, a compacted topic with tombstones, a group that has read half."""
+    """Create topics with every codec, committed and aborted transactions, a compacted topic with tombstones, a group that has read half."""
     for codec in codecs:
         create_topic(server, f"codec-{codec}", PARTITIONS)
         send(server, f"codec-{codec}", samples(150, seed=len(codec)), codec=codec)
@@ -54,7 +54,7 @@ def fill(server: Server, codecs: tuple[str, ...] = CODECS) -> None:
 
 
 def keyed(count: int, *, start: int = 0, keys: int = 20) -> list[Sample]:
-    """Changes of a few keys; each seventh removes one."""
+    """Changes of a few keys; every seventh is a tombstone."""
     return [
         Sample(b"key-%d" % (i * 7 % keys), None if i % 7 == 6 else b"value-%d " % i * 20, (), 1_700_000_000_000 + i)
         for i in range(start, start + count)
@@ -62,7 +62,7 @@ def keyed(count: int, *, start: int = 0, keys: int = 20) -> list[Sample]:
 
 
 def send(server: Server, topic: str, records: list[Sample], *, codec: str = "none", **settings: Any) -> None:
-    """Produce, by turns to each partition, and wait for every acknowledgement."""
+    """Produce round robin to the partitions, and wait for all acknowledgements."""
     producer = Producer({"bootstrap.servers": server.address, "compression.type": codec, "linger.ms": 5, "acks": "all",
                          "enable.idempotence": True, "batch.size": 16_384, "message.timeout.ms": 30_000, "log_level": 0, **settings})
     _send_with(producer, topic, records)
@@ -79,7 +79,7 @@ def _send_with(producer: Producer, topic: str, records: list[Sample]) -> None:
 
 
 def transaction(server: Server, topic: str, number: int, *, commit: bool) -> None:
-    """One transaction of 40 records over the partitions."""
+    """A transaction of 40 records in all partitions."""
     name = f"payer-{number % 2}"
     producer = Producer({"bootstrap.servers": server.address, "transactional.id": name, "batch.size": 4096, "log_level": 0})
     producer.init_transactions(60)
@@ -92,7 +92,7 @@ def transaction(server: Server, topic: str, number: int, *, commit: bool) -> Non
 
 
 def commit_offsets(server: Server, topic: str, offsets: Mapping[int, int]) -> None:
-    """Commit for GROUP, with metadata."""
+    """Commit offsets with metadata for GROUP."""
     consumer = _consumer(server)
     wanted = [TopicPartition(topic, partition, offset, metadata=f"at {offset}") for partition, offset in offsets.items()]
     consumer.commit(offsets=wanted, asynchronous=False)
@@ -100,7 +100,7 @@ def commit_offsets(server: Server, topic: str, offsets: Mapping[int, int]) -> No
 
 
 def content(server: Server, known: Iterable[str] = ()) -> Content:
-    """All of it, once these topics are known: a broker answers a moment before it has been told of them."""
+    """Read everything, once the topics of `known` are in the metadata."""
     found = Content()
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
     until(lambda: set(known) <= admin.list_topics(timeout=PATIENCE_S).topics.keys(), "the topics are known")
@@ -133,7 +133,7 @@ def _consumer(server: Server, **settings: Any) -> Consumer:
 
 
 def _read(server: Server, starts: Mapping[tuple[str, int], int], isolation: str) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
-    """All records of these partitions from these offsets on, each to the partition's end."""
+    """All records of these partitions from these offsets to the end."""
     consumer = _consumer(server, **{"enable.partition.eof": True, "isolation.level": isolation, "check.crcs": True})
     consumer.assign([TopicPartition(topic, partition, low) for (topic, partition), low in starts.items()])
     records: dict[tuple[str, int], list[tuple[Any, ...]]] = {each: [] for each in starts}
@@ -154,7 +154,7 @@ def _read(server: Server, starts: Mapping[tuple[str, int], int], isolation: str)
 
 @dataclass
 class Counting:
-    """An idempotent producer that outlives its brokers: it goes on with its sequence, and sends its last batch again."""
+    """An idempotent producer that survives its brokers: it continues its sequence, and repeats its last batch."""
 
     stamp: Stamp
     began_ms: int
@@ -169,28 +169,28 @@ class Counting:
         return cls(Stamp(given.producer_id, given.producer_epoch, 0), int(time.time() * 1000))
 
     def go_on(self, server: Server) -> None:
-        """Three batches, the last one twice."""
+        """Send three batches, the last one twice."""
         until_leaders(server, IDEMPOTENT, 1)
         with RawConnection(server.address) as connection:
             if self.sent:
-                self._send(connection, self.sent - 5, expected=self.last_offset)  # as after a lost answer
+                self._send(connection, self.sent - 5, expected=self.last_offset)  # as after a lost response
             for _ in range(3):
                 self.last_offset = self._send(connection, self.sent)
                 self.sent += 5
             self._send(connection, self.sent - 5, expected=self.last_offset)
 
     def _send(self, connection: RawConnection, sequence: int, expected: int | None = None) -> int:
-        # Of now: a producer whose last record is older than a day is forgotten when a log is opened.
+        # With current timestamps: producers whose last record is older than a day expire when a log is opened.
         records = numbered(5, start=sequence, base_timestamp=self.began_ms)
         data = batch(records, producer=self.stamp._replace(sequence=sequence))
         answer = produce(connection, IDEMPOTENT, data)
         assert answer.error_code == 0, answer
-        assert expected in (None, answer.base_offset), "what was sent again was stored again"
+        assert expected in (None, answer.base_offset), "a repeated batch was stored twice"
         return int(answer.base_offset)
 
 
 def make_topic(server: Server, name: str) -> None:
-    """A topic with configurations and some records."""
+    """Create a topic with configurations and some records."""
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
     admin.create_topics([NewTopic(name, PARTITIONS, 1, config=dict(KEEP))])[name].result(PATIENCE_S)
     until_leaders(server, name, PARTITIONS)
@@ -198,12 +198,12 @@ def make_topic(server: Server, name: str) -> None:
 
 
 def delete_topic(server: Server, name: str) -> None:
-    """Delete a topic, with all that it holds."""
+    """Delete a topic."""
     admin = AdminClient({"bootstrap.servers": server.address, "log_level": 0})
     admin.delete_topics([name])[name].result(PATIENCE_S)
 
 
 def new_producer_id(server: Server) -> int:
-    """The id that a new producer gets."""
+    """The id of a new producer."""
     with RawConnection(server.address) as connection:
         return int(producer_id(connection).producer_id)

@@ -1,4 +1,4 @@
-"""The same log compacted by Apache Kafka's cleaner and by txbroker's: the same offsets stay, and each broker reads what the other left."""
+"""The same log compacted by Apache Kafka and by txbroker keeps the same offsets, and each broker reads the other's result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ours(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def cleaned(server: Server, began_ms: int, *, again: bool) -> tuple[Content, dict[str, int]]:
-    """What is left when the cleaner has gone through it once, or, with more appended, again; and up to where it has gone."""
+    """Clean once, or again after more appends; the remaining content and the checkpoint."""
     server.start()
     ends = until_clean(server)
     if again:
@@ -53,7 +53,7 @@ def cleaned(server: Server, began_ms: int, *, again: bool) -> tuple[Content, dic
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("delete_retention_ms", "again"), [(DAY_MS, False), (0, True)], ids=["tombstones-stay", "tombstones-go"])
-def test_both_cleaners_keep_the_same(kafka: KafkaOldProcess, ours: BrokerProcess, delete_retention_ms: int, again: bool) -> None:
+def test_both_cleaners_agree(kafka: KafkaOldProcess, ours: BrokerProcess, delete_retention_ms: int, again: bool) -> None:
     began_ms = now_ms()
     kafka.overrides["log.cleaner.enable"] = "false"
     kafka.start()
@@ -71,7 +71,7 @@ def test_both_cleaners_keep_the_same(kafka: KafkaOldProcess, ours: BrokerProcess
     assert_same_logs(ours, kafka, TOPICS, ends)
     assert (mine.starts, mine.stable, mine.records) == (theirs.starts, theirs.stable, theirs.records)
     for topic in TOPICS:
-        assert len(mine.records["read_uncommitted", topic, 0]) < len(before.records["read_uncommitted", topic, 0]) // 2, "it is compacted"
+        assert len(mine.records["read_uncommitted", topic, 0]) < len(before.records["read_uncommitted", topic, 0]) // 2, "it is clean"
         if not again:
             committed = ("read_committed", topic, 0)
             assert table(mine.records[committed]) == table(before.records[committed])
@@ -85,12 +85,12 @@ def test_both_cleaners_keep_the_same(kafka: KafkaOldProcess, ours: BrokerProcess
 
 
 @pytest.mark.timeout(900)
-def test_both_cleaners_keep_the_same_of_what_chance_makes(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
+def test_both_cleaners_agree_on_random_logs(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
     compare_varied(kafka, ours, seed=1, count=6)
 
 
 def until_passed(server: Server) -> None:
-    """Wait until the generational schedule has cleaned, at least once, all that it may; the checkpoint stays where all was cleaned."""
+    """Wait until the generational schedule has cleaned everything up to the active segments."""
     wanted = {TopicPartition(topic, 0): segment_bases(server.partition_directory(topic))[-1] for topic in TOPICS}
     path = server.data / FILE_NAME
 
@@ -102,7 +102,7 @@ def until_passed(server: Server) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_kafka_goes_on_where_the_generational_schedule_has_been(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
+def test_kafka_continues_after_the_generational_schedule(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
     began_ms = now_ms()
     kafka.overrides["log.cleaner.enable"] = "false"
     kafka.start()

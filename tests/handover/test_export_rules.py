@@ -1,4 +1,4 @@
-"""What exporting comes to: what ZooKeeper is to hold, what somebody must agree to, what cannot be."""
+"""Planning an export: the nodes in ZooKeeper, concerns that require consent, refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_recreated_topic_replaces_the_old_one_with_fewer_partitions() -> None:
     assert decode_topic(made.nodes["/brokers/topics/orders"]).topic_id == ORDERS
 
 
-def test_what_was_deleted_here_is_deleted_there_if_somebody_agrees_and_no_log_is_left() -> None:
+def test_deletions_are_exported_with_consent_and_without_a_log() -> None:
     shared = ForeignPartition(replicas=(1, 2), isr=(1, 2), leader_epoch=0)
     there = cluster(orders=topic(ALONE, ALONE), old=topic(ALONE), stray=topic(ALONE), theirs=topic(shared))
     made = exported(imported(), there, logs("orders-0", "orders-1", "stray-0"))
@@ -63,12 +63,12 @@ def test_what_was_deleted_here_is_deleted_there_if_somebody_agrees_and_no_log_is
     assert made.notes == ["ZooKeeper keeps 2 topics (stray, theirs) that this broker does not serve"]
 
 
-def test_a_deletion_that_is_under_way_here_is_one_there() -> None:
+def test_a_deletion_in_progress_is_exported() -> None:
     made = exported({**imported(), "/admin/delete_topics/orders": None}, EMPTY, logs("orders-0"))
     assert made.topics == {} and "/brokers/topics/orders" not in made.nodes
 
 
-def test_keys_that_kafka_does_not_know_stay_here() -> None:
+def test_keys_that_kafka_does_not_know_are_not_exported() -> None:
     tree = imported(**{"retention.precise": "true", "retention.ms": "5"})
     tree["/config/brokers/1"] = encode_config({"txbroker.metrics.port": "1", "log.cleaner.threads": "2"})
     made = exported(tree, EMPTY)
@@ -77,7 +77,7 @@ def test_keys_that_kafka_does_not_know_stay_here() -> None:
     assert len(made.notes) == 2 and "retention.precise=true of topics/orders" in made.notes[1]
 
 
-def test_configurations_that_were_removed_here_are_removed_there() -> None:
+def test_removed_configurations_are_removed_by_the_export() -> None:
     made = exported(imported(), replace(EMPTY, broker_configs={"log.cleaner.threads": "2"}))
     assert decode_config(made.nodes["/config/brokers/1"]) == {} and "/config/brokers/<default>" not in made.nodes
 
@@ -87,11 +87,11 @@ def test_configurations_that_were_removed_here_are_removed_there() -> None:
     (replace(EMPTY, alive=frozenset({1, 2})), logs("orders-0"), "brokers are running on the ZooKeeper (1, 2)"),
     (EMPTY, replace(logs("orders-0"), identity=Identity(None, None)), "no meta.properties"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused(there: ForeignCluster, found: FoundLogs, said: str) -> None:
+def test_impossible_cases_are_refused(there: ForeignCluster, found: FoundLogs, said: str) -> None:
     assert any(said in refusal for refusal in exported(imported(), there, found).refusals)
     assert exported(imported(), there, found).cluster_id == CLUSTER
 
 
-def test_other_brokers_replicas_have_to_be_agreed_to() -> None:
+def test_replicas_on_other_brokers_require_consent() -> None:
     shared = ForeignPartition(replicas=(1, 2), isr=(1, 2), leader_epoch=0)
     assert "orders-1" in exported(imported(), cluster(orders=topic(ALONE, shared))).concerns[0]

@@ -1,4 +1,4 @@
-"""`txbroker import` on directories that Apache Kafka 3.9 wrote, as people call it."""
+"""`txbroker import` on directories that Apache Kafka 3.9 wrote."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def content(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_directory_is_imported_by_itself_and_nothing_else_in_it_changes(directory: Path) -> None:
+def test_an_import_without_zookeeper_only_adds_the_metadata_file(directory: Path) -> None:
     before = content(directory)
     output, _ = run("import", "--log-dirs", str(directory), *KEEP)
     assert "Imported 8 topics with 10 partitions into " in output
@@ -43,10 +43,10 @@ def test_a_directory_is_imported_by_itself_and_nothing_else_in_it_changes(direct
     assert data_of(tree, "/brokers/topics").keys() == TOPICS
     assert data_of(tree, "/brokers/topics/s-txn/partitions").keys() == {"0", "1"}
     assert content(directory) == before
-    assert [path.name for path in directory.glob(f"{FILE_NAME}*")] == [FILE_NAME], "one file, whole"
+    assert [path.name for path in directory.glob(f"{FILE_NAME}*")] == [FILE_NAME], "one complete file"
 
 
-def test_unknown_configurations_want_agreement_and_a_dry_run_writes_nothing(directory: Path) -> None:
+def test_unknown_configurations_require_consent_and_a_dry_run_writes_nothing(directory: Path) -> None:
     output, complaint = run("import", "--log-dirs", str(directory), status=1)
     assert "concern: the directories do not contain the configurations of 6 topics" in output
     assert "s-compact" in output and "--yes" in complaint
@@ -58,7 +58,7 @@ def test_unknown_configurations_want_agreement_and_a_dry_run_writes_nothing(dire
     assert done["partitions"] == 10
 
 
-def test_what_is_imported_is_not_imported_again_but_by_force(directory: Path) -> None:
+def test_a_second_import_requires_force(directory: Path) -> None:
     run("import", "--log-dirs", str(directory), *KEEP)
     first = (directory / FILE_NAME).read_bytes()
     _, complaint = run("import", "--log-dirs", str(directory), *KEEP, status=1)
@@ -70,13 +70,13 @@ def test_what_is_imported_is_not_imported_again_but_by_force(directory: Path) ->
     assert (directory / f"{FILE_NAME}.replaced-2").exists()
 
 
-def test_what_was_known_of_cleaning_is_forgotten(directory: Path) -> None:
+def test_an_import_removes_the_cleaning_history(directory: Path) -> None:
     (directory / "txbroker-cleaning").write_bytes(b"of before Kafka cleaned")
     run("import", "--log-dirs", str(directory), *KEEP)
     assert not (directory / "txbroker-cleaning").exists()
 
 
-def test_an_interrupted_import_leaves_nothing_that_counts(directory: Path) -> None:
+def test_an_interrupted_import_has_no_effect(directory: Path) -> None:
     for suffix in (".new", ".new-wal", ".new-journal", "-wal"):
         (directory / f"{FILE_NAME}{suffix}").write_bytes(b"half of it")
     run("import", "--log-dirs", str(directory), *KEEP)
@@ -85,7 +85,7 @@ def test_an_interrupted_import_leaves_nothing_that_counts(directory: Path) -> No
 
 
 @pytest.mark.process
-def test_a_broker_refuses_to_start_on_it_before_and_names_the_import(directory: Path) -> None:
+def test_a_broker_refuses_a_directory_that_is_not_imported(directory: Path) -> None:
     before = content(directory)
     overrides = ("--override", f"log.dirs={directory}", "--override", "listeners=PLAINTEXT://127.0.0.1:0")
     ended = subprocess.run(command("run", *overrides), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -100,7 +100,7 @@ def test_a_kraft_directory_is_refused(directory: Path) -> None:
     assert "KRaft" in complaint and "dump-log" in complaint
 
 
-def test_a_running_broker_is_left_alone(directory: Path) -> None:
+def test_a_directory_in_use_is_refused(directory: Path) -> None:
     other = subprocess.Popen(
         ["python3", "-c", f"import fcntl; f = open({str(directory / LOCK_FILE)!r}, 'w'); fcntl.lockf(f, 2); print(); input()"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -126,7 +126,7 @@ def test_a_running_broker_is_left_alone(directory: Path) -> None:
     (("--log-dirs", "{d}", "--zookeeper", "127.0.0.1"), 2, "HOST:PORT"),
     (("--log-dirs", "{d}", "--config", "{d}/missing.properties"), 1, "missing.properties"),
 ])  # fmt: skip
-def test_mistakes_are_told_in_a_sentence(directory: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
+def test_errors_are_one_sentence(directory: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
     _, complaint = run("import", *(each.format(d=directory) for each in arguments), status=status)
     assert said in complaint and "fault" not in complaint
 

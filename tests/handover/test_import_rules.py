@@ -1,4 +1,4 @@
-"""What importing comes to: who leads in which epoch, what somebody must agree to, what cannot be."""
+"""Planning an import: leaders and epochs, concerns that require consent, refusals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def nodes(of: ImportPlan) -> dict[str, bytes | None]:
     return {op.path: op.data for op in of.operations()}
 
 
-def test_a_broker_alone_is_taken_over_as_it_is() -> None:
+def test_a_single_broker_is_imported_unchanged() -> None:
     made = plan(cluster(orders=topic(ALONE, ALONE, configs={"retention.ms": "5"})), logs("orders-0", "orders-1"))
     assert (made.notes, made.concerns, made.refusals) == ([], [], [])
     written = nodes(made)
@@ -74,12 +74,12 @@ def test_a_broker_alone_is_taken_over_as_it_is() -> None:
     assert list(written).index("/brokers/topics/orders") < list(written).index("/brokers/topics/orders/partitions/0/state")
 
 
-def test_the_epoch_is_above_that_of_the_log_too() -> None:
+def test_the_leader_epoch_is_above_that_of_the_log() -> None:
     made = plan(cluster(orders=topic(ALONE)), logs("orders-0", leader_epoch=30))
     assert made.topics[0].epochs == {0: 31}
 
 
-def test_other_brokers_replicas_have_to_be_agreed_to() -> None:
+def test_replicas_on_other_brokers_require_consent() -> None:
     shared = ForeignPartition(replicas=(2, 1), isr=(2,), leader_epoch=1)
     far = ForeignPartition(replicas=(2, 3), isr=(2, 3), leader_epoch=1)
     made = plan(cluster(orders=topic(ALONE, shared, far), away=topic(far, topic_id=MADE)), logs("orders-0", "orders-1"))
@@ -92,7 +92,7 @@ def test_other_brokers_replicas_have_to_be_agreed_to() -> None:
         assert part in text
 
 
-def test_a_missing_log_a_deletion_and_a_stranger_are_said() -> None:
+def test_missing_logs_deletions_and_unknown_logs_are_reported() -> None:
     foreign = replace(cluster(orders=topic(ALONE, ALONE), old=topic(ALONE, topic_id=MADE)), deleting=frozenset({"old"}))
     found = logs("orders-0", "stray-0")
     made = plan(foreign, replace(found, logs={**found.logs, TopicPartition("old", 0): FoundLog(directory="/d/old-0", open_transactions=2)}))
@@ -111,27 +111,27 @@ def test_a_missing_log_a_deletion_and_a_stranger_are_said() -> None:
     (cluster(orders=ForeignTopic(topic_id=ORDERS, partitions={1: ALONE}, configs={})), logs("orders-1"), "without gaps"),
     (cluster(**{"or/ders": topic(ALONE)}), logs("orders-0"), "is invalid"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused(foreign: ForeignCluster, found: FoundLogs, said: str) -> None:
+def test_impossible_cases_are_refused(foreign: ForeignCluster, found: FoundLogs, said: str) -> None:
     assert any(said in refusal for refusal in plan(foreign, found).refusals)
 
 
-def test_a_topic_config_of_no_topic_is_refused() -> None:
+def test_configurations_of_missing_topics_are_refused() -> None:
     assert "nothing-there" not in nodes(plan(cluster(orders=topic(ALONE)), logs("orders-0"), {"orders": {"a": "1"}}))
     assert plan(cluster(orders=topic(ALONE)), logs("orders-0"), {"typo": {"a": "1"}}).refusals != []
 
 
-def test_configurations_that_cannot_be_used_are_named_and_left_out() -> None:
-    choosy = ConfigChecks(*[lambda configs: {key: "nobody knows it" for key in configs if key == "odd"}] * 3, lambda: MADE)  # type: ignore[arg-type]
+def test_unusable_configurations_are_reported_and_dropped() -> None:
+    choosy = ConfigChecks(*[lambda configs: {key: "unknown key" for key in configs if key == "odd"}] * 3, lambda: MADE)  # type: ignore[arg-type]
     foreign = cluster(orders=topic(ALONE, configs={"odd": "1", "even": "2"}))
     foreign = replace(foreign, default_configs={"odd": "3"}, broker_configs={"even": "4"})
     made = plan(foreign, logs("orders-0"), checks=choosy)
     assert made.topics[0].configs == {"even": "2"}
     assert (made.broker_configs, made.default_configs) == ({"even": "4"}, {})
-    assert sorted(made.notes) == [f"odd of {whose} is not imported: nobody knows it" for whose in ("all brokers", "topic orders")]
+    assert sorted(made.notes) == [f"odd of {whose} is not imported: unknown key" for whose in ("all brokers", "topic orders")]
     assert "/config/brokers/1" in nodes(made) and "/config/brokers/<default>" not in nodes(made)
 
 
-def test_what_the_user_says_of_topics_wins_and_what_is_for_all_spares_internal_ones() -> None:
+def test_configurations_of_the_user_have_precedence_and_defaults_exclude_internal_topics() -> None:
     offsets = topic(ALONE, topic_id=MADE, configs={"cleanup.policy": "compact"})
     foreign = cluster(orders=topic(ALONE, configs={"retention.ms": "5", "cleanup.policy": "delete"}), __consumer_offsets=offsets)
     user = {"*": {"cleanup.policy": "compact,delete", "retention.ms": "-1"}, "orders": {"retention.ms": "7"}}
@@ -142,7 +142,7 @@ def test_what_the_user_says_of_topics_wins_and_what_is_for_all_spares_internal_o
     assert by_name["__consumer_offsets"] == {"retention.ms": "-1", "cleanup.policy": "compact"}
 
 
-def test_directories_alone_tell_most_and_say_what_they_do_not() -> None:
+def test_an_import_from_directories_alone_reports_what_is_unknown() -> None:
     found = logs("orders-0", "orders-2", "__consumer_offsets-0", topic_id=NULL_TOPIC_ID)
     found = replace(found, cleaned=frozenset({TopicPartition("orders", 0)}))
     third = FoundLog(directory="/d/orders-2", topic_id=ORDERS, producer_id_max=4321, leader_epoch=9)

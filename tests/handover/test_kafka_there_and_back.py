@@ -1,4 +1,4 @@
-"""Log directories that Apache Kafka 3.9 has left are served by txbroker, and the other way round: stopped and killed, nothing is lost."""
+"""Log directories go from Apache Kafka 3.9 to txbroker and back, after stops and kills: nothing is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUICK = {"offsets.topic.num.partitions": "3", "log.flush.start.offset.checkpoint
 
 @pytest.fixture
 def log_dirs(tmp_path: Path) -> str:
-    """Two of them, which both brokers use."""
+    """Two log directories, which both brokers use."""
     return f"{tmp_path / 'logs-a'},{tmp_path / 'logs-b'}"
 
 
@@ -57,13 +57,13 @@ def ours(tmp_path: Path, log_dirs: str) -> Iterator[BrokerProcess]:
 
 
 def checkpointed_starts(directories: list[Path]) -> set[str]:
-    """What the files say of where logs begin."""
+    """The lines of the log start offset checkpoints."""
     files = [directory / LOG_START_OFFSETS for directory in directories]
     return {line for file in files if file.exists() for line in file.read_text().splitlines()}
 
 
 def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
-    """Everything is as it was; topics of `but` may have come or gone."""
+    """Check that everything is unchanged, except topics in `but`."""
     def kept(values: dict[Any, Any]) -> dict[Any, Any]:
         return {key: value for key, value in values.items() if not set(but).intersection([key] if isinstance(key, str) else key)}
 
@@ -71,13 +71,13 @@ def same(now: Content, before: Content, *, but: tuple[str, ...] = ()) -> None:
         assert kept(getattr(now, name)) == kept(getattr(before, name)), name
 
 
-@pytest.mark.timeout(1200)  # four starts of a JVM, recoveries, and everything read six times
+@pytest.mark.timeout(1200)  # four JVM starts, recoveries, and six reads of everything
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProcess, log_dirs: str, killed: bool) -> None:
+def test_directories_go_to_txbroker_and_back_and_again(kafka: KafkaOldProcess, ours: BrokerProcess, log_dirs: str, killed: bool) -> None:
     directories = [Path(path) for path in log_dirs.split(",")]
 
     def end(server: KafkaOldProcess | BrokerProcess, *deleted: str) -> None:
-        """`deleted`: lines that say where logs begin, which either broker writes down after an interval."""
+        """`deleted`: lines of the log start offset checkpoint, which each broker writes at an interval."""
         if killed:
             until(lambda: set(deleted) <= checkpointed_starts(directories), f"{deleted} are written down")
             server.kill()
@@ -112,7 +112,7 @@ def test_there_and_back_and_there_again(kafka: KafkaOldProcess, ours: BrokerProc
     end(ours, "codec-zstd 0 40", "codec-lz4 0 25")
 
     _, complaint = run("export", *places, status=1)
-    assert "--yes" in complaint, "the topic that was deleted here"
+    assert "--yes" in complaint, "a topic was deleted"
     run("export", *places, "--yes")
     assert not any((directory / FILE_NAME).exists() for directory in directories)
     kafka.start()

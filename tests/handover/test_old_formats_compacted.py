@@ -1,4 +1,4 @@
-"""Logs of formats v0 and v1, and of both beside v2, compacted by both brokers: what is left of them is the same."""
+"""Logs of formats v0 and v1, also mixed with v2, compacted by both brokers: the results are equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.server import Server
 pytestmark = pytest.mark.process
 GOLDEN = Path(__file__).parent.parent / "golden"
 CONFIGS = ("cleanup.policy=compact", "segment.bytes=16384", "min.cleanable.dirty.ratio=0.01", "retention.ms=-1")
-# Its open transaction would be ended by Kafka's coordinator, in one of the copies.
+# Kafka's coordinator would end its open transaction in one of the copies.
 LEFT_OUT = ("s-txn", "__transaction_state", "__consumer_offsets")
 
 
@@ -44,12 +44,12 @@ def ours(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def rolled_and_cleaned(server: Server, topics: list[str], more: list[Sample]) -> tuple[Content, dict[str, int]]:
-    """What is left once more records have closed the segment that was the last, and all before it has been compacted."""
+    """Append records that close the last segment, wait until it is compacted; the remaining content."""
     server.start()
     for topic in topics:
         until_leaders(server, topic, 1)
         with RawConnection(server.address) as connection:
-            for at in (0, len(more) // 2):  # together more than a segment holds
+            for at in (0, len(more) // 2):  # together larger than a segment
                 assert produce(connection, topic, batch(more[at : at + len(more) // 2])).error_code == 0
     ends = until_clean(server, topics)
     found = content(server, topics)
@@ -58,7 +58,7 @@ def rolled_and_cleaned(server: Server, topics: list[str], more: list[Sample]) ->
 
 
 @pytest.mark.timeout(900)
-def test_both_cleaners_keep_the_same_of_old_formats(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
+def test_both_cleaners_agree_on_old_formats(kafka: KafkaOldProcess, ours: BrokerProcess) -> None:
     kafka.data.mkdir()
     with tarfile.open(GOLDEN / "logs" / "kafka-3.9.1.tar.xz") as archive:
         archive.extractall(kafka.data)  # a trusted archive; `filter` needs Python 3.11.4

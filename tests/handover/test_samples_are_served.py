@@ -1,4 +1,4 @@
-"""Directories of every format and codec that Apache Kafka 3.9 wrote: imported without ZooKeeper, and read through a broker."""
+"""Directories of Apache Kafka 3.9 with every format and codec: imported without ZooKeeper, and read from a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digest(records: list[tuple[Any, ...]]) -> dict[str, Any]:
     def text(value: bytes | None) -> str | None:
         return None if value is None else value.hex()
 
-    # Records of format v0 have no timestamp: Kafka's client says -1, librdkafka says so beside another number.
+    # Records of format v0 have no timestamp: Kafka's client returns -1, librdkafka a timestamp type.
     lines = "".join(
         f"{offset} {-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp} {text(key)} {text(value)}\n"
         for offset, (kind, timestamp), key, value, _ in records
@@ -36,7 +36,7 @@ def digest(records: list[tuple[Any, ...]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_everything_in_them_is_served(tmp_path: Path, clean: bool) -> None:
+def test_all_records_of_the_samples_are_served(tmp_path: Path, clean: bool) -> None:
     server = BrokerProcess(tmp_path / "broker")
     server.data.mkdir()
     with tarfile.open(GOLDEN / "logs" / "kafka-3.9.1.tar.xz") as archive:

@@ -1,4 +1,4 @@
-"""Imports from a real ZooKeeper whose nodes are as Apache Kafka 3.9 writes them, and exports into one."""
+"""Imports from a real ZooKeeper with the nodes of Apache Kafka 3.9, and exports into it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def client(zookeeper: ZooKeeperProcess) -> Iterator[Any]:
 
 @pytest.fixture
 def chroot(client: Any, name: str) -> str:
-    """The nodes of a cluster, in a place of its own."""
+    """The nodes of a cluster in a chroot."""
     for path, data in NODES.items():
         client.create(f"/{name}{path}", data.encode(), makepath=True)
     return f"/{name}"
@@ -80,7 +80,7 @@ def plan(*arguments: str, status: int = 0) -> tuple[Any, str]:
     return json.loads(output.splitlines()[0]), complaint
 
 
-def test_everything_is_taken_over_or_named(zookeeper: ZooKeeperProcess, chroot: str, directory: Path) -> None:
+def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot: str, directory: Path) -> None:
     places = ("--log-dirs", str(directory), "--zookeeper", f"{zookeeper.address}{chroot}")
     found, complaint = plan("import", *places, status=1)
     assert "--yes" in complaint and not (directory / FILE_NAME).exists()
@@ -108,13 +108,13 @@ def test_everything_is_taken_over_or_named(zookeeper: ZooKeeperProcess, chroot: 
     assert {state.controller_epoch for state in states} == {12}
 
 
-def test_a_broker_that_is_registered_is_to_be_stopped_first(zookeeper: ZooKeeperProcess, client: Any, chroot: str, directory: Path) -> None:
+def test_a_registered_broker_must_be_stopped_first(zookeeper: ZooKeeperProcess, client: Any, chroot: str, directory: Path) -> None:
     client.create(f"{chroot}/brokers/ids/1", b"{}", ephemeral=True)
     _, complaint = plan("import", "--log-dirs", str(directory), "--zookeeper", f"{zookeeper.address}{chroot}", "--yes", status=1)
     assert "broker 1 is registered" in complaint and not (directory / FILE_NAME).exists()
 
 
-def test_another_cluster_no_cluster_and_a_damaged_one_are_told_apart(
+def test_other_missing_and_damaged_clusters_are_distinguished(
     zookeeper: ZooKeeperProcess, client: Any, chroot: str, directory: Path
 ) -> None:
     client.set(f"{chroot}/cluster/id", b'{"version":"1","id":"AAAAAAAAAAAAAAAAAAAABA"}')
@@ -128,7 +128,7 @@ def test_another_cluster_no_cluster_and_a_damaged_one_are_told_apart(
     assert "is damaged" in complaint and "fault" not in complaint
 
 
-def test_an_empty_chroot_takes_an_export_from_which_it_can_be_imported_again(
+def test_an_export_to_an_empty_chroot_can_be_imported(
     zookeeper: ZooKeeperProcess, client: Any, name: str, directory: Path
 ) -> None:
     place = f"{zookeeper.address}/{name}/deep"

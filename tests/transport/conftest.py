@@ -10,7 +10,7 @@ from tests.transport.harness import House
 
 @pytest.fixture
 def house() -> Iterator[Callable[..., House]]:
-    """Makes houses, and takes them down."""
+    """Creates `House`s and closes them."""
     made: list[House] = []
 
     def make(*arguments: Any, **limits: Any) -> House:

@@ -1,4 +1,4 @@
-"""A reactor turned by hand, a listener on port 0 in it, and client sockets in the same thread."""
+"""A reactor that the test runs, a listener on port 0, and client sockets, all in one thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def frame(body: bytes) -> bytes:
 
 
 class Worker:
-    """Keeps what it is to do until told to do it."""
+    """Keeps jobs until the test calls `work`."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
@@ -39,7 +39,7 @@ class Worker:
 
 
 class Answering:
-    """A frame protocol that answers with what `answer(frame)` gives: a list of parts, or None for none now."""
+    """A frame protocol that responds with `answer(frame)`: a list of parts, or None for no response now."""
 
     def __init__(self, answer: Callable[[memoryview], list[Any] | None]) -> None:
         self.answer = answer
@@ -64,10 +64,10 @@ class Answering:
 
     def frame_received(self, received: memoryview) -> bool:
         assert not received.readonly
-        assert not self.full, "a protocol that is full is offered no frames"
+        assert not self.full, "a full protocol gets no frames"
         self.frames += 1
         parts = self.answer(received)
-        # A frame must not be looked at later: what is still looked at after this is seen as nonsense.
+        # A frame must not be used later: overwrite it, so that a later use is detected.
         if len(received) < 1000:
             received[:] = b"\xee" * len(received)
         if parts is not None:
@@ -126,7 +126,7 @@ class House:
     def until(self, condition: Callable[[], Any], what: str = "") -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            assert time.monotonic() < deadline, what or "it never came to pass"
+            assert time.monotonic() < deadline, what or "the condition never became true"
             self.turn(0.002)
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class House:
 
 
 class Client:
-    """A client's socket; every wait turns the reactor."""
+    """A client's socket; every wait runs the reactor."""
 
     def __init__(self, house: House, *, receive_buffer: int = 0) -> None:
         self.house = house
@@ -163,7 +163,7 @@ class Client:
         return int(self.socket.getsockname()[1])
 
     def send(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all bytes."""
         rest = memoryview(data)
 
         def sent() -> bool:
@@ -180,7 +180,7 @@ class Client:
             return 0
 
     def receive_some(self) -> bool | None:
-        """Whether anything came; None at the end."""
+        """Whether bytes were received; None at the end of the stream."""
         try:
             data = self.socket.recv(1 << 20)
         except BlockingIOError:
@@ -191,7 +191,7 @@ class Client:
         return True if data else None
 
     def receive(self, size: int) -> bytes:
-        """Exactly that many bytes."""
+        """Receive exactly `count` bytes."""
 
         def enough() -> bool:
             while len(self._received) < size and (came := self.receive_some()) is not False:
@@ -208,7 +208,7 @@ class Client:
         return self.receive(size)
 
     def at_end(self) -> bool:
-        """Whether the broker closed; nothing more may have come."""
+        """Whether the broker closed the connection; no bytes may be left."""
         try:
             data = self.socket.recv(1)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Who may connect, how many, and for how long."""
+"""Accepting connections: limits, addresses, idle times."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_beyond_the_limit_of_an_address_connections_are_closed(house: Make, capl
 
 @pytest.fixture
 def no_gaps() -> Iterator[None]:
-    """Descriptors that earlier tests of this process left open leave gaps between them, which are filled here."""
+    """Fills gaps between open descriptors, which earlier tests may have left."""
     gc.collect()
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     fillers = [os.open(os.devnull, os.O_RDONLY)]
@@ -70,7 +70,7 @@ def no_gaps() -> Iterator[None]:
 def test_some_descriptors_are_kept_for_files(house: Make, caplog: pytest.LogCaptureFixture) -> None:
     limit = next(limit for limit in count(2) if Descriptors(limit).room() >= 10)
     here = house(descriptors_max=limit, idle_ms_max=400)
-    clients = [here.connect() for _ in range(20)]  # whose own sockets count, as they are in this process
+    clients = [here.connect() for _ in range(20)]  # the test's sockets count, because they are in this process
     here.until(lambda: here.hub.connections == 0 and caplog.records)
     assert "no more connections are accepted: 0 are open" in caplog.text
     for client in clients[:15]:
@@ -85,7 +85,7 @@ def test_how_many_descriptors_are_kept(limit: int, kept: int) -> None:
     assert Descriptors(limit).room() == max(limit - kept - taken, 0)
 
 
-def test_an_address_can_have_a_limit_of_its_own() -> None:
+def test_a_connection_limit_for_one_address() -> None:
     quotas = ConnectionQuotas(10, 1, {"10.0.0.1": 2, "10.0.0.2": 0})
     for ip, expected in (("10.0.0.3", True), ("10.0.0.3", False), ("10.0.0.1", True), ("10.0.0.1", True), ("10.0.0.1", False)):
         assert quotas.allows(ip) is expected
@@ -97,7 +97,7 @@ def test_an_address_can_have_a_limit_of_its_own() -> None:
     assert quotas.count == 2
 
 
-def test_limits_can_change_while_connections_wait() -> None:
+def test_limits_change_while_connections_wait() -> None:
     quotas = ConnectionQuotas(1, 1, {})
     quotas.add("10.0.0.1")
     woken: list[bool] = []
@@ -124,7 +124,7 @@ def test_a_flood_of_connections(house: Make) -> None:
 
 
 class _Starved:
-    """A listening socket that cannot accept for want of file descriptors, `times` times."""
+    """A listening socket whose accept fails `times` times for lack of descriptors."""
 
     def __init__(self, real: socket.socket, times: int) -> None:
         self._real = real
@@ -140,7 +140,7 @@ class _Starved:
         return getattr(self._real, name)
 
 
-def test_the_listener_survives_when_it_cannot_accept(house: Make) -> None:
+def test_a_failed_accept_does_not_stop_the_listener(house: Make) -> None:
     here = house()
     here.listener.socket = _Starved(here.listener.socket, 3)
     client = here.connect()
@@ -149,7 +149,7 @@ def test_the_listener_survives_when_it_cannot_accept(house: Make) -> None:
     assert here.listener.socket.times == 0
 
 
-def test_idle_connections_are_closed_unless_they_wait_for_an_answer(house: Make) -> None:
+def test_idle_connections_without_requests_in_flight_are_closed(house: Make) -> None:
     here = house(idle_ms_max=150)
     idle, waiting, busy = (here.connect() for _ in range(3))
     here.until(lambda: len(here.protocols) == 3)
@@ -169,7 +169,7 @@ def test_idle_connections_are_closed_unless_they_wait_for_an_answer(house: Make)
     here.until(waiting.at_end)
 
 
-def test_who_does_not_take_its_replies_is_closed_in_the_end(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_does_not_read_responses_is_closed(house: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     here = house(lambda received: [bytes(5_000_000)], idle_ms_max=150)
     client = here.connect(receive_buffer=10_000)
@@ -178,7 +178,7 @@ def test_who_does_not_take_its_replies_is_closed_in_the_end(house: Make, caplog:
     assert [record.message for record in caplog.records][-1].endswith("it does not receive its responses")
 
 
-def test_stopping_lets_last_answers_out(house: Make) -> None:
+def test_stopping_sends_the_last_responses(house: Make) -> None:
     here = house(lambda received: [bytes(3_000_000)])
     client = here.connect(receive_buffer=10_000)
     client.send(frame(b"something large"))
@@ -208,7 +208,7 @@ def test_sockets_have_their_options(house: Make) -> None:
     assert client.port == here.protocols[0].transport.session.peer_port
 
 
-def test_a_session_knows_both_ends(house: Make) -> None:
+def test_a_session_has_both_addresses(house: Make) -> None:
     here = house()
     wildcard: Any = Listener(here.hub, "WILD", "", 0, here._build)
     wildcard.startListening()
@@ -230,5 +230,5 @@ def test_a_session_knows_both_ends(house: Make) -> None:
 
 
 @pytest.mark.parametrize(("host", "plain"), [("::ffff:10.1.2.3", "10.1.2.3"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")])
-def test_an_ipv4_address_is_one(host: str, plain: str) -> None:
+def test_mapped_ipv4_addresses_are_converted(host: str, plain: str) -> None:
     assert plain_host(host) == plain

@@ -1,4 +1,4 @@
-"""One connection's protocol without a socket: order, failures, limits, and what peers get wrong."""
+"""The protocol of one connection without a socket: order, failures, limits, malformed requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DONE = Failure(ConnectionDone())
 
 
 class Heartbeats:
-    """Answers with `answer(request, context)`; failures with their code. They overlap, as Produce and Fetch do."""
+    """Responds with `answer(request, context)`, and to failures with their code. Requests overlap, as Produce and Fetch."""
 
     request: type[Request] = HeartbeatRequest
     overlaps = True
@@ -45,7 +45,7 @@ class Heartbeats:
 
 
 class Produces:
-    """As Heartbeats, but there is no answer to a failure."""
+    """As Heartbeats, without a response to failures."""
 
     request: type[Request] = ProduceRequest
 
@@ -64,7 +64,7 @@ class ApiVersionsOfOne:
 
 
 class Transport:
-    """Notes what a connection asks of it."""
+    """Records the calls of a connection."""
 
     session = Session(peer_host="10.0.0.9", peer_port=5000, local_host="10.0.0.1", local_port=9092, listener="L", number=7)
 
@@ -88,10 +88,10 @@ class Peer:
         self.connection.makeConnection(self.transport)
 
     def send_raw(self, frame: bytes) -> bool:
-        """Whether it was taken."""
+        """Whether the connection accepted the frame."""
         buffer = bytearray(frame)
         taken = self.connection.frame_received(memoryview(buffer))
-        # The receive buffer is used again as soon as the call returns.
+        # The receive buffer is reused after the call returns.
         buffer[:] = b"\xee" * len(buffer)
         return taken
 
@@ -103,7 +103,7 @@ class Peer:
         return self.send(HeartbeatRequest(group_id="g", generation_id=correlation_id, member_id="m"), version, correlation_id, client_id)
 
     def replies(self) -> list[tuple[int, bytes]]:
-        """Correlation id and the rest of each frame that is due."""
+        """Correlation id and remaining bytes of each response that is due."""
         announced = self.connection.output_bytes
         data = b"".join(self.connection.take_output())
         assert len(data) == announced
@@ -128,7 +128,7 @@ def generation(request: HeartbeatRequest, context: RequestContext) -> HeartbeatR
     return HeartbeatResponse(error_code=request.generation_id)
 
 
-def test_answers_at_once_leave_at_once() -> None:
+def test_immediate_responses_are_sent_at_once() -> None:
     peer = Peer(Heartbeats(generation))
     for n in (5, 6, 7):
         peer.beat(n)
@@ -156,7 +156,7 @@ def test_each_request_has_the_client_id_of_its_own_header() -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 4])
 @pytest.mark.parametrize("client_id", [None, "", "me", "x" * 300, "ümläut"])
-def test_handlers_are_told_who_asks(version: int, client_id: str | None) -> None:
+def test_handlers_receive_the_request_context(version: int, client_id: str | None) -> None:
     seen: list[RequestContext] = []
 
     def note(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
@@ -187,7 +187,7 @@ def test_headers_of_several_versions_on_one_connection() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
-def test_replies_leave_in_the_order_of_requests(order: list[int], at_once: set[int]) -> None:
+def test_responses_are_sent_in_the_order_of_requests(order: list[int], at_once: set[int]) -> None:
     waiting: dict[int, Deferred[Any]] = {}
 
     def answer(request: HeartbeatRequest, context: RequestContext) -> Any:
@@ -216,7 +216,7 @@ def test_replies_leave_in_the_order_of_requests(order: list[int], at_once: set[i
 VERSIONS = ApiVersionsRequest(client_software_name="x", client_software_version="1")
 
 
-def test_a_request_that_does_not_overlap_waits_until_all_before_it_are_answered() -> None:
+def test_a_serialized_request_waits_for_all_responses_before_it() -> None:
     waiting: list[Deferred[Any]] = [Deferred(), Deferred()]
     peer = Peer(Heartbeats(lambda request, context: waiting[request.generation_id]), ApiVersionsOfOne())
     assert peer.beat(0)
@@ -228,12 +228,12 @@ def test_a_request_that_does_not_overlap_waits_until_all_before_it_are_answered(
     assert peer.transport.flushes == 0
     waiting[0].callback(HeartbeatResponse(error_code=0))
     assert not peer.connection.full
-    assert peer.transport.flushes == 1, "so that the transport offers the frame again"
+    assert peer.transport.flushes == 1, "the transport offers the frame again"
     assert peer.send(VERSIONS, 3, 2)
     assert [reply[0] for reply in peer.replies()] == [0, 1, 2]
 
 
-def test_requests_wait_for_one_that_does_not_overlap() -> None:
+def test_requests_wait_for_a_serialized_request() -> None:
     alone: Deferred[Any] = Deferred()
 
     class Waiting(ApiVersionsOfOne):
@@ -242,7 +242,7 @@ def test_requests_wait_for_one_that_does_not_overlap() -> None:
 
     peer = Peer(Heartbeats(generation), Waiting())
     assert peer.send(VERSIONS, 3, 1)
-    assert not peer.connection.full, "a client that sends nothing behind it is read on, so that its end is noticed"
+    assert not peer.connection.full, "the connection is still read, so that its end is noticed"
     assert not peer.beat(2)
     assert peer.connection.full
     alone.callback(ApiVersionsResponse(error_code=0, api_keys=[]))
@@ -252,7 +252,7 @@ def test_requests_wait_for_one_that_does_not_overlap() -> None:
     assert [reply[0] for reply in peer.replies()] == [1, 2, 3]
 
 
-def test_nonsense_is_refused_once_the_requests_before_it_are_answered() -> None:
+def test_a_malformed_request_is_refused_after_the_responses_before_it() -> None:
     waiting: Deferred[Any] = Deferred()
     peer = Peer(Heartbeats(lambda request, context: waiting))
     peer.beat(1)
@@ -265,7 +265,7 @@ def test_nonsense_is_refused_once_the_requests_before_it_are_answered() -> None:
     assert peer.transport.closing
 
 
-def test_no_answer_where_none_is_wanted() -> None:
+def test_a_handler_may_return_no_response() -> None:
     later: list[Deferred[Any]] = [Deferred(), Deferred()]
     answers: list[Any] = [None, later[0], None, later[1], HeartbeatResponse(error_code=9)]
     peer = Peer(Heartbeats(lambda request, context: answers[request.generation_id]))
@@ -291,7 +291,7 @@ def failing(error: Exception) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.parametrize("way", [raising, failing])
-def test_a_request_that_fails_is_answered_with_its_code(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_request_gets_its_error_code(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(Heartbeats(way(BrokerError(ErrorCode.REBALANCE_IN_PROGRESS))))
     peer.beat(1)
     assert [answered(reply) for reply in peer.replies()] == [(1, ErrorCode.REBALANCE_IN_PROGRESS)]
@@ -300,7 +300,7 @@ def test_a_request_that_fails_is_answered_with_its_code(way: Callable[..., Any],
 
 
 @pytest.mark.parametrize("way", [raising, failing])
-def test_a_bug_is_logged_and_answered(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_is_logged_and_answered(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(Heartbeats(way(ZeroDivisionError("oh"))))
     peer.beat(1)
     peer.beat(2)
@@ -314,7 +314,7 @@ def test_a_bug_is_logged_and_answered(way: Callable[..., Any], caplog: pytest.Lo
 
 @pytest.mark.parametrize("wrong", [HeartbeatResponse(error_code=1 << 20), ProduceResponse(responses=[]), "nonsense"])
 @pytest.mark.parametrize("wait", [False, True])
-def test_an_answer_that_cannot_be_encoded_is_a_bug(wrong: Any, wait: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_cannot_be_encoded_is_an_internal_error(wrong: Any, wait: bool, caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(Heartbeats(lambda request, context: succeed(wrong) if wait else wrong))
     peer.beat(1)
     assert [answered(reply) for reply in peer.replies()] == [(1, -1)]
@@ -323,7 +323,7 @@ def test_an_answer_that_cannot_be_encoded_is_a_bug(wrong: Any, wait: bool, caplo
 
 @pytest.mark.parametrize("way", [raising, failing])
 @pytest.mark.parametrize(("error", "logged"), [(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), 1), (ZeroDivisionError(), 2)])
-def test_a_failure_that_no_answer_can_tell_closes(
+def test_an_error_that_the_response_cannot_carry_closes_the_connection(
     way: Callable[..., Any], error: Exception, logged: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = Peer(Heartbeats(generation), Produces(way(error)))
@@ -337,7 +337,7 @@ def test_a_failure_that_no_answer_can_tell_closes(
     assert "Produce v9 failed with" in caplog.records[-1].message
 
 
-def test_a_failure_whose_answer_fails_too_closes(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_while_encoding_an_error_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Heartbeats):
         def failed(self, request: Any, context: Any, error: BrokerError) -> Any:
             return self.answer(request, context) if error.code == -1 else HeartbeatResponse(error_code=1 << 20)
@@ -350,7 +350,7 @@ def test_a_failure_whose_answer_fails_too_closes(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("way", [raising, failing])
-def test_nonsense_that_a_handler_finds_closes(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_protocol_error_of_a_handler_closes_the_connection(way: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(Heartbeats(way(ProtocolError("this cannot be"))))
     peer.beat(1)
     assert peer.replies() == []
@@ -376,7 +376,7 @@ BEAT = struct.pack(">hhih2sh1sih1sh", 12, 3, 1, 2, b"me", 1, b"g", 1, 1, b"m", -
         *((BEAT[:end], "Heartbeat v3: ") for end in range(8, len(BEAT))),
     ],
 )
-def test_nonsense_closes_with_one_line(frame: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_request_closes_the_connection_with_one_log_line(frame: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(Heartbeats(generation))
     peer.beat(1, client_id=None)
     peer.send_raw(frame)
@@ -389,7 +389,7 @@ def test_nonsense_closes_with_one_line(frame: bytes, why: str, caplog: pytest.Lo
     assert why in caplog.records[0].message
 
 
-def test_bytes_after_a_request_are_passed_over() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     peer = Peer(Heartbeats(generation))
     peer.send_raw(BEAT + b"\0\0\0")
     assert [answered(reply) for reply in peer.replies()] == [(1, 1)]
@@ -399,13 +399,13 @@ def test_bytes_after_a_request_are_passed_over() -> None:
 @given(st.binary(min_size=8, max_size=60) | st.tuples(st.sampled_from([0, 12, 18]), st.integers(-1, 14), st.binary(min_size=4)).map(
     lambda parts: struct.pack(">hh", *parts[:2]) + parts[2]
 ))
-def test_no_bytes_raise(frame: bytes) -> None:
+def test_any_bytes_are_handled_without_an_exception(frame: bytes) -> None:
     peer = Peer(Heartbeats(generation), ApiVersionsOfOne(), Produces(lambda request, context: ProduceResponse(responses=[])))
     peer.send_raw(frame)
     assert peer.transport.closing != bool(peer.replies())
 
 
-def test_a_bad_size_closes_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_size_closes_the_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     peer = Peer(Heartbeats(generation))
     peer.beat(1)
     peer.connection.bad_size(-5, 1000)
@@ -433,7 +433,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     assert not peer.transport.closing
 
 
-def test_the_answer_to_api_versions_has_the_old_header() -> None:
+def test_the_response_to_api_versions_has_the_old_header() -> None:
     peer = Peer(ApiVersionsOfOne())
     peer.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4, 8)
     ((correlation_id, body),) = peer.replies()
@@ -476,19 +476,19 @@ def test_requests_that_wait_count_without_their_records() -> None:
     for n, partitions in enumerate([1, 1, 2, 1, 2]):
         peer.send(batches("t", partitions, 600_000), 7, n)
         assert not peer.connection.full
-    assert all(not data.records for request, _ in waiting for data in request.topic_data[0].partition_data), "they are let go of"
+    assert all(not data.records for request, _ in waiting for data in request.topic_data[0].partition_data), "the records are released"
     peer.send(batches("t" * 30_000, 1, 1), 7, 5)
     assert not peer.connection.full
     for n in range(40):
         peer.send(batches("t" * 30_000, 1, 1), 7, 6 + n)
-    assert peer.connection.full, "what is kept of requests is bounded"
+    assert peer.connection.full, "the kept bytes of requests are bounded"
     for _, deferred in waiting:
         deferred.callback(ProduceResponse(responses=[]))
     assert len(peer.replies()) == 46
     assert not peer.connection.full
 
 
-def test_too_much_in_flight_makes_it_full() -> None:
+def test_a_connection_with_many_requests_in_flight_is_full() -> None:
     waiting: list[Deferred[Response]] = []
 
     def wait(request: HeartbeatRequest, context: RequestContext) -> Deferred[Response]:
@@ -509,7 +509,7 @@ def test_too_much_in_flight_makes_it_full() -> None:
     assert peer.connection.in_flight == 1
 
 
-def test_too_much_output_makes_it_full() -> None:
+def test_a_connection_with_much_output_is_full() -> None:
     later: list[Deferred[Any]] = [Deferred()]
     peer = Peer(Heartbeats(lambda request, context: later.pop() if later else generation(request, context)), output_bytes_max=90)
     first = later[0]

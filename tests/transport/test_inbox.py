@@ -1,4 +1,4 @@
-"""The inbox by itself: whatever the pieces that arrive, what it offers is the stream, in place and without gaps."""
+"""The inbox without sockets: frames are those of the stream, for any pieces that arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Granted:
 
 
 def frames_of(inbox: Inbox, handled_max: int = 1 << 30) -> list[bytes]:
-    """The whole frames in it, and consume them."""
+    """Consume the complete frames of the inbox."""
     found, position = [], 0
     while inbox.filled - position >= 4 and len(found) < handled_max:
         end = position + 4 + struct.unpack_from(">i", inbox.view, position)[0]
@@ -70,7 +70,7 @@ def test_any_frames_in_any_pieces(sizes: list[int], pieces: list[int], handled: 
         assert count
         stream = stream[count:]
         found += frames_of(inbox, handled[turn % len(handled)])
-        # Another connection uses the shared buffer meanwhile.
+        # Another connection uses the shared buffer.
         other.fill(feeding(memoryview(b"\0\0\0\4past" * 100), 800))
         frames_of(other)
         while waiting(inbox):
@@ -83,12 +83,12 @@ def test_any_frames_in_any_pieces(sizes: list[int], pieces: list[int], handled: 
 
 
 def waiting(inbox: Inbox) -> bool:
-    """Whether a whole frame is left in it."""
+    """Whether the inbox has another complete frame."""
     inbox.reload()
     return inbox.filled >= 4 and inbox.filled >= 4 + struct.unpack_from(">i", inbox.view)[0]
 
 
-def test_a_frame_still_looked_at_is_not_moved_or_overwritten() -> None:
+def test_a_frame_in_use_is_neither_moved_nor_overwritten() -> None:
     buffers = ReceiveBuffers()
     inbox = Inbox(buffers, Granted())
     kept: list[memoryview] = []
@@ -115,14 +115,14 @@ def test_the_memory_of_a_frame_follows_what_arrives() -> None:
         assert inbox._owned.capacity <= 4 * max(inbox.filled, 65_536)
 
 
-def test_the_pool_keeps_no_giants_and_trims_what_nobody_takes() -> None:
+def test_the_pool_is_bounded_and_releases_unused_buffers() -> None:
     buffers = ReceiveBuffers()
     buffers.give(OwnedBuffer(POOLED_BUFFER_MAX + 1))
     assert buffers.ready(1) is None
     for _ in range(3):
         buffers.give(OwnedBuffer(100_000))
     buffers.trim()
-    # One of the three is needed between the two calls.
+    # One of the three is used between the two calls.
     taken = buffers.ready(100_000)
     assert taken is not None
     buffers.give(taken)
@@ -131,18 +131,18 @@ def test_the_pool_keeps_no_giants_and_trims_what_nobody_takes() -> None:
     assert buffers.ready(1) is None
 
 
-def test_the_budget_is_served_in_order_and_somebody_always_goes_on() -> None:
+def test_the_budget_is_assigned_in_order_and_one_connection_always_continues() -> None:
     buffers = ReceiveBuffers(budget=100)
     first, second, third, fourth = waiters = [Granted() for _ in range(4)]
     assert buffers.reserve(60, first)
-    assert buffers.reserve(60, second), "something was left"
-    assert buffers.reserve(1, third), "nothing is left, but one goes on"
+    assert buffers.reserve(60, second), "some of the budget was left"
+    assert buffers.reserve(1, third), "nothing is left, but one connection continues"
     assert not buffers.reserve(1, first)
     assert not buffers.reserve(1, fourth)
     assert buffers.contended
-    assert buffers.reserve(500, third), "and on, until its frame is whole"
+    assert buffers.reserve(500, third), "it continues until its frame is complete"
     buffers.release(501, third)
-    assert [waiter.times for waiter in waiters] == [1, 0, 0, 0], "the next is the favourite"
+    assert [waiter.times for waiter in waiters] == [1, 0, 0, 0], "the next one continues"
     assert buffers.reserve(70, first)
     buffers.release(131, first)
     assert [waiter.times for waiter in waiters] == [1, 0, 0, 1]
@@ -163,7 +163,7 @@ def test_the_budget_is_served_in_order_and_somebody_always_goes_on() -> None:
     budget=st.integers(1, 2_000_000),
     turns=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 700_000)), min_size=1, max_size=60),
 )
-def test_within_any_budget_every_frame_comes_to_its_end(frames: list[int], budget: int, turns: list[tuple[int, int]]) -> None:
+def test_every_frame_completes_within_any_budget(frames: list[int], budget: int, turns: list[tuple[int, int]]) -> None:
     buffers = ReceiveBuffers(budget)
     inboxes = [Inbox(buffers, Granted()) for _ in frames]
     streams = [memoryview(struct.pack(">i", size) + bytes([65 + n]) * size) for n, size in enumerate(frames)]
@@ -172,7 +172,7 @@ def test_within_any_budget_every_frame_comes_to_its_end(frames: list[int], budge
     while any(map(len, streams)):
         who, piece = next(chosen, (0, 1_000_000))
         ready = [n for n, inbox in enumerate(inboxes) if len(streams[n]) and not inbox.starved]
-        assert ready, "all wait for each other"
+        assert ready, "all connections wait"
         n = ready[who % len(ready)]
         count = inboxes[n].fill(feeding(streams[n], piece))
         assert count

@@ -1,4 +1,4 @@
-"""The poller of connections: what one of them does wrong is not felt by the others."""
+"""The poller: an error of one connection does not affect the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.transport.harness import Answering, Client, House, frame
 
 
 class Unending(Answering):
-    """Fails when its connection is lost."""
+    """Raises when its connection is lost."""
 
     def connectionLost(self, reason: Any) -> None:
         super().connectionLost(reason)
@@ -23,7 +23,7 @@ def ask(client: Client, body: bytes) -> None:
     assert client.answer() == body
 
 
-def test_a_connection_that_fails_at_its_end_leaves_the_others_served(house: Callable[..., House], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_when_a_connection_ends_does_not_affect_others(house: Callable[..., House], caplog: pytest.LogCaptureFixture) -> None:
     rooms = house()
     other = rooms.connect()
     ask(other, b"before it")

@@ -1,4 +1,4 @@
-"""Frames in, on real sockets: cut anywhere, of any size, and never at the cost of memory that the peer only announces."""
+"""Receiving frames on real sockets: in any pieces, of any size, without memory for bytes that are only announced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pattern(size: int, seed: int) -> bytes:
     return (hashlib.sha1(b"%d" % seed).digest() * (size // 20 + 1))[:size]
 
 
-def test_a_frame_that_comes_byte_by_byte(house: Make) -> None:
+def test_a_frame_that_arrives_byte_by_byte(house: Make) -> None:
     client = house().connect()
     for byte in frame(b"first frame") + frame(b"second frame"):
         client.send(bytes([byte]))
@@ -41,7 +41,7 @@ def test_many_frames_in_one_read_are_answered_in_order(house: Make) -> None:
 
 
 @pytest.mark.parametrize("size", [9, SHARED_BYTES - 4, SHARED_BYTES - 3, SHARED_BYTES, 1_000_003, 5_000_000])
-def test_frames_of_any_size_keep_their_bytes(house: Make, size: int) -> None:
+def test_frames_of_any_size_are_received_unchanged(house: Make, size: int) -> None:
     client = house(digest).connect()
     for turn in range(3):
         body = pattern(size, turn)
@@ -63,7 +63,7 @@ def test_large_frames_of_several_connections_do_not_mix(house: Make) -> None:
         assert [client.answer() for _ in range(3)] == [hashlib.sha1(body).digest()] * 3
 
 
-def test_a_buffer_is_reused_while_busy_and_given_back_when_idle(house: Make) -> None:
+def test_a_buffer_is_reused_while_busy_and_released_when_idle(house: Make) -> None:
     here = house(digest, idle_ms_max=200)
     client = here.connect()
     for seed in range(4):
@@ -81,7 +81,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_announced_bytes_cost_nothing(house: Make) -> None:
+def test_announced_bytes_take_no_memory(house: Make) -> None:
     here = house()
     clients = [here.connect() for _ in range(40)]
     here.until(lambda: here.hub.connections == 40)
@@ -116,8 +116,8 @@ def test_beyond_the_budget_connections_wait_for_each_other(house: Make) -> None:
     assert third.answer() == expected
 
 
-def test_the_memory_of_a_frame_goes_with_its_connection(house: Make) -> None:
-    """At once, and not only when Python looks for circles of objects that refer to each other."""
+def test_a_closed_connection_releases_the_memory_of_its_frame(house: Make) -> None:
+    """At once, without a run of the garbage collector."""
     here = house(digest)
     before = resident_bytes()
     gc.disable()
@@ -133,7 +133,7 @@ def test_the_memory_of_a_frame_goes_with_its_connection(house: Make) -> None:
         gc.enable()
 
 
-def test_what_is_only_announced_holds_up_nobody(house: Make) -> None:
+def test_announced_frames_do_not_block_others(house: Make) -> None:
     here = house(digest, queued_request_bytes_max=1_000_000)
     for _ in range(10):
         here.connect().send(struct.pack(">i", 100 << 20) + b"and no more than this")
@@ -144,7 +144,7 @@ def test_what_is_only_announced_holds_up_nobody(house: Make) -> None:
 
 
 @pytest.mark.parametrize("dribbling", [False, True], ids=["stops", "dribbles"])
-def test_who_stalls_in_a_large_frame_while_others_wait_is_closed(
+def test_a_connection_that_stalls_in_a_large_frame_while_others_wait_is_closed(
     house: Make, caplog: pytest.LogCaptureFixture, dribbling: bool
 ) -> None:
     here = house(digest, queued_request_bytes_max=1_000_000, idle_ms_max=200)
@@ -167,7 +167,7 @@ def test_who_stalls_in_a_large_frame_while_others_wait_is_closed(
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, 1001, 2**31 - 1])
-def test_an_impossible_size_ends_the_connection_after_what_is_due(house: Make, size: int) -> None:
+def test_an_invalid_size_closes_the_connection_after_pending_responses(house: Make, size: int) -> None:
     here = house(request_bytes_max=1000)
     client = here.connect()
     client.send(frame(b"good frame") + struct.pack(">i", size) + b"whatever" + frame(b"never seen"))
@@ -177,14 +177,14 @@ def test_an_impossible_size_ends_the_connection_after_what_is_due(house: Make, s
     assert here.protocols[0].frames == 1
 
 
-def test_a_frame_of_the_largest_size_is_taken(house: Make) -> None:
+def test_a_frame_of_the_maximum_size_is_accepted(house: Make) -> None:
     client = house(request_bytes_max=1000).connect()
     client.send(frame(b"x" * 1000))
     assert client.answer() == b"x" * 1000
 
 
 class Reluctant(Answering):
-    """Takes each frame at the second time that it is offered."""
+    """Accepts each frame when it is offered the second time."""
 
     offered = 0
 
@@ -202,7 +202,7 @@ class Reluctant(Answering):
 
 
 @pytest.mark.parametrize("size", [8, 3000, SHARED_BYTES, 3_000_000])
-def test_a_frame_that_is_not_taken_is_offered_again(house: Make, size: int) -> None:
+def test_a_frame_that_is_not_accepted_is_offered_again(house: Make, size: int) -> None:
     here = house()
     here.build = lambda: Reluctant(digest)
     client = here.connect()

@@ -1,4 +1,4 @@
-"""The dispatch table: what is served, and what a route knows."""
+"""The dispatch table: served versions, and routes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def handler(answers: type[Request], **members: Any) -> Any:
     return type("Handler", (), {"request": answers, "__call__": lambda self, request, context: None, **members})()
 
 
-def test_the_ranges_are_what_handlers_serve() -> None:
+def test_the_version_ranges_are_those_of_the_handlers() -> None:
     registry = Registry([handler(FetchRequest, versions=VersionRange(4, 11)), handler(ProduceRequest)])
     assert list(registry.ranges().items()) == [(0, ProduceRequest.versions), (1, VersionRange(4, 11))]
 
 
-def test_a_handler_may_be_left_out_of_what_is_advertised() -> None:
+def test_a_handler_may_be_unadvertised() -> None:
     registry = Registry([handler(FetchRequest, advertised=False), handler(ProduceRequest)])
     assert list(registry.ranges()) == [0]
     assert registry.routes[route_key(1, 11)].name == "Fetch v11"
@@ -36,12 +36,12 @@ def test_a_range_outside_the_schema_is_refused(versions: VersionRange) -> None:
         Registry([handler(FetchRequest, versions=versions)])
 
 
-def test_a_key_has_one_handler() -> None:
+def test_an_api_key_has_one_handler() -> None:
     with pytest.raises(ValueError, match="Fetch has a handler already"):
         Registry([handler(FetchRequest), handler(FetchRequest)])
 
 
-def test_routes_are_made_once_and_unknown_ones_never() -> None:
+def test_routes_are_created_once_and_never_for_unknown_keys() -> None:
     registry = Registry([handler(FetchRequest, versions=VersionRange(4, 11), failed=lambda self, request, context, error: None)])
     route = registry.routes[route_key(1, 11)]
     assert (route.name, route.api_key, route.api_version, route.request_header, route.response_header) == ("Fetch v11", 1, 11, 1, 0)
@@ -66,7 +66,7 @@ def test_routes_are_made_once_and_unknown_ones_never() -> None:
         (ControlledShutdownRequest, 1, (1, 0)),
     ],
 )
-def test_a_route_knows_its_headers(request_class: type[Request], version: int, headers: tuple[int, int]) -> None:
+def test_a_route_has_its_header_versions(request_class: type[Request], version: int, headers: tuple[int, int]) -> None:
     route = Registry([handler(request_class)]).routes[route_key(request_class.api_key, version)]
     assert (route.request_header, route.response_header) == headers
 

@@ -1,4 +1,4 @@
-"""Parts out, on real sockets: regions of files, slow readers, cold files, files that end early, and connections that go away."""
+"""Sending responses on real sockets: file regions, slow readers, cold files, files that end early, lost connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DATA = b"".join(hashlib.sha1(b"%d" % n).digest() for n in range(250_000))
 
 
 class File:
-    """A file of `size` bytes that says what stands where."""
+    """A file of `size` known bytes."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.data = DATA[:size]
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Any:
 
 
 def region_answers(file: File) -> Callable[[memoryview], list[Any]]:
-    """Answers a frame of two numbers with that stretch of the file, between a head and a tail."""
+    """Responds to a frame of (position, length) with that region of the file, between a head and a tail."""
 
     def answer(received: memoryview) -> list[Any]:
         position, length = struct.unpack(">ii", received)
@@ -67,14 +67,14 @@ def asked(position: int, length: int) -> bytes:
 
 
 @pytest.mark.parametrize("length", [0, 1, 8191, 8192, 100_000, 4_900_000])
-def test_a_region_arrives_whole_between_its_neighbours(house: Make, file: File, length: int) -> None:
+def test_a_region_is_sent_between_its_neighbours(house: Make, file: File, length: int) -> None:
     client = house(region_answers(file)).connect()
     client.send(asked(1234, length) * 3)
     for _ in range(3):
         assert client.answer() == b"head" + file.data[1234 : 1234 + length] + b"tail"
 
 
-def test_regions_of_all_sizes_leave_in_order(house: Make, file: File) -> None:
+def test_regions_of_all_sizes_are_sent_in_order(house: Make, file: File) -> None:
     client = house(region_answers(file)).connect()
     lengths = [(n * 7919) % 20_000 for n in range(500)]
     client.send(b"".join(asked(n * 31, length) for n, length in enumerate(lengths)))
@@ -83,7 +83,7 @@ def test_regions_of_all_sizes_leave_in_order(house: Make, file: File) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 32 * 1024, 33 * 1024, 3_000_000])
-def test_memory_of_all_sizes_arrives(house: Make, size: int) -> None:
+def test_memory_of_all_sizes_is_sent(house: Make, size: int) -> None:
     data = os.urandom(size)
     client = house(lambda received: [struct.pack(">i", size + 2), memoryview(data), b"ok"]).connect()
     client.send(frame(b"whatever") * 3)
@@ -91,7 +91,7 @@ def test_memory_of_all_sizes_arrives(house: Make, size: int) -> None:
         assert client.answer() == data + b"ok"
 
 
-def test_who_does_not_read_is_not_read(house: Make, file: File) -> None:
+def test_a_connection_that_does_not_read_is_not_read(house: Make, file: File) -> None:
     here = house(region_answers(file))
     client = here.connect(receive_buffer=10_000)
     rest = memoryview(asked(0, 999_999) * 1_000_000)
@@ -101,14 +101,14 @@ def test_who_does_not_read_is_not_read(house: Make, file: File) -> None:
     taken = here.protocols[0].frames
     assert taken < 10
     sent = (1_000_000 * 12 - len(rest)) // 12
-    assert taken < sent < 1_000_000, "requests should be waiting, some of them in the socket"
+    assert taken < sent < 1_000_000, "some requests wait in the socket"
     for _ in range(20):
         assert client.answer() == b"head" + file.data[:999_999] + b"tail"
     assert here.protocols[0].frames < taken + 30
 
 
-def test_a_connection_that_goes_lets_go_of_the_files_that_it_was_to_be_sent(house: Make, file: File) -> None:
-    """At once, not when the garbage collector comes by: a deleted segment takes its space on the disk until it is closed."""
+def test_a_closed_connection_releases_its_files(house: Make, file: File) -> None:
+    """At once, without a run of the garbage collector: a deleted segment uses disk space until it is closed."""
     regions: list[weakref.ref[Region]] = []
 
     class Watched(Region):
@@ -127,12 +127,12 @@ def test_a_connection_that_goes_lets_go_of_the_files_that_it_was_to_be_sent(hous
         here.until(lambda: regions, "a frame")
         assert any(region() for region in regions)
         client.reset()
-        here.until(lambda: not any(region() for region in regions), "nobody holds a region")
+        here.until(lambda: not any(region() for region in regions), "no region is referenced")
     finally:
         gc.enable()
 
 
-def test_a_slow_reader_gets_everything_and_holds_nobody_up(house: Make, file: File) -> None:
+def test_a_slow_reader_receives_everything_and_does_not_block_others(house: Make, file: File) -> None:
     here = house(region_answers(file))
     slow, quick = here.connect(receive_buffer=10_000), here.connect()
     slow.send(asked(0, 4_000_000) * 4)
@@ -142,7 +142,7 @@ def test_a_slow_reader_gets_everything_and_holds_nobody_up(house: Make, file: Fi
         assert slow.answer() == b"head" + file.data[:4_000_000] + b"tail"
 
 
-def test_answers_come_after_the_peer_stopped_sending(house: Make, file: File) -> None:
+def test_responses_are_sent_after_the_peer_stopped_sending(house: Make, file: File) -> None:
     import socket
 
     here = house(region_answers(file))
@@ -165,7 +165,7 @@ def test_a_reset_in_the_middle_of_a_region(house: Make, file: File, caplog: pyte
     assert not caplog.records
 
 
-def test_a_file_that_ends_early_closes_the_connection_with_one_line(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_ends_early_closes_the_connection_with_one_log_line(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
     here = house(region_answers(file))
     gone: list[str] = []
     here.hub.file_gone = gone.append
@@ -179,7 +179,7 @@ def test_a_file_that_ends_early_closes_the_connection_with_one_line(house: Make,
     assert gone == [file.path]
 
 
-def test_a_reply_with_a_closing_connection_is_finished_first(house: Make, file: File) -> None:
+def test_a_response_is_finished_before_the_connection_closes(house: Make, file: File) -> None:
     here = house(region_answers(file))
     client = here.connect(receive_buffer=10_000)
     client.send(asked(0, 3_000_000))
@@ -190,7 +190,7 @@ def test_a_reply_with_a_closing_connection_is_finished_first(house: Make, file: 
 
 
 def cold(monkeypatch: pytest.MonkeyPatch, warm: set[int]) -> None:
-    """Makes every place outside `warm` (in steps of a megabyte) look as if it were not in the page cache."""
+    """Simulates that only the megabytes in `warm` are in the page cache."""
 
     def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
         assert flags == os.RWF_NOWAIT
@@ -227,7 +227,7 @@ def test_cold_regions_are_read_by_the_worker_first(house: Make, file: File, leng
     assert not here.worker.jobs
 
 
-def test_a_worker_that_comes_back_after_the_connection_is_gone(house: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_finishes_after_the_connection_is_closed(house: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     cold(monkeypatch, set())
     here = house(region_answers(file))
     client = here.connect()
@@ -253,7 +253,7 @@ def test_closing_waits_for_the_worker(house: Make, file: File, monkeypatch: pyte
     here.until(client.at_end)
 
 
-def test_what_is_answered_later_leaves_at_once(house: Make) -> None:
+def test_a_later_response_is_sent_at_once(house: Make) -> None:
     here = house(lambda received: None)
     client = here.connect()
     client.send(frame(b"wait for it"))
@@ -263,7 +263,7 @@ def test_what_is_answered_later_leaves_at_once(house: Make) -> None:
     assert client.answer() == b"here it is"
 
 
-def test_answers_to_others_leave_together_when_the_connection_is_done(house: Make) -> None:
+def test_responses_to_others_are_sent_together_when_the_connection_is_done(house: Make) -> None:
     here = house()
     waiting, waking = here.connect(), here.connect()
     waiting.send(frame(b"just waiting"))
@@ -282,11 +282,11 @@ def test_answers_to_others_leave_together_when_the_connection_is_done(house: Mak
     here.protocols[1].answer = wake
     waking.send(frame(b"wake them"))
     assert waking.answer() == b"all awake"
-    assert len(sent[0]) == 10 * 14, "some left before the others"
+    assert len(sent[0]) == 10 * 14, "some responses were sent before the others"
     assert [waiting.answer() for _ in range(10)] == [b"woken up %d" % n for n in range(10)]
 
 
-def test_what_actions_answer_leaves_after_the_own_answer_and_one_after_the_other(house: Make) -> None:
+def test_responses_of_actions_are_sent_after_the_connections_own_response(house: Make) -> None:
     here = house()
     many = [here.connect() for _ in range(50)]
     here.until(lambda: len(here.protocols) == 50)
@@ -295,7 +295,7 @@ def test_what_actions_answer_leaves_after_the_own_answer_and_one_after_the_other
     unsent: list[int] = []
 
     def complete(_: str) -> None:
-        assert waking.receive_some(), "the own answer has left already"
+        assert waking.receive_some(), "the connection's own response was sent"
         for protocol in here.protocols[:-1]:
             protocol.put([frame(b"wake up")])
             protocol.transport.flush()
@@ -312,7 +312,7 @@ def test_what_actions_answer_leaves_after_the_own_answer_and_one_after_the_other
     assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
 
 
-def test_answers_of_one_turn_to_one_connection_leave_together(house: Make) -> None:
+def test_responses_of_one_turn_to_one_connection_are_sent_together(house: Make) -> None:
     here = house(lambda received: None)
     client = here.connect()
     client.send(frame(b"one of four") * 4)
@@ -333,10 +333,10 @@ def test_answers_of_one_turn_to_one_connection_leave_together(house: Make) -> No
     protocol.answer = answer_all
     client.send(frame(b"and now answer all"))
     assert [client.answer() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
-    assert unsent == [5, 10, 15, 0], "the last answer, of the last request in flight, takes the others along"
+    assert unsent == [5, 10, 15, 0], "all are sent with the response to the last request in flight"
 
 
-def test_answers_of_a_turn_that_leave_others_in_flight_are_sent_at_its_end(house: Make) -> None:
+def test_responses_of_a_turn_are_sent_at_its_end_while_others_are_in_flight(house: Make) -> None:
     here = house(lambda received: None)
     client = here.connect()
     client.send(frame(b"one of two") * 2)
@@ -353,7 +353,7 @@ def test_answers_of_a_turn_that_leave_others_in_flight_are_sent_at_its_end(house
     assert client.answer() == b"the first one"
 
 
-def test_a_full_protocol_is_not_given_frames_until_it_says_so(house: Make) -> None:
+def test_a_full_protocol_gets_no_frames_until_it_flushes(house: Make) -> None:
     def fill(received: memoryview) -> None:
         here.protocols[0].stop = True
 

@@ -1,4 +1,4 @@
-"""Records and batches for the tests of record formats: what other implementations wrote (`tests/golden/records`), and strategies."""
+"""Records and batches for the tests of record formats: files of other implementations (`tests/golden/records`), and strategies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ fuzz = settings(max_examples=100, deadline=None)
 
 
 def golden(pattern: str) -> list[str]:
-    """Names (without `.bin`) of the golden files that a glob pattern fits; it must fit some."""
+    """Names (without `.bin`) of the golden files that match a glob pattern; at least one must match."""
     names = sorted(path.stem for path in GOLDEN.glob(f"{pattern}.bin"))
     assert names, pattern
     return names
@@ -40,12 +40,12 @@ def golden_bytes(name: str) -> bytes:
 
 
 def golden_entries(name: str) -> list[dict[str, Any]]:
-    """What Apache Kafka's dump tool and consumer said of the entries in an excerpt of its log."""
+    """The output of Apache Kafka's dump tool and consumer for the entries of an excerpt of its log."""
     return [json.loads(line) for line in (GOLDEN / f"{name}.jsonl").read_text().splitlines()]
 
 
 def as_golden(record: Record) -> list[Any]:
-    """A record in the form that the golden files have it in: hex, and a digest for long values."""
+    """A record in the form of the golden files: hex, and a digest for long values."""
     value = None if record.value is None else record.value.hex()
     if record.value is not None and len(record.value) > 32:
         value = "sha256:" + hashlib.sha256(record.value).hexdigest()[:16]
@@ -83,7 +83,7 @@ timestamps = st.integers(-1, 2**48) | st.just(-1)
 
 @st.composite
 def record_lists(draw: st.DrawFn) -> list[Record]:
-    """Records that may stand in one batch: ascending offsets, with holes."""
+    """Records of one batch: ascending offsets with gaps."""
     offset = draw(st.integers(0, 2**40))
     drawn = []
     for _ in range(draw(st.integers(1, 8))):
@@ -93,7 +93,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 
 def value_or_error(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What the call returns, or the BrokerError it raised; any other exception fails the test."""
+    """The result of the call, or its BrokerError; any other exception fails the test."""
     try:
         return function(*args, **kwargs)
     except BrokerError as error:
@@ -101,7 +101,7 @@ def value_or_error(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 
 
 def mutations(valid: bytes, every: int = 1) -> Iterator[bytes]:
-    """`valid` with one byte changed, at every `every`-th place and in several ways."""
+    """`valid` with one byte changed, at every `every`-th position and in several ways."""
     for place in range(0, len(valid), every):
         for changed in {valid[place] ^ 0xFF, valid[place] ^ 0x01, 0x00, 0x7F, 0xFF} - {valid[place]}:
             yield b"%b%c%b" % (valid[:place], changed, valid[place + 1 :])
@@ -120,7 +120,7 @@ def allocations_below(limit: int) -> Iterator[None]:
 
 
 def batches(data: batch.Buffer) -> Iterator[tuple[int, batch.BatchHeader]]:
-    """The whole batches in `data` as (position, header), which holds nothing older; CorruptRecords on nonsense."""
+    """The complete batches in `data` as (position, header); CorruptRecords for anything else."""
     scan = Scan(data)
     for position, header in scan:
         if not isinstance(header, batch.BatchHeader):
@@ -148,14 +148,14 @@ def read_set(data: bytes, bytes_max: int = PLENTY) -> list[Record]:
 
 
 def as_kept(record: Record, magic: int) -> Record:
-    """What a message set of this magic keeps of a record."""
+    """The record as a message set of this magic stores it."""
     return record._replace(headers=(), timestamp=record.timestamp if magic else -1)
 
 
 def message(
     offset: int, attributes: int = 0, key: bytes | None = None, value: bytes | None = b"v", *, magic: int = 1, timestamp: int = 5
 ) -> bytes:
-    """One message, by hand."""
+    """Build one message without the product's code."""
     fields = b"".join(struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field for field in (key, value))
     covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"") + fields
     return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered

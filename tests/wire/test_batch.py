@@ -45,7 +45,7 @@ def with_field(valid: bytes, name: str, value: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", golden("kafka-3.9.1_v2_*"))
-def test_headers_are_what_kafka_s_dump_tool_says(name: str) -> None:
+def test_headers_agree_with_kafkas_dump_tool(name: str) -> None:
     data = golden_bytes(name)
     said = golden_entries(name)
     found = list(batches(data))
@@ -57,14 +57,14 @@ def test_headers_are_what_kafka_s_dump_tool_says(name: str) -> None:
         assert {field: position if field == "position" else getattr(header, field) for field in entry} == entry
 
 
-def test_every_field_is_read_from_its_place() -> None:
+def test_every_field_is_read_from_its_position() -> None:
     for name in FIELDS:
         if name not in ("length", "magic", "attributes"):
             assert getattr(batch.read_header(with_field(VALID, name, 77)), name) == 77
     assert batch.read_header(VALID).size == len(VALID)
 
 
-def test_attributes_name_their_bits() -> None:
+def test_attributes_are_decoded() -> None:
     def header(attributes: int) -> BatchHeader:
         return batch.read_header(with_field(VALID, "attributes", attributes))
 
@@ -96,13 +96,13 @@ def test_attributes_name_their_bits() -> None:
         ("attributes", 7),
     ],
 )
-def test_a_nonsensical_header_is_refused(field: str, value: int) -> None:
+def test_an_invalid_header_is_refused(field: str, value: int) -> None:
     with pytest.raises(CorruptRecords) as caught:
         batch.read_header(with_field(VALID, field, value))
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_batch_that_is_not_all_there_is_refused() -> None:
+def test_an_incomplete_batch_is_refused() -> None:
     for end in range(len(VALID)):
         with pytest.raises(CorruptRecords):
             batch.read_header(VALID[:end])
@@ -112,7 +112,7 @@ def test_a_batch_that_is_not_all_there_is_refused() -> None:
         batch.read_header(VALID, len(VALID) + 1)
 
 
-def test_the_crc_covers_everything_from_the_attributes_on() -> None:
+def test_the_crc_covers_all_bytes_from_the_attributes_on() -> None:
     header = batch.read_header(VALID)
     batch.check_crc(VALID, 0, header)
     assert header.crc == crc32c.crc32c(VALID[21:])
@@ -133,7 +133,7 @@ def test_a_batch_is_read_in_the_middle_of_any_kind_of_buffer(view: type) -> None
     batch.check_crc(buffer, 3, header)
 
 
-def test_stamp_writes_offset_and_epoch_and_leaves_the_crc_right() -> None:
+def test_stamp_writes_offset_and_epoch_and_keeps_the_crc_valid() -> None:
     buffer = bytearray(b"xyz" + VALID)
     batch.stamp(memoryview(buffer), 3, 2**40, 12)
     header = batch.read_header(buffer, 3)
@@ -142,7 +142,7 @@ def test_stamp_writes_offset_and_epoch_and_leaves_the_crc_right() -> None:
     assert buffer[3 + 16 :] == VALID[16:]
 
 
-def test_append_time_replaces_the_largest_timestamp_and_makes_the_crc_anew() -> None:
+def test_append_time_replaces_the_largest_timestamp_and_the_crc() -> None:
     buffer = bytearray(b"xyz" + VALID)
     batch.stamp_max_timestamp(buffer, 3, 5555, log_append_time=True)
     header = batch.read_header(buffer, 3)

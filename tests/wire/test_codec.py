@@ -1,4 +1,4 @@
-"""Messages encode and decode to themselves, to the same bytes as kio's codec, and no damaged frame does harm."""
+"""Messages are decoded as encoded, with the same bytes as kio's codec, and damaged frames are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kio_class(cls: type[Message], version: int) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
-def test_what_is_encoded_decodes_to_the_same(name: str) -> None:
+def test_messages_are_decoded_as_encoded(name: str) -> None:
     cls = DECLARED[name]
     random = Random(name)
     for version in range(cls.versions.low, cls.versions.high + 1):
@@ -48,12 +48,12 @@ def test_what_is_encoded_decodes_to_the_same(name: str) -> None:
             assert codec.decode(cls, version, joined(message, version)) == message, version
 
 
-def test_kio_reads_what_is_encoded_and_writes_the_same() -> None:
+def test_kio_decodes_our_messages_and_encodes_the_same_bytes() -> None:
     compared = 0
     for name, version in PAIRS:
         cls = DECLARED[name]
         if not hasattr(cls, "api_key") or name.startswith(("Produce", "Fetch")):
-            continue  # kio parses records; tests of those messages compare with golden bytes
+            continue  # kio parses records; golden bytes test these messages
         theirs = kio_class(cls, version)
         if theirs is None:
             continue
@@ -61,7 +61,7 @@ def test_kio_reads_what_is_encoded_and_writes_the_same() -> None:
         data = joined(random_message(cls, version, random), version)
         try:
             entity, size = entity_reader(theirs)(memoryview(data), 0)
-        except Exception:  # kio refuses values that are none in its types (negative durations, unknown error codes)
+        except Exception:  # kio refuses values outside of its types (negative durations, unknown error codes)
             continue
         assert size == len(data), (name, version)
         out = io.BytesIO()
@@ -72,7 +72,7 @@ def test_kio_reads_what_is_encoded_and_writes_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
-def test_every_prefix_is_refused(name: str) -> None:
+def test_every_incomplete_message_is_refused(name: str) -> None:
     cls = DECLARED[name]
     random = Random(name)
     for version in range(cls.versions.low, cls.versions.high + 1):
@@ -121,7 +121,7 @@ def test_a_message_of_too_many_elements_is_refused() -> None:
         codec.decode(MetadataRequest, 1, data)
 
 
-def test_an_old_version_refuses_what_it_cannot_carry() -> None:
+def test_a_version_refuses_values_that_it_cannot_encode() -> None:
     with pytest.raises(ValueError, match="transactional_id"):
         codec.encode(ProduceRequest(transactional_id="t", acks=1, timeout_ms=0, topic_data=[]), 2)
 
@@ -131,7 +131,7 @@ def test_ignorable_fields_are_dropped() -> None:
     assert codec.decode(FetchRequest, 4, joined(request, 4)).rack_id == ""
 
 
-def test_records_are_views_and_pass_through_as_parts() -> None:
+def test_records_are_views_and_encoded_as_parts() -> None:
     frame = bytearray(joined(ProduceRequest(acks=1, timeout_ms=0, topic_data=[]), 9))
     assert codec.decode(ProduceRequest, 9, frame).topic_data == []
     marker = memoryview(b"records")
@@ -142,7 +142,7 @@ def test_records_are_views_and_pass_through_as_parts() -> None:
     assert any(part is marker for part in parts)
 
 
-def test_construction_wants_every_required_field() -> None:
+def test_construction_requires_every_field_without_default() -> None:
     with pytest.raises(TypeError, match="fetch_offset"):
         FetchPartition(partition=0, partition_max_bytes=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError):

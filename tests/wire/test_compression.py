@@ -24,7 +24,7 @@ every_codec = pytest.mark.parametrize("codec", REAL, ids=lambda codec: codec.nam
 
 @given(codec=st.sampled_from(REAL), data=st.binary(max_size=3000))
 @fuzz
-def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
+def test_data_is_decompressed_as_compressed(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
     assert decompress(codec, memoryview(compress(codec, memoryview(data), magic=0)), len(data), magic=0) == data
 
@@ -34,14 +34,14 @@ def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
     [(Codec.GZIP, (-1, 1, 9)), (Codec.LZ4, (1, 9, 12, 17)), (Codec.ZSTD, (-131072, 1, 3, 22))],
     ids=["gzip", "lz4", "zstd"],
 )
-def test_every_level_of_kafka_s_configuration_works(codec: Codec, levels: tuple[int, ...]) -> None:
+def test_every_compression_level_of_kafka_works(codec: Codec, levels: tuple[int, ...]) -> None:
     packed = [compress(codec, TEXT, level) for level in levels]
     assert all(decompress(codec, each, len(TEXT)) == TEXT for each in packed)
     assert len(packed[-1]) <= len(packed[0])
 
 
 @every_codec
-def test_more_than_the_allowance_is_refused_and_just_the_allowance_is_not(codec: Codec) -> None:
+def test_decompressed_data_is_limited(codec: Codec) -> None:
     packed = compress(codec, TEXT)
     assert decompress(codec, packed, len(TEXT)) == TEXT
     for size_max in (len(TEXT) - 1, 1, 0):
@@ -50,7 +50,7 @@ def test_more_than_the_allowance_is_refused_and_just_the_allowance_is_not(codec:
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_uncompressed_data_has_the_same_bound() -> None:
+def test_uncompressed_data_is_limited() -> None:
     assert decompress(Codec.NONE, b"abc", 3) == compress(Codec.NONE, b"abc") == b"abc"
     with pytest.raises(BrokerError) as caught:
         decompress(Codec.NONE, b"abc", 2)
@@ -58,7 +58,7 @@ def test_uncompressed_data_has_the_same_bound() -> None:
 
 
 @every_codec
-def test_a_bomb_is_refused_before_it_takes_memory(codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused_before_it_takes_memory(codec: Codec) -> None:
     bomb = compress(codec, bytes(60_000_000))
     with allocations_below(5_000_000 + 4 * len(bomb)), pytest.raises(BrokerError) as caught:
         decompress(codec, bomb, 1_000_000)
@@ -66,9 +66,9 @@ def test_a_bomb_is_refused_before_it_takes_memory(codec: Codec) -> None:
 
 
 @every_codec
-def test_a_part_of_the_data_is_refused(codec: Codec) -> None:
+def test_incomplete_data_is_refused(codec: Codec) -> None:
     packed = compress(codec, TEXT[:300] + os.urandom(50))
-    framed = 16 if codec is Codec.SNAPPY else len(packed)  # between snappy's blocks nothing tells that more should come
+    framed = 16 if codec is Codec.SNAPPY else len(packed)  # the end of a snappy block does not show whether more blocks follow
     for end in range(len(packed)):
         if end == framed:
             continue
@@ -118,7 +118,7 @@ def test_snappy_is_written_in_the_framing_of_snappy_java() -> None:
     assert snappy.uncompress(packed[20 : 20 + first]) == TEXT[:32768]
 
 
-def test_snappy_is_read_raw_and_in_joined_streams() -> None:
+def test_raw_and_concatenated_snappy_is_read() -> None:
     assert decompress(Codec.SNAPPY, snappy.compress(TEXT), len(TEXT)) == TEXT
     joined = compress(Codec.SNAPPY, TEXT) + compress(Codec.SNAPPY, b"end")
     assert decompress(Codec.SNAPPY, joined, len(TEXT) + 3) == TEXT + b"end"
@@ -131,14 +131,14 @@ def test_snappy_is_read_raw_and_in_joined_streams() -> None:
     "block",
     [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x80", b"\x80", b"\xff\xff\xff\x7fabc"],
 )
-def test_a_snappy_block_that_lies_about_its_size_takes_no_memory(block: bytes) -> None:
+def test_a_snappy_block_with_a_wrong_size_takes_no_memory(block: bytes) -> None:
     for framed in (block, b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + struct.pack(">i", len(block)) + block):
         with allocations_below(100_000), pytest.raises(CorruptRecords):
             decompress(Codec.SNAPPY, framed, 2**31)
 
 
 @pytest.mark.parametrize("size", [-(2**31), -1, 0, 2**31 - 1])
-def test_a_snappy_frame_with_a_nonsensical_block_size_is_refused(size: int) -> None:
+def test_a_snappy_frame_with_an_invalid_block_size_is_refused(size: int) -> None:
     with pytest.raises(CorruptRecords):
         decompress(Codec.SNAPPY, b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + struct.pack(">i", size) + b"abc", 1000)
 
@@ -146,12 +146,12 @@ def test_a_snappy_frame_with_a_nonsensical_block_size_is_refused(size: int) -> N
 # --- lz4 ---
 
 
-def test_lz4_frames_are_such_as_kafka_s_reader_knows() -> None:
+def test_lz4_frames_have_the_form_that_kafka_reads() -> None:
     # Version 1, independent blocks, no checksums and no content size; blocks of 64 KiB.
     assert compress(Codec.LZ4, TEXT)[:7] == bytes.fromhex("04224d18604082")
 
 
-def test_lz4_for_magic_0_has_the_old_wrong_header_checksum_and_neither_is_looked_at_there() -> None:
+def test_lz4_for_magic_0_has_the_wrong_header_checksum_of_old_clients() -> None:
     right, wrong = compress(Codec.LZ4, TEXT), compress(Codec.LZ4, TEXT, magic=0)
     assert (right[:6], right[7:]) == (wrong[:6], wrong[7:])
     assert wrong[6] == 0x1A
@@ -181,7 +181,7 @@ def test_an_lz4_frame_that_claims_a_large_content_takes_no_memory() -> None:
 
 
 def test_zstd_frames_of_streaming_writers_are_read() -> None:
-    for window_log in (17, 27):  # level 22 asks for a window of 128 MiB
+    for window_log in (17, 27):  # level 22 needs a window of 128 MiB
         options = zstandard.ZstdCompressionParameters.from_level(1, window_log=window_log, write_checksum=True)
         stream = zstandard.ZstdCompressor(compression_params=options).compressobj()
         frame = stream.compress(TEXT) + stream.flush()

@@ -38,13 +38,13 @@ def down(data: bytes, magic: int, first_offset: int = 0) -> bytes:
     return from_v2(data, magic, first_offset=first_offset, bytes_max=PLENTY)
 
 
-# --- up: what old producers send ---
+# --- up-conversion: message sets of old producers ---
 
 
 @pytest.mark.parametrize(
     "name", [name for client in ("kafka-python", "aiokafka", "librdkafka", "sarama") for name in golden(f"{client}*_v[01]_*")]
 )
-def test_a_client_s_message_set_becomes_one_batch(name: str) -> None:
+def test_a_message_set_becomes_one_batch(name: str) -> None:
     data = golden_bytes(name)
     converted = to_v2(data, bytes_max=PLENTY, base_offset=500, leader_epoch=4)
     ((_, header),) = batches(converted)
@@ -56,18 +56,18 @@ def test_a_client_s_message_set_becomes_one_batch(name: str) -> None:
 
 @given(records=record_lists(), magic=st.sampled_from((0, 1)), codec=st.sampled_from(CODECS), target=st.none() | st.sampled_from(Codec))
 @fuzz
-def test_offsets_are_counted_anew_and_the_rest_is_kept(records: list[Record], magic: int, codec: Codec, target: Codec | None) -> None:
+def test_only_offsets_are_changed(records: list[Record], magic: int, codec: Codec, target: Codec | None) -> None:
     converted = to_v2(legacy.build(records, magic=magic, codec=codec), bytes_max=PLENTY, codec=target)
     assert read_batches(converted) == [as_kept(record, magic)._replace(offset=i) for i, record in enumerate(records)]
     assert batch.read_header(converted).codec is (codec if target is None else target)
 
 
-def test_append_time_is_set_on_the_way() -> None:
+def test_append_time_is_set_by_the_conversion() -> None:
     converted = to_v2(message(0) + message(1), bytes_max=PLENTY, log_append_time=99)
     assert [record.timestamp for record in read_batches(converted)] == [99, 99]
 
 
-def test_a_torn_tail_is_dropped_and_nothing_stays_nothing() -> None:
+def test_an_incomplete_message_at_the_end_is_dropped() -> None:
     whole = message(0) + message(1)
     assert len(read_batches(to_v2(whole + message(2)[:-1], bytes_max=PLENTY))) == 2
     assert to_v2(b"", bytes_max=PLENTY) == to_v2(message(2)[:-1], bytes_max=PLENTY) == b""
@@ -88,19 +88,19 @@ def test_a_torn_tail_is_dropped_and_nothing_stays_nothing() -> None:
         (wrapper(0, message(0, value=bytes(1000))), ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
-def test_message_sets_that_kafka_would_refuse_are_refused(data: bytes, code: ErrorCode) -> None:
+def test_message_sets_that_kafka_refuses_are_refused(data: bytes, code: ErrorCode) -> None:
     with pytest.raises(BrokerError) as caught:
         to_v2(data, bytes_max=500)
     assert caught.value.code is code
 
 
-# --- down: what old consumers get ---
+# --- down-conversion: responses to old consumers ---
 
 
 @every_magic
 @pytest.mark.parametrize("name", [*golden("kafka-3.9.1_v2_[!z]*"), *golden("kafka-3.9.1_v1_*")])
-def test_kafka_s_log_is_given_in_old_formats(name: str, magic: int) -> None:
-    said = [entry for entry in golden_entries(name) if entry["codec"] != "zstd"]  # those come first, where there are any
+def test_kafkas_log_is_converted_to_old_formats(name: str, magic: int) -> None:
+    said = [entry for entry in golden_entries(name) if entry["codec"] != "zstd"]  # these come first, if there are any
     data = golden_bytes(name)[said[0]["position"] :] if said else b""
     records = [record for entry in said for record in entry.get("records", ())]
     assert [as_golden(record) for record in read_set(down(data, magic))] == [
@@ -110,11 +110,11 @@ def test_kafka_s_log_is_given_in_old_formats(name: str, magic: int) -> None:
 
 @given(records=record_lists(), magic=st.sampled_from((0, 1)), codec=st.sampled_from(CODECS))
 @fuzz
-def test_offsets_stay_and_headers_go(records: list[Record], magic: int, codec: Codec) -> None:
+def test_offsets_are_kept_and_headers_dropped(records: list[Record], magic: int, codec: Codec) -> None:
     assert read_set(down(build(records, codec=codec), magic)) == [as_kept(record, magic) for record in records]
 
 
-def test_append_time_stays_append_time() -> None:
+def test_append_time_is_kept() -> None:
     converted = down(build(client_records(1)[:2], codec=Codec.GZIP, log_append_time=99), 1)
     assert legacy.read_header(converted).log_append_time
     assert [record.timestamp for record in read_set(converted)] == [99, 99]
@@ -127,7 +127,7 @@ def test_control_batches_are_left_out() -> None:
     assert down(marker, 1) == b""
 
 
-def test_an_uncompressed_batch_begins_where_the_fetch_does_and_a_compressed_one_where_it_does_itself() -> None:
+def test_uncompressed_batches_start_at_the_fetch_offset_and_compressed_ones_at_their_base_offset() -> None:
     records = client_records(1)
     assert [record.offset for record in read_set(down(build(records), 1, first_offset=15))] == [15, 16, 17, 18, 19]
     assert len(read_set(down(build(records, codec=Codec.GZIP), 1, first_offset=15))) == 20
@@ -135,26 +135,26 @@ def test_an_uncompressed_batch_begins_where_the_fetch_does_and_a_compressed_one_
 
 
 @every_codec
-def test_what_is_old_enough_stays_as_it_is(codec: Codec) -> None:
+def test_batches_in_an_old_format_are_not_converted(codec: Codec) -> None:
     old, older = legacy.build(client_records(1), magic=1, codec=codec), legacy.build(client_records(0), magic=0, codec=codec)
     assert down(older + old, 1, first_offset=5) == older + old
     assert down(older, 0) == older
     assert read_set(down(old, 0)) == client_records(0)
 
 
-def test_a_torn_tail_is_left_out() -> None:
+def test_an_incomplete_batch_at_the_end_is_left_out() -> None:
     whole = build(client_records(2)[:2])
     assert down(whole + whole[:-1], 1) == down(whole, 1)
     assert down(whole[:-1], 1) == b""
 
 
-def test_zstd_needs_a_newer_fetch() -> None:
+def test_zstd_requires_a_newer_fetch() -> None:
     with pytest.raises(BrokerError) as caught:
         down(build(client_records(2)) + build(client_records(2), codec=Codec.ZSTD), 1)
     assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_a_corrupt_log_is_not_given() -> None:
+def test_a_corrupt_log_is_not_converted() -> None:
     whole = build(client_records(2)[:2])
     with pytest.raises(CorruptRecords):
         down(whole + b"\0" * 100, 1)
@@ -164,7 +164,7 @@ def test_a_corrupt_log_is_not_given() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_a_conversion_ends_after_so_many_records_and_the_next_goes_on(codec: Codec) -> None:
+def test_a_conversion_is_limited_in_records_and_the_next_one_continues(codec: Codec) -> None:
     records = [Record(offset, 5, b"k", b"%d" % offset) for offset in range(30)]
     data = build(records[:17], codec=codec) + build(records[17:], codec=codec)
     found: list[tuple[int, bytes | None]] = []
@@ -175,7 +175,7 @@ def test_a_conversion_ends_after_so_many_records_and_the_next_goes_on(codec: Cod
     assert found == [(record.offset, record.value) for record in records]
 
 
-def test_a_conversion_ends_when_it_has_read_enough_bytes() -> None:
+def test_a_conversion_is_limited_in_bytes() -> None:
     data = b"".join(build([Record(offset, 5, None, bytes(1000))], codec=Codec.GZIP) for offset in range(10))
     assert len(read_set(from_v2(data, 1, first_offset=0, bytes_max=2500))) == 3
     headed = b"".join(build([Record(offset, 5, None, None, (("h", bytes(1000)),))]) for offset in range(10))

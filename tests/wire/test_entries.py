@@ -11,7 +11,7 @@ from txbroker.wire.compression import Codec
 from txbroker.wire.entries import Scan, Stop
 from txbroker.wire.records import Record, build
 
-# A log that was upgraded twice, as one that began with Kafka 0.8 would be.
+# A log with all three formats, as one that was started with Kafka 0.8.
 MIXED = b"".join(
     golden_bytes(f"kafka-3.9.1_v{magic}_{codec}")
     for magic, codec in [(0, "gzip"), (0, "none"), (1, "lz4"), (1, "none"), (2, "zstd"), (2, "none")]
@@ -31,14 +31,14 @@ def test_a_scan_walks_entries_of_every_magic() -> None:
     assert all(header.leader_epoch in (-1, 0) and header.producer_id == -1 and not header.control for _, header in found)
 
 
-def test_a_scan_begins_where_it_is_told() -> None:
+def test_a_scan_starts_at_a_position() -> None:
     second = entries.size_of(MIXED)
     assert second == 2167
     assert next(iter(Scan(MIXED, second)))[0] == second
     assert list(Scan(MIXED, len(MIXED))) == []
 
 
-def test_a_scan_says_how_much_of_a_torn_entry_is_missing() -> None:
+def test_a_scan_reports_how_many_bytes_of_the_last_entry_are_missing() -> None:
     starts = [position for position, _ in Scan(SMALL)]
     ends = [*starts[1:], len(SMALL)]
     for end in range(len(SMALL)):
@@ -56,7 +56,7 @@ def test_a_scan_says_how_much_of_a_torn_entry_is_missing() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_wrong_crc_ends_a_scan_that_looks_at_it(magic: int) -> None:
+def test_a_wrong_crc_ends_a_scan_that_checks_it(magic: int) -> None:
     good = build([Record(0, 0, None, b"v")])
     bad = bytearray(build([Record(1, 0, None, b"v")]) if magic == 2 else legacy.build([Record(1, 0, None, b"v")], magic=magic))
     bad[-2] ^= 1
@@ -73,7 +73,7 @@ def test_a_wrong_crc_ends_a_scan_that_looks_at_it(magic: int) -> None:
 @pytest.mark.parametrize(
     "junk", [bytes(100), b"\xff" * 100, bytes(11) + b"\x40" + bytes(4) + b"\x03" + bytes(90), bytes(11) + b"\x1e\0\0\0\0\x02" + bytes(90)]
 )
-def test_nonsense_ends_a_scan(junk: bytes) -> None:
+def test_an_invalid_entry_ends_a_scan(junk: bytes) -> None:
     scan = Scan(SMALL + junk)
     assert len(list(scan)) == 5
     assert (scan.position, scan.stop) == (len(SMALL), Stop.CORRUPT)

@@ -1,4 +1,4 @@
-"""Frames' headers: every version, hostile ones, and what other clients send."""
+"""Headers of frames: every version, invalid ones, and those of other clients."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def test_header_versions_follow_flexibility_and_its_exceptions() -> None:
     assert [request_header_version(FetchRequest, v) for v in (0, 11, 12)] == [1, 1, 2]
     assert [response_header_version(FetchRequest, v) for v in (0, 11, 12)] == [0, 0, 1]
     assert [request_header_version(ApiVersionsRequest, v) for v in (2, 3)] == [1, 2]
-    assert response_header_version(ApiVersionsRequest, 3) == 0, "a client must read the answer before it knows the broker"
+    assert response_header_version(ApiVersionsRequest, 3) == 0, "a client decodes it before it knows the broker's versions"
     assert [request_header_version(ControlledShutdownRequest, v) for v in (0, 1, 3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("client_id", [None, "", "rdkafka", "ü"])
 @pytest.mark.parametrize("version", [11, 12])
-def test_what_is_written_is_read(client_id: str | None, version: int) -> None:
+def test_headers_are_decoded_as_encoded(client_id: str | None, version: int) -> None:
     frame = request_prefix(FetchRequest, version, 7, client_id, 3)
     size, key, api_version, correlation_id = struct.unpack_from(">ihhi", frame)
     assert (size, key, api_version, correlation_id) == (len(frame) - 4 + 3, 1, version, 7)
@@ -36,7 +36,7 @@ def test_response_prefixes() -> None:
     assert response_prefix(1, 10, 5) == b"\0\0\0\x0f\0\0\0\x05\0"
 
 
-def test_tags_of_a_header_are_passed_over() -> None:
+def test_tagged_fields_of_a_header_are_skipped() -> None:
     frame = b"\0\1\0\x0c\0\0\0\1" + b"\0\1c" + b"\2" + b"\0\2ab" + b"\5\0" + b"body"
     client_id, position = read_client_id(memoryview(frame), 2)
     assert client_id == "c"
@@ -47,6 +47,6 @@ def test_tags_of_a_header_are_passed_over() -> None:
     "after",
     [b"", b"\0", b"\x7f\xff", b"\0\5abc", b"\0\1\xff\0", b"\0\0", b"\0\0\xff\xff\xff\xff\xff\xff", b"\0\0\1\0\x7fab", b"\0\0\x7f"],
 )
-def test_nonsense_is_a_protocol_error(after: bytes) -> None:
+def test_invalid_headers_are_protocol_errors(after: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_client_id(memoryview(b"\0\1\0\x0c\0\0\0\1" + after), 2)

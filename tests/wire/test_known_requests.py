@@ -1,4 +1,4 @@
-"""Requests recognised by comparison: whatever is sent in whatever order, the message is the one that decoding gives."""
+"""Requests recognised by comparison: for any requests in any order the message is equal to the decoded one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wire:
         return next((one for one in found if one is not None), None)
 
     def take(self, data: bytearray) -> bool:
-        """Whether the frame was a known one."""
+        """Whether the request was recognised."""
         client_id, expected = straight(data, self.version)
         found = self.find(data)
         if found is None:
@@ -63,7 +63,7 @@ REQUESTS = st.builds(request, st.integers(0, 1), st.integers(0, 2), RECORDS, st.
 
 @settings(max_examples=200)
 @given(VERSIONS, st.lists(st.tuples(REQUESTS, st.sampled_from(["c", "d", "long", None]), st.integers(0, 9)), max_size=12))
-def test_messages_are_those_that_decoding_gives(version: int, sent: list[tuple[ProduceRequest, str | None, int]]) -> None:
+def test_recognised_messages_are_equal_to_decoded_ones(version: int, sent: list[tuple[ProduceRequest, str | None, int]]) -> None:
     wire = Wire(version)
     for message, client_id, correlation_id in sent:
         wire.take(frame(message, version, client_id, correlation_id))
@@ -71,8 +71,8 @@ def test_messages_are_those_that_decoding_gives(version: int, sent: list[tuple[P
 
 @settings(max_examples=200)
 @given(VERSIONS, st.integers(0, 400), st.integers(0, 255), st.integers(0, 3))
-def test_a_spoilt_frame_is_no_other_message(version: int, at: int, value: int, cut: int) -> None:
-    """What is taken for a repeated request is one, whatever a byte was changed to and however much is missing."""
+def test_a_corrupted_frame_is_not_recognised_as_another_message(version: int, at: int, value: int, cut: int) -> None:
+    """A recognised request is equal to the decoded one, with any changed byte and any missing end."""
     wire = Wire(version)
     good = frame(request(0, 1, bytes(150)), version)
     assert not wire.take(good)
@@ -85,7 +85,7 @@ def test_a_spoilt_frame_is_no_other_message(version: int, at: int, value: int, c
         assert (found.client_id, found.message) == straight(bad, version)
 
 
-def test_the_second_of_the_same_kind_is_recognised() -> None:
+def test_the_second_request_of_a_kind_is_recognised() -> None:
     for version in (3, 9, 13):
         wire = Wire(version)
         assert [wire.take(frame(request(0, n % 2, bytes(100 + n)), version)) for n in range(6)] == [False] * 2 + [True] * 4
@@ -102,16 +102,16 @@ def test_topics_with_names_of_different_lengths_are_known() -> None:
     assert taken == [False] * 3 + [True] * 6
 
 
-def test_connections_share_what_is_known() -> None:
+def test_connections_share_known_requests() -> None:
     pool = KnownRequests()
     first, second = Wire(13, pool), Wire(13, pool)
     assert not first.take(frame(request(0, 0, b"records"), 13))
     second.positions = first.positions
     assert second.take(frame(request(0, 0, b"other"), 13))
-    assert not Wire(12, pool).take(frame(request(0, 0, b"records"), 12)), "another version is another request"
+    assert not Wire(12, pool).take(frame(request(0, 0, b"records"), 12)), "another version is a different request"
 
 
-def test_what_is_known_is_bounded_and_what_is_in_use_stays() -> None:
+def test_known_requests_are_bounded_and_those_in_use_are_kept() -> None:
     wire = Wire(13, KnownRequests(100))
     in_use = frame(request(0, 0, b"records"), 13)
     assert not wire.take(in_use)
@@ -120,13 +120,13 @@ def test_what_is_known_is_bounded_and_what_is_in_use_stays() -> None:
         if index % 20 == 0:
             assert wire.take(in_use)
     assert len(wire.pool) <= 100
-    assert not wire.take(frame(request(0, 1, b"records"), 13)), "it was not used for long and is forgotten"
+    assert not wire.take(frame(request(0, 1, b"records"), 13)), "the least recently used request is dropped"
     long = Wire(7)
     for _ in range(2):
         assert not long.take(frame(request(0, 0, b"records"), 7, client_id="x" * BYTES_MAX))
 
 
-def test_requests_in_turn_stay_known_as_long_as_there_is_room() -> None:
+def test_alternating_requests_stay_known_within_the_bound() -> None:
     wire = Wire(13, KnownRequests(100))
     frames = [frame(request(0, index, b"records"), 13) for index in range(50)]
     for data in frames:
@@ -134,7 +134,7 @@ def test_requests_in_turn_stay_known_as_long_as_there_is_room() -> None:
     assert all(wire.take(data) for _ in range(10) for data in frames)
 
 
-def test_no_records_at_all_are_left_to_the_decoder() -> None:
+def test_requests_with_null_records_are_decoded() -> None:
     wire = Wire(13)
     for _ in range(2):
         assert not wire.take(frame(request(0, 0, None), 13))

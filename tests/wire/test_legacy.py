@@ -40,7 +40,7 @@ every_magic = pytest.mark.parametrize("magic", [0, 1])
 
 
 @pytest.mark.parametrize("name", [*golden("kafka-3.9.1_v0_*"), *golden("kafka-3.9.1_v1_*")])
-def test_messages_are_what_kafka_s_tools_say(name: str) -> None:
+def test_messages_agree_with_kafkas_tools(name: str) -> None:
     data = golden_bytes(name)
     for (position, header), entry in zip(legacy.iterate(data), golden_entries(name), strict=True):
         legacy.check_crc(data, position, header)
@@ -52,7 +52,7 @@ def test_messages_are_what_kafka_s_tools_say(name: str) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka", "librdkafka", "sarama"])
-def test_records_are_what_the_client_wrote(client: str, magic: int) -> None:
+def test_records_are_those_of_the_client(client: str, magic: int) -> None:
     names = golden(f"{client}*_v{magic}_*")
     assert len(names) >= 3
     for name in names:
@@ -61,19 +61,19 @@ def test_records_are_what_the_client_wrote(client: str, magic: int) -> None:
         assert [record.offset for record in records] in (list(range(20)), [0] * 20), name
 
 
-# --- message sets of ours, read by other implementations ---
+# --- message sets of txbroker, decoded by other implementations ---
 
 
 def fields_of(theirs: Any, magic: int) -> Record:
     return Record(theirs.offset, theirs.timestamp if magic else -1, theirs.key, theirs.value)
 
 
-# kafka-python cannot read lz4 of magic 0 without one more package, aiokafka not at all; librdkafka's and Kafka's own stand for them.
+# kafka-python needs another package for lz4 of magic 0, and aiokafka cannot read it; golden files of librdkafka and Kafka test it.
 readable = pytest.mark.parametrize(("codec", "magic"), [(c, m) for c in CODECS for m in (0, 1) if (c, m) != (Codec.LZ4, 0)])
 
 
 @readable
-def test_kafka_python_reads_what_is_built(codec: Codec, magic: int) -> None:
+def test_kafka_python_decodes_our_batches(codec: Codec, magic: int) -> None:
     records = [record._replace(offset=record.offset + 100) for record in client_records(magic)]
     entries = list(MemoryRecords(legacy.build(records, magic=magic, codec=codec)))
     assert all(entry.validate_crc() for entry in entries)
@@ -81,7 +81,7 @@ def test_kafka_python_reads_what_is_built(codec: Codec, magic: int) -> None:
 
 
 @readable
-def test_aiokafka_reads_what_is_built(codec: Codec, magic: int) -> None:
+def test_aiokafka_decodes_our_batches(codec: Codec, magic: int) -> None:
     records = [record._replace(offset=record.offset + 100) for record in client_records(magic)]
     data = legacy.build(records, magic=magic, codec=codec)
     found = []
@@ -93,7 +93,7 @@ def test_aiokafka_reads_what_is_built(codec: Codec, magic: int) -> None:
 
 
 @pytest.mark.parametrize("name", [f"kafka-3.9.1_v{magic}_{codec}" for magic in (0, 1) for codec in ("none", "lz4")])
-def test_a_message_set_built_again_is_kafka_s_to_the_byte(name: str) -> None:
+def test_building_a_message_set_of_kafka_gives_the_same_bytes(name: str) -> None:
     data = golden_bytes(name)
     header = legacy.read_header(data)
     assert legacy.build(read_set(data), magic=header.magic, codec=header.codec) == data
@@ -104,7 +104,7 @@ def test_a_message_set_built_again_is_kafka_s_to_the_byte(name: str) -> None:
 
 @given(records=record_lists(), magic=st.sampled_from((0, 1)), codec=st.sampled_from(CODECS))
 @fuzz
-def test_what_is_built_is_read_again(records: list[Record], magic: int, codec: Codec) -> None:
+def test_records_are_decoded_as_built(records: list[Record], magic: int, codec: Codec) -> None:
     data = legacy.build(records, magic=magic, codec=codec)
     kept = [as_kept(record, magic) for record in records]
     assert read_set(data) == kept
@@ -115,7 +115,7 @@ def test_what_is_built_is_read_again(records: list[Record], magic: int, codec: C
         assert found[0].max_timestamp == max(record.timestamp for record in kept)
 
 
-def test_append_time_is_every_message_s_timestamp() -> None:
+def test_append_time_is_the_timestamp_of_every_message() -> None:
     records = [Record(7, 5, b"a", b"x"), Record(9, 3, None, b"y")]
     for codec in CODECS:
         data = legacy.build(records, magic=1, codec=codec, log_append_time=900)
@@ -126,7 +126,7 @@ def test_append_time_is_every_message_s_timestamp() -> None:
         assert [(record.offset, record.timestamp) for record in read_set(old)] == [(7, -1), (9, -1)]
 
 
-def test_nothing_builds_an_empty_set_and_zstd_none() -> None:
+def test_no_records_build_an_empty_set_and_zstd_is_refused() -> None:
     assert legacy.build([], magic=1, codec=Codec.GZIP) == b""
     with pytest.raises(ValueError):
         legacy.build(client_records(1), magic=1, codec=Codec.ZSTD)
@@ -148,7 +148,7 @@ def test_a_produced_wrapper_at_offset_0_keeps_its_inner_offsets() -> None:
     assert [record.offset for record in read_set(wrapper(0, message(0) + message(1)))] == [0, 1]
 
 
-def test_a_wrapper_s_append_time_covers_its_inner_messages() -> None:
+def test_the_append_time_of_a_wrapper_applies_to_its_inner_messages() -> None:
     assert [record.timestamp for record in read_set(wrapper(1, message(0) + message(1), attributes=0x08, timestamp=77))] == [77, 77]
     assert [record.timestamp for record in read_set(wrapper(1, message(0) + message(1), timestamp=77))] == [5, 5]
 
@@ -157,7 +157,7 @@ def test_a_wrapper_s_append_time_covers_its_inner_messages() -> None:
     "data",
     [
         wrapper(1, message(4)),
-        wrapper(1, message(0) + message(4)),  # relative offsets beyond the wrapper's own
+        wrapper(1, message(0) + message(4)),  # relative offsets above that of the wrapper
         wrapper(2**63 - 1, message(2**62) + message(0)),  # an inner offset beyond 64 bits
         wrapper(5, message(-9) + message(0)),  # an inner offset below 0
         wrapper(1, wrapper(1, message(0))),  # wrappers do not nest
@@ -174,7 +174,7 @@ def test_a_wrapper_s_append_time_covers_its_inner_messages() -> None:
         message(1, 7),
     ],
 )
-def test_wrappers_that_do_not_hold_are_refused(data: bytes) -> None:
+def test_invalid_wrappers_are_refused(data: bytes) -> None:
     with allocations_below(300_000), pytest.raises(CorruptRecords):
         read_set(data)
 
@@ -184,10 +184,10 @@ def test_wrappers_that_do_not_hold_are_refused(data: bytes) -> None:
 
 @every_magic
 @every_codec
-def test_a_wrapper_beyond_the_allowance_is_refused(codec: Codec, magic: int) -> None:
+def test_a_wrapper_beyond_the_limit_is_refused(codec: Codec, magic: int) -> None:
     data = legacy.build([Record(0, 0, b"k", bytes(20_000_000))], magic=magic, codec=codec)
     if codec is Codec.NONE:
-        assert len(read_set(data)) == 1  # a plain message is as large as it is
+        assert len(read_set(data)) == 1  # uncompressed messages have no limit
         return
     with allocations_below(4_000_000), pytest.raises(BrokerError) as caught:
         read_set(data, 1_000_000)
@@ -207,14 +207,14 @@ VALID = message(3, key=b"key", value=b"value")
         (">b", 16, 2),
         (">b", 16, 3),
         (">b", 16, -1),
-        (">i", 26, 4),  # key longer: its length, and then the value's, are wrong
+        (">i", 26, 4),  # the key's length is too large, so the value's length is wrong too
         (">i", 26, 2**31 - 1),
         (">i", 33, 4),
         (">i", 33, 6),
         (">i", 33, -1),
     ],
 )
-def test_a_message_whose_lengths_do_not_hold_is_refused(form: str, position: int, value: int) -> None:
+def test_a_message_with_wrong_lengths_is_refused(form: str, position: int, value: int) -> None:
     changed = bytearray(VALID)
     struct.pack_into(form, changed, position, value)
     with pytest.raises(CorruptRecords):
@@ -229,7 +229,7 @@ def test_a_message_too_short_for_its_magic_is_refused_at_its_header() -> None:
     assert legacy.read_header(message(0, value=None, magic=0)).size == 26
 
 
-def test_the_crc_covers_everything_after_itself() -> None:
+def test_the_crc_covers_all_bytes_after_it() -> None:
     header = legacy.read_header(VALID)
     for place in range(len(VALID)):
         changed = b"%b%c%b" % (VALID[:place], VALID[place] ^ 1, VALID[place + 1 :])
@@ -240,7 +240,7 @@ def test_the_crc_covers_everything_after_itself() -> None:
                 legacy.check_crc(changed, 0, header)
 
 
-def test_a_torn_tail_ends_the_set() -> None:
+def test_an_incomplete_message_ends_the_set() -> None:
     for end in range(len(VALID)):
         assert [position for position, _ in legacy.iterate(VALID + VALID[:end])] == [0]
         with pytest.raises(CorruptRecords):
@@ -249,7 +249,7 @@ def test_a_torn_tail_ends_the_set() -> None:
 
 
 def use(data: bytes) -> None:
-    """Everything that looks at a message set, the outer CRC unseen."""
+    """All functions that read a message set, without the outer CRC."""
     for position, header in legacy.iterate(data):
         value_or_error(legacy.check_crc, data, position, header)
         for record in legacy.read_records(data, position, header, PLENTY):

@@ -1,4 +1,4 @@
-"""Lengths on both sides of what one byte can tell, in the same message as tagged fields with and without their defaults."""
+"""Lengths below and above the largest one-byte varint, in messages with tagged fields with and without defaults."""
 
 from __future__ import annotations
 

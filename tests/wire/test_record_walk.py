@@ -1,4 +1,4 @@
-"""The walk over records, compiled and as plain Python: the same results and the same refusals for the same bytes."""
+"""The walk over records, compiled and in Python: equal results and errors for the same bytes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_compiled_module_is_not_older_than_its_source() -> None:
 
 @compiled_only
 @pytest.mark.parametrize("name", list(CASES))
-def test_odd_batches(name: str) -> None:
+def test_the_results_for_invalid_batches_are_equal(name: str) -> None:
     data = CASES[name].make(1_700_000_000_000, Codec.NONE)
     compare(data, HEADER_SIZE, len(data), int.from_bytes(data[57:61], "big"))
 
@@ -88,7 +88,7 @@ def test_odd_batches(name: str) -> None:
 @compiled_only
 @given(data=st.binary(max_size=60), position=st.integers(0, 70), end=st.integers(0, 70), count=st.integers(0, 5), low=LIMITS, first=LIMITS)
 @fuzz
-def test_any_bytes(data: bytes, position: int, end: int, count: int, low: int, first: int) -> None:
+def test_the_results_for_any_bytes_are_equal(data: bytes, position: int, end: int, count: int, low: int, first: int) -> None:
     compare(data, position, min(end, len(data)), count, low, first)
 
 
@@ -102,7 +102,7 @@ def test_any_bytes(data: bytes, position: int, end: int, count: int, low: int, f
     first=LIMITS,
 )
 @fuzz
-def test_records_with_a_changed_byte(records: list[tuple[int, bytes | None, int]], seed: int, low: int, first: int) -> None:
+def test_the_results_for_corrupted_records_are_equal(records: list[tuple[int, bytes | None, int]], seed: int, low: int, first: int) -> None:
     made = [
         Record(index, timestamp, key, key, tuple((f"name{n}", key) for n in range(headers)))
         for index, (timestamp, key, headers) in enumerate(records)

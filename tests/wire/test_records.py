@@ -39,7 +39,7 @@ every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.n
 
 
 @pytest.mark.parametrize("name", golden("kafka-3.9.1_v2_*"))
-def test_records_are_what_kafka_s_consumer_read(name: str) -> None:
+def test_records_are_those_that_kafkas_consumer_reads(name: str) -> None:
     data = golden_bytes(name)
     for (position, header), entry in zip(batches(data), golden_entries(name), strict=True):
         records = list(read_records(data, position, header, PLENTY))
@@ -53,11 +53,11 @@ def test_records_are_what_kafka_s_consumer_read(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for client in ("kafka-python", "aiokafka", "librdkafka", "franz-go") for name in golden(f"{client}*_v2_*")]
 )
-def test_records_are_what_the_client_wrote(name: str) -> None:
+def test_records_are_those_of_the_client(name: str) -> None:
     assert read_batches(golden_bytes(name)) == client_records(2)
 
 
-def test_producers_leave_their_marks_in_the_header() -> None:
+def test_the_header_has_the_fields_of_the_producer() -> None:
     idempotent = batch.read_header(golden_bytes("librdkafka-2.16.0_v2_idempotent"))
     assert (idempotent.producer_id, idempotent.producer_epoch, idempotent.base_sequence, idempotent.transactional) == (4242, 7, 0, False)
     transactional = batch.read_header(golden_bytes("aiokafka-0.14.0_v2_zstd"))
@@ -65,11 +65,11 @@ def test_producers_leave_their_marks_in_the_header() -> None:
     assert transactional.transactional
 
 
-# --- batches of ours, read by other implementations ---
+# --- batches of txbroker, decoded by other implementations ---
 
 
 @every_codec
-def test_kafka_python_reads_what_is_built(codec: Codec) -> None:
+def test_kafka_python_decodes_our_batches(codec: Codec) -> None:
     records = client_records(2)
     (theirs,) = MemoryRecords(build(records, codec=codec))
     assert theirs.validate_crc()
@@ -77,7 +77,7 @@ def test_kafka_python_reads_what_is_built(codec: Codec) -> None:
 
 
 @every_codec
-def test_aiokafka_reads_what_is_built(codec: Codec) -> None:
+def test_aiokafka_decodes_our_batches(codec: Codec) -> None:
     records = client_records(2)
     theirs = AiokafkaBatch(build(records, codec=codec, producer_id=5, producer_epoch=1, base_sequence=0, transactional=True))
     assert theirs.validate_crc()
@@ -86,7 +86,7 @@ def test_aiokafka_reads_what_is_built(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("name", ["kafka-3.9.1_v2_none", "kafka-3.9.1_v2_transactions"])
-def test_a_batch_built_again_is_kafka_s_to_the_byte(name: str) -> None:
+def test_building_a_batch_of_kafka_gives_the_same_bytes(name: str) -> None:
     data = golden_bytes(name)
     for position, header in batches(data):
         if header.codec is not Codec.NONE:
@@ -108,7 +108,7 @@ def test_a_batch_built_again_is_kafka_s_to_the_byte(name: str) -> None:
 
 @given(codec=st.sampled_from(CODECS), records=record_lists())
 @fuzz
-def test_what_is_built_is_read_again(codec: Codec, records: list[Record]) -> None:
+def test_records_are_decoded_as_built(codec: Codec, records: list[Record]) -> None:
     data = build(records, codec=codec)
     assert read_batches(data) == records
     header = batch.read_header(data)
@@ -126,13 +126,13 @@ def test_offsets_count_from_the_base_offset() -> None:
     assert read_batches(data) == [Record(12, 5, None, b"x")]
 
 
-def test_append_time_is_every_record_s_timestamp() -> None:
+def test_append_time_is_the_timestamp_of_every_record() -> None:
     header = batch.read_header(data := build([Record(0, 5, None, b"x"), Record(1, 3, None, b"y")], log_append_time=900))
     assert (header.max_timestamp, header.log_append_time) == (900, True)
     assert [record.timestamp for record in read_batches(data)] == [900, 900]
 
 
-def test_header_names_that_are_not_utf_8_survive() -> None:
+def test_header_names_that_are_not_utf_8_are_kept() -> None:
     record = Record(0, 0, b"k", b"v", ((b"\xff\xfeok".decode("utf-8", "surrogateescape"), b"1"),))
     data = build([record])
     assert b"\xff\xfeok" in data
@@ -150,14 +150,14 @@ def test_header_names_that_are_not_utf_8_survive() -> None:
         [Record(0, -(2**63), None, None), Record(1, 1, None, None)],
     ],
 )
-def test_records_that_cannot_stand_in_one_batch_are_refused(records: Sequence[Record]) -> None:
+def test_records_that_do_not_fit_one_batch_are_refused(records: Sequence[Record]) -> None:
     with pytest.raises(ValueError):
         build(records)
 
 
 @pytest.mark.parametrize("target", CODECS, ids=lambda codec: codec.name)
 @every_codec
-def test_recompression_changes_the_codec_only(codec: Codec, target: Codec) -> None:
+def test_recompression_only_changes_the_codec(codec: Codec, target: Codec) -> None:
     data = b"xyz" + build(
         client_records(2), codec=codec, producer_id=9, producer_epoch=1, base_sequence=4, log_append_time=77, leader_epoch=6
     )
@@ -174,20 +174,20 @@ def test_recompression_changes_the_codec_only(codec: Codec, target: Codec) -> No
 
 
 @every_codec
-def test_records_beyond_the_allowance_are_refused(codec: Codec) -> None:
+def test_records_beyond_the_limit_are_refused(codec: Codec) -> None:
     data = build([Record(0, 0, b"k", bytes(20_000_000))], codec=codec)
     header = batch.read_header(data)
     with allocations_below(4_000_000), pytest.raises(BrokerError) as caught:
         list(read_records(data, 0, header, 1_000_000))
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
-    if codec is not Codec.NONE:  # what is not compressed is walked where it is
+    if codec is not Codec.NONE:  # uncompressed records are walked in place
         with allocations_below(4_000_000), pytest.raises(BrokerError) as caught:
             walk_records(data, 0, header, 1_000_000, True)
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def around(payload: bytes, *, count: int = 1, last_offset_delta: int = 100, codec: Codec = Codec.NONE, base_offset: int = 0) -> bytes:
-    """A batch with this records section, CRC right."""
+    """A batch with this records section and a correct CRC."""
     payload = compress(codec, payload)
     data = bytearray(HEADER_SIZE + len(payload))
     HEADER.pack_into(data, 0, base_offset, 49 + len(payload), 0, 2, 0, codec, last_offset_delta, 1000, 1000, -1, -1, -1, count)
@@ -199,27 +199,27 @@ def around(payload: bytes, *, count: int = 1, last_offset_delta: int = 100, code
 PLAIN = bytes.fromhex("10 00 00 00 02 6b 02 76 00".replace(" ", ""))  # key k, value v, deltas 0, no headers
 
 
-def test_the_smallest_records_by_hand() -> None:
+def test_the_smallest_records() -> None:
     assert read_batches(around(PLAIN)) == [Record(0, 1000, b"k", b"v")]
     assert read_batches(around(PLAIN + bytes.fromhex("0c0002020101 00"), count=2)) == [
         Record(0, 1000, b"k", b"v"),
         Record(1, 1001, None, None),
     ]
-    # A negative length other than -1 is null too, as Kafka takes it.
+    # Any negative length is null, as in Kafka.
     assert read_batches(around(bytes.fromhex("0c0000000303 00"))) == [Record(0, 1000, None, None)]
     assert read_batches(around(b"", count=0)) == []
     assert read_batches(around(b"", count=0, codec=Codec.ZSTD)) == []
     assert read_batches(around(b"\x22\x00\xff" + b"\xff" * 8 + b"\x01" + PLAIN[3:])) == [Record(0, 1000 - 2**63, b"k", b"v")]
 
 
-def test_a_batch_that_compaction_emptied_has_no_records_whatever_its_codec() -> None:
+def test_a_batch_that_compaction_emptied_has_no_records_with_any_codec() -> None:
     emptied = bytearray(around(b"", count=0))
     emptied[22] = Codec.ZSTD
     assert list(read_records(emptied, 0, batch.read_header(emptied), PLENTY)) == []
 
 
-def test_a_record_that_reaches_beyond_its_batch_is_not_given() -> None:
-    cut = bytes.fromhex("22 00000002 6b 02 76 02 02 68 0c 787878")  # the last header's value has 6 bytes, of which 3 are there
+def test_a_record_that_exceeds_its_batch_is_refused() -> None:
+    cut = bytes.fromhex("22 00000002 6b 02 76 02 02 68 0c 787878")  # the last header's value has 6 bytes, and only 3 of them exist
     data = around(cut)
     with pytest.raises(CorruptRecords):
         next(read_records(data, 0, batch.read_header(data), PLENTY))
@@ -260,7 +260,7 @@ READABLE = [b"\x22\x00\xfe" + b"\xff" * 8 + b"\x01" + PLAIN[3:]]
         (b"\x80" * 30, 1),
     ],
 )
-def test_records_whose_lengths_do_not_hold_are_refused(payload: bytes, count: int, codec: Codec) -> None:
+def test_records_with_wrong_lengths_are_refused(payload: bytes, count: int, codec: Codec) -> None:
     data = around(payload, count=count, codec=codec)
     with allocations_below(300_000), pytest.raises(CorruptRecords):
         read_batches(data)
@@ -279,13 +279,13 @@ def walk_all(data: bytes) -> object:
 
 @pytest.mark.parametrize("function", [all_records, walk_all])
 @pytest.mark.parametrize("count", [RECORDS_MAX + 1, 2**31 - 1])
-def test_more_records_than_can_be_read_at_once_are_refused_unseen(function: Callable[..., object], count: int) -> None:
+def test_too_many_records_are_refused_without_reading_them(function: Callable[..., object], count: int) -> None:
     data = around(b"\0" * 10_000_000, count=count, codec=Codec.GZIP)
     with allocations_below(300_000):
         assert value_or_error(function, data).code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_more_headers_than_can_be_read_at_once_are_refused_unseen() -> None:
+def test_too_many_headers_are_refused_without_reading_them() -> None:
     def record(header_count: int) -> bytes:
         body = b"\0\0\0\1\1" + encode_varint(header_count) + b"\0\1" * header_count
         return encode_varint(len(body)) + body
@@ -309,7 +309,7 @@ def test_offsets_beyond_64_bits_are_refused() -> None:
 
 
 def use(data: bytes) -> None:
-    """Everything that looks at records, CRC unseen."""
+    """All functions that read records, without the CRC."""
     header = batch.read_header(data)
     value_or_error(walk_all, data)
     value_or_error(recompress, data, 0, header, Codec.LZ4, PLENTY)
@@ -338,7 +338,7 @@ def test_any_records_section_gives_records_or_a_broker_error(payload: bytes, cou
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_marker_is_read_as_it_was_built(committed: bool) -> None:
+def test_a_marker_is_decoded_as_built(committed: bool) -> None:
     data = build_marker(Marker(committed, 17), producer_id=5, producer_epoch=2, timestamp=1234, base_offset=9, leader_epoch=3)
     header = batch.read_header(data)
     (record,) = read_batches(data)
@@ -348,7 +348,7 @@ def test_a_marker_is_read_as_it_was_built(committed: bool) -> None:
     assert (record.offset, record.timestamp) == (9, 1234)
 
 
-def test_a_marker_is_kafka_s_to_the_byte() -> None:
+def test_a_marker_has_the_bytes_of_kafkas() -> None:
     data = golden_bytes("kafka-3.9.1_v2_transactions")
     markers = 0
     for position, header in batches(data):
@@ -370,7 +370,7 @@ def test_a_marker_is_kafka_s_to_the_byte() -> None:
     assert markers > 2
 
 
-def test_control_records_of_other_types_are_no_markers_and_nonsense_is_refused() -> None:
+def test_other_control_records_are_no_markers_and_invalid_ones_are_refused() -> None:
     assert read_marker(Record(0, 0, b"\0\0\0\x02", b"")) is None
     assert read_marker(Record(0, 0, b"\0\x01\0\x01\xff", b"\0\x01\0\0\0\x05more")) == Marker(True, 5)
     for key, value in [(None, None), (b"\0\0\0", b"\0\0\0\0\0\0"), (b"\0\0\0\x01", None), (b"\0\0\0\0", b"\0" * 5)]:
@@ -393,7 +393,7 @@ def test_a_header_of_another_batch_does_not_read_beyond_the_buffer() -> None:
     st.integers(0, 100),
     st.sampled_from([Codec.NONE, Codec.GZIP]),
 )
-def test_the_first_record_of_a_time_is_the_one_that_reading_finds(
+def test_the_first_record_of_a_timestamp_is_the_one_that_reading_finds(
     rows: list[tuple[int, int, bytes]], timestamp: int, offset_min: int, codec: Codec
 ) -> None:
     offset, records = 0, []
@@ -407,8 +407,8 @@ def test_the_first_record_of_a_time_is_the_one_that_reading_finds(
 
 
 @given(st.integers(61, 400), st.integers(0, 255))
-def test_the_first_record_of_a_time_in_a_spoilt_batch(at: int, value: int) -> None:
-    """A time or a refusal, and no other error."""
+def test_the_first_record_of_a_timestamp_in_a_corrupted_batch(at: int, value: int) -> None:
+    """The result is a timestamp or a BrokerError."""
     data = bytearray(build([Record(n, 1000 + 300 * n, b"k", bytes(20)) for n in range(10)]))
     header = read_header(data)
     data[61 + (at - 61) % (len(data) - 61)] = value

@@ -1,4 +1,4 @@
-"""Every declaration against the schemas that kafka-python carries, and every message against kio's independent codec."""
+"""Every declaration is compared with the schemas of kafka-python, and every message with kio's codec."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def compare(cls: type[Struct], fields: list[dict[str, Any]], common: dict[str, A
                 nullable = version in parse_versions(schema.get("nullableVersions", "none"))
                 assert field.nullable(version) == nullable, (where, version)
         if "taggedVersions" not in schema:
-            assert order.index(name) > last, f"{where} is out of order"
+            assert order.index(name) > last, f"{where} is not in order"
             last = order.index(name)
         default = schema.get("default")
         if default is not None and schema_type(schema["type"]) in ("int8", "int16", "int32", "int64"):
@@ -123,7 +123,7 @@ def test_declaration_agrees_with_kafka_python(name: str) -> None:
     assert compare(cls, schema["fields"], common, valid, flexible) > 0 or not schema["fields"]
 
 
-def test_most_declarations_have_an_oracle() -> None:
+def test_most_declarations_are_compared() -> None:
     assert len(COMMON) > 100
 
 

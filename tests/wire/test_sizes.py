@@ -1,4 +1,4 @@
-"""Counting records and their bytes agrees with reading them, whoever wrote them, and nonsense is an error."""
+"""Counting records and their bytes agrees with reading them; invalid records are an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_read(data: bytes, position: int, header: EntryHeader) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", golden("*"))
-def test_of_what_others_wrote(name: str) -> None:
+def test_sizes_of_records_of_other_clients(name: str) -> None:
     data = golden_bytes(name)
     entries = list(Scan(data))
     assert entries
@@ -33,7 +33,7 @@ def test_of_what_others_wrote(name: str) -> None:
 
 @fuzz
 @given(record_lists())
-def test_of_any_records(records: list[Record]) -> None:
+def test_sizes_of_any_records(records: list[Record]) -> None:
     data = build(records)
     assert content_size(data, 0, read_header(data), PLENTY) == as_read(data, 0, read_header(data))
 
@@ -46,17 +46,17 @@ def test_lengths_of_one_two_and_three_bytes(length: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_what_is_spoilt_gives_a_size_or_an_error(codec: Codec) -> None:
+def test_corrupted_records_give_a_size_or_an_error(codec: Codec) -> None:
     good = build(client_records(2)[:6], codec=codec)
     refused = 0
-    for spoilt in mutations(good):
-        header = value_or_error(batch.read_header, spoilt)
+    for corrupted in mutations(good):
+        header = value_or_error(batch.read_header, corrupted)
         if isinstance(header, BatchHeader):
-            refused += isinstance(value_or_error(content_size, spoilt, 0, header, PLENTY), BrokerError)
+            refused += isinstance(value_or_error(content_size, corrupted, 0, header, PLENTY), BrokerError)
     assert refused > 50
 
 
-def test_what_decompresses_to_too_much_is_refused() -> None:
+def test_too_large_decompressed_records_are_refused() -> None:
     data = build([Record(0, 0, None, bytes(100_000))], codec=Codec.ZSTD)
     with pytest.raises(BrokerError, match="more than 50000 bytes"):
         content_size(data, 0, read_header(data), 50_000)

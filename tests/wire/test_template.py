@@ -1,4 +1,4 @@
-"""Templates: a version that does not have the fields, or has them in another order, has no template."""
+"""Templates: a version without the fields, or with another order of fields, has no template."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_a_layout_is_for_topics_of_one_length(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_there_is_none_where_the_numbers_are_not_all_there(version: int) -> None:
+def test_there_is_no_template_without_all_numbers(version: int) -> None:
     with pytest.raises(ValueError, match=f"v{version} does not have topic, i, qqq"):
         Template(ProduceRequest, version, ("topic", "i", "qqq"), response)
 
 
-def test_there_is_none_where_the_order_is_another() -> None:
+def test_there_is_no_template_for_another_order() -> None:
     with pytest.raises(ValueError, match="in this order"):
         Template(ProduceRequest, 9, ("i", "topic", "qqq"), response)

@@ -28,7 +28,7 @@ from txbroker.wire.varint import encode_varint, read_varint, read_varlong
         (-(2**63), "ffffffffffffffffff01"),
     ],
 )
-def test_zigzag_by_hand(value: int, encoded: str) -> None:
+def test_zigzag_encoding(value: int, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert encode_varint(value) == data
     assert read_varlong(b"x" + data + b"y", 1) == (value, 1 + len(data))
@@ -38,12 +38,12 @@ def test_zigzag_by_hand(value: int, encoded: str) -> None:
 
 @given(st.integers(-(2**63), 2**63 - 1))
 @fuzz
-def test_what_is_encoded_is_read(value: int) -> None:
+def test_varints_are_decoded_as_encoded(value: int) -> None:
     data = encode_varint(value)
     assert read_varlong(data, 0) == (value, len(data))
 
 
-def test_what_is_too_long_or_cut_is_refused() -> None:
+def test_too_long_and_incomplete_varints_are_refused() -> None:
     for data in (b"\xff\xff\xff\xff\x10", b"\xff\xff\xff\xff\xff\x01", b"\x80" * 10 + b"\0"):
         with pytest.raises(CorruptRecords):
             read_varint(data, 0)
