@@ -198,12 +198,12 @@ def test_a_dry_run_on_files_without_a_broker(broker: Server, name: str, tmp_path
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     place = ("log-cleaner", "--dry-run", "--log-dir", str(tmp_path), "--topic", name)
     _, complaint = run(*place, "--roll", status=2)
-    assert f"the topic's settings are not known: {tmp_path} has no metadata of topic {name}; name all log.dirs" in complaint
+    assert f"the topic's configuration is unknown: {tmp_path} has no metadata of topic {name}; specify all log.dirs" in complaint
     place = (*place, "--topic-config", "compaction.strategy=offset")
     output, complaint = run(*place, "--roll", "--partition", "1")
     assert output.splitlines()[-2:] == [
         f"{name}-1: 4 records of 36 B would be removed (4 obsolete); offsets 0 to 6 would become clean.",
-        "The topic's settings are assumed from --topic-config: compaction.strategy=offset.",
+        "The topic's configuration is assumed from --topic-config: compaction.strategy=offset.",
     ]
     assert complaint == ""
     assert "KEPT-OFFSET" in on_terminal(*place, "--roll", columns=120)
@@ -211,7 +211,7 @@ def test_a_dry_run_on_files_without_a_broker(broker: Server, name: str, tmp_path
     both = run("log-cleaner", "--dry-run", "--log-dir", f"{tmp_path},{broker.data}", "--topic", name, "--roll", "--partition", "1")[0]
     assert both.splitlines()[:4] == output.splitlines()[:4] and "assumed" not in both, "the settings are in the second directory"
     _, complaint = run(*place, "--partition", "7", status=1)
-    assert f"there is no log of {name}-7 in {tmp_path}" in complaint
+    assert f"no log of {name}-7 in {tmp_path}" in complaint
     _, complaint = run(*place, "--topic-config", "compaction.strategy=newest", status=2)
     assert "it must be one of offset, timestamp, header" in complaint
     _, complaint = run("log-cleaner", "--dry-run", "--log-dir", str(tmp_path / "none"), "--topic", name, status=1)

@@ -35,7 +35,7 @@ from txbroker.logtools.compaction_dry_run import (
     read_checkpoints,
 )
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 # The table on a terminal is printed once all of its rows are known.
 TABLE_ROWS_MAX = 1_000
@@ -58,9 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
     logs = _partitions(disk, directories, arguments)
     config, assumed = _topic_config(disk, directories, arguments)
     if not config.compact:
-        warn(f"cleanup.policy of {arguments.topic} has no compact: the cleaner does not clean it; this is what a pass would remove")
+        warn(f"cleanup.policy of {arguments.topic} does not contain compact: without it the log cleaner removes none of these records")
     settings = cleaning_settings(config, arguments.dedupe_buffer_size or DEDUPE_BUFFER_BYTES)
-    checkpoints = {each: read_checkpoints(disk, each, _complain) for each in {log.data_directory for log in logs}}
+    checkpoints = {each: read_checkpoints(disk, each, _warn_of_ignored) for each in {log.data_directory for log in logs}}
     printed = results(arguments)
     for log in logs:
         shown = _Shown(printed, log.topic_partition)
@@ -93,19 +93,19 @@ def _partitions(disk: OsDisk, directories: Sequence[str], arguments: argparse.Na
     try:
         found = find_partitions(disk, directories, arguments.topic, arguments.partition)
     except StorageError as error:
-        raise CommandFailed(f"{error}; --log-dir is one of the broker's log.dirs, or several, comma-separated") from None
+        raise CommandFailed(f"{error}; --log-dir must be one of the broker's log.dirs, or a comma-separated list of them") from None
     if not found:
         what = arguments.topic if arguments.partition is None else f"{arguments.topic}-{arguments.partition}"
-        raise CommandFailed(f"there is no log of {what} in {arguments.log_dir}; name the other log.dirs of the broker, comma-separated")
+        raise CommandFailed(f"no log of {what} in {arguments.log_dir}; specify all log.dirs of the broker as a comma-separated list")
     return found
 
 
-def _complain(path: str, error: Exception) -> None:
+def _warn_of_ignored(path: str, error: Exception) -> None:
     warn(f"{path} is ignored: {error}")
 
 
 def _failure(log: PartitionLog, failed: DryRunFailed) -> CommandFailed:
-    hint = "if a broker runs, it may have changed the log meanwhile: try again"
+    hint = "a running broker may have changed the log: try again"
     if failed.damaged:
         hint = f"see `txbroker log verify {log.path}`; {hint}"
     return CommandFailed(f"{log.topic_partition} cannot be read: {failed}; {hint}")
@@ -115,7 +115,7 @@ def _failure(log: PartitionLog, failed: DryRunFailed) -> CommandFailed:
 
 
 def _topic_config(disk: OsDisk, directories: Sequence[str], arguments: argparse.Namespace) -> tuple[LogConfig, bool]:
-    """The topic's configuration, and whether it is assumed: from --topic-config alone. BadUsage when nothing is known of it."""
+    """The topic's configuration, and whether it is assumed, i.e. from --topic-config alone. BadUsage: no source has it."""
     if arguments.bootstrap_server:
         return _resolved(BrokerConfig({}), {**_described(arguments), **arguments.topic_config}), False
     config, overrides, problem = BrokerConfig({}), None, ""
@@ -129,8 +129,8 @@ def _topic_config(disk: OsDisk, directories: Sequence[str], arguments: argparse.
         return _resolved(config, {**overrides, **arguments.topic_config}), False
     if not arguments.topic_config:
         reason = problem or f"{arguments.log_dir} has no metadata of topic {arguments.topic}"
-        advice = "name all log.dirs, or the broker with --bootstrap-server, or state them, e.g. --topic-config compaction.strategy=offset"
-        raise BadUsage(f"the topic's settings are not known: {reason}; {advice}")
+        advice = "specify all log.dirs, the broker with --bootstrap-server, or --topic-config, e.g. compaction.strategy=offset"
+        raise BadUsage(f"the topic's configuration is unknown: {reason}; {advice}")
     return _resolved(config, {"cleanup.policy": "compact", **arguments.topic_config}), True
 
 
@@ -160,7 +160,7 @@ def _resolved(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
 
 
 class _Shown:
-    """Prints one partition: the records as they are found, or on a terminal a table of the first ones; then a summary."""
+    """Prints one partition: each record as it is found, or, on a terminal, a table of the first TABLE_ROWS_MAX; then a summary."""
 
     def __init__(self, printed: Results, topic_partition: TopicPartition) -> None:
         self._printed = printed
@@ -192,7 +192,7 @@ class _Shown:
         if self._rows:
             self._printed.rows(COLUMNS, self._rows)
         if self._left_out:
-            self._printed.line(f"… and {self._left_out} more, which --json or a pipe shows")
+            self._printed.line(f"... and {self._left_out} more: --json or a pipe prints all")
         self._printed.either(self._summary(report, assumed), partial(self._sentences, report, roll, assumed))
 
     def _summary(self, report: DryRunReport, assumed: bool) -> Row:
@@ -223,31 +223,32 @@ class _Shown:
         else:
             lines.append(f"{self._topic_partition}: {_removed(report)}.")
             if report.map_full:
-                lines.append(f"The map of keys is full at offset {report.clean_up_to}: the next pass does the rest (--dedupe-buffer-size).")
+                full = f"The dedupe buffer is full at offset {report.clean_up_to} (--dedupe-buffer-size)"
+                lines.append(f"{full}: the next pass continues there.")
             if report.missed_keys:
-                lines.append(f"{report.missed_keys} keys found no place in the map: the next pass cleans them.")
+                lines.append(f"{amount(report.missed_keys, 'key')} did not fit into the dedupe buffer: the next pass cleans them.")
             if report.invalid_headers:
-                lines.append(f"{report.invalid_headers} records have a version header that is not of 8 bytes: they have no version.")
+                lines.append(f"Records with an invalid version header (not 8 bytes), which counts as none: {report.invalid_headers:,}.")
             if not_now is not None:
-                lines.append(f"The cleaner would not begin this pass now: {not_now}.")
+                lines.append(f"The log cleaner would not start this pass now: {not_now}.")
         if assumed:
             strategy = report.config.compaction_strategy.value
-            lines.append(f"The topic's settings are assumed from --topic-config: compaction.strategy={strategy}.")
+            lines.append(f"The topic's configuration is assumed from --topic-config: compaction.strategy={strategy}.")
         return lines
 
 
 def _removed(report: DryRunReport) -> str:
     total = sum(report.records.values())
     reasons = ", ".join(f"{count} {reason}" for reason, count in report.records.items())
-    what = f"{total} records of {size_text(report.bytes)} would be removed ({reasons})" if total else "no record would be removed"
+    what = f"{amount(total, 'record')} of {size_text(report.bytes)} would be removed ({reasons})" if total else "no record would be removed"
     return f"{what}; offsets {report.planned.cleanable.first_dirty_offset} to {report.clean_up_to} would become clean"
 
 
 def _line(row: Row) -> str:
     """A row for scripts."""
     kept = "" if row["kept_offset"] is None else f" kept: {row['kept_offset']}"
-    place = f"{row['topic']}-{row['partition']} offset: {row['offset']} timestamp: {row['timestamp']}"
-    return f"{place} key: {_key(row)} size: {row['size']} reason: {row['reason']}{kept}"
+    position = f"{row['topic']}-{row['partition']} offset: {row['offset']} timestamp: {row['timestamp']}"
+    return f"{position} key: {_key(row)} size: {row['size']} reason: {row['reason']}{kept}"
 
 
 def _key(row: Row) -> str:

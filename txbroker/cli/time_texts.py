@@ -8,7 +8,7 @@ _STEPS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def duration(ms: int) -> str:
-    """Rounded down: 3 d 4 h, 90 s, 250 ms."""
+    """A duration, rounded down: `3 d 4 h`, `90 s`, `250 ms`."""
     for i, (size, unit) in enumerate(_STEPS):
         if ms >= size:
             whole, rest = divmod(ms, size)
@@ -21,7 +21,7 @@ def duration(ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """A timestamp in UTC; the number itself if it is outside of the calendar."""
+    """A timestamp in UTC; a number of milliseconds if it is outside of the calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ms // 1000))
     except (ValueError, OverflowError, OSError):

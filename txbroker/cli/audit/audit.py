@@ -63,7 +63,7 @@ class GroupSummary:
 
 @dataclass(slots=True)
 class Summary:
-    """Totals of all partitions. `passes`: the most passes over one partition."""
+    """Totals of all partitions. `passes`: the maximum number of passes of a partition."""
 
     keys: int = 0
     records: int = 0

@@ -340,7 +340,7 @@ def _finish(out: Results, arguments: argparse.Namespace, summary: Summary) -> No
         out.line("")
     out.rows(_SUMMARY, rows)
     keyless = f", {summary.keyless:,} of them without a key" if summary.keyless else ""
-    passes = f", in up to {summary.passes} passes over a partition" if summary.passes > 1 else ""
+    passes = f", in up to {summary.passes} passes per partition" if summary.passes > 1 else ""
     totals = {"topic": arguments.topic, "keys": summary.keys, "records": summary.records, "records_without_key": summary.keyless}
     sentence = f"{amount(summary.keys, 'key')} in {amount(summary.records, 'record')}{keyless}{passes}"
     if arguments.output:

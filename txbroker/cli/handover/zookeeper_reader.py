@@ -118,7 +118,7 @@ def _concerns(zookeeper: ZooKeeper) -> Iterator[str]:
     if users:
         yield f"SCRAM credentials of {counted(users, 'user')} are not imported: txbroker does not support authentication"
     if zookeeper.get(_MIGRATION):
-        yield "a migration to KRaft was started: if it was finalized, the metadata in ZooKeeper is out of date"
+        yield "a migration to KRaft was started: if it was finalized, the metadata in ZooKeeper is stale"
 
 
 def _scram(zookeeper: ZooKeeper, user: str) -> bool:

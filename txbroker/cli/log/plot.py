@@ -1,4 +1,4 @@
-"""The picture of `txbroker log stats --plot`: sizes, keys, timestamps, batches and codecs of the partitions that were read."""
+"""The plot of `txbroker log stats --plot`: sizes, keys, timestamps, batches and codecs of partitions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 12  # partitions with a bar of their own
 AREAS_MAX = 6  # partitions with an area of their own in the panel of timestamps
-BUCKETS_MAX = 100  # of timestamps
-SMALL = 0.01  # of the bytes of all partitions that are not internal: smaller ones are drawn together
+BUCKETS_MAX = 100  # time buckets
+SMALL = 0.01  # share of the size of all partitions of topics that are not internal: smaller partitions share a bar
 TIME_MAX_MS = 253_402_300_799_000  # the end of the year 9999
 
-# The palette of Okabe and Ito, which colour-blind people can tell apart.
+# The palette of Okabe and Ito, made for colour-blind readers.
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, GRAY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999"
 AREAS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY)
 
@@ -34,7 +34,7 @@ _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 class Row(NamedTuple):
-    """A bar: one partition, or several together."""
+    """One bar: one partition, or the sum of several."""
 
     name: str
     partitions: Sequence[PartitionStats]
@@ -45,15 +45,15 @@ class Row(NamedTuple):
 
 
 def check_matplotlib() -> None:
-    """CommandFailed when it is not installed: before the work, not after it."""
+    """CommandFailed if matplotlib is not installed. Called before the logs are read."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise missing_library("--plot", "matplotlib") from None
 
 
-def plot(path: str, counted: Sequence[PartitionStats], places: str, now: datetime) -> None:
-    """Draw the partitions into a file. `places`: the directories, for the title. CommandFailed."""
+def plot(path: str, counted: Sequence[PartitionStats], directories: str, now: datetime) -> None:
+    """Draw the statistics to a file. `directories`: for the title. CommandFailed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -61,7 +61,7 @@ def plot(path: str, counted: Sequence[PartitionStats], places: str, now: datetim
 
     rows = rows_of(counted)
     figure, axes = pyplot.subplots(2, 3, figsize=(18, 10), layout="constrained")
-    figure.suptitle(_title(counted, places, now), fontsize=13)
+    figure.suptitle(_title(counted, directories, now), fontsize=13)
     _segments(axes[0][0], rows)
     _keys(axes[0][1], rows)
     _codecs(axes[0][2], counted)
@@ -79,7 +79,7 @@ def plot(path: str, counted: Sequence[PartitionStats], places: str, now: datetim
 
 
 def rows_of(counted: Sequence[PartitionStats]) -> list[Row]:
-    """The largest partitions, the largest first, and one row for all small and internal ones."""
+    """A row for each large partition, in order of size, and one for all others (small ones, and those of internal topics)."""
     external = [stats for stats in counted if not stats.topic_partition.topic.startswith("__")] or list(counted)
     ordered = sorted(external, key=lambda stats: (-stats.size, stats.topic_partition))
     total = sum(stats.size for stats in external)
@@ -91,10 +91,10 @@ def rows_of(counted: Sequence[PartitionStats]) -> list[Row]:
     return [*rows, Row(f"{len(others)} others", others, False)] if others else rows
 
 
-def _title(counted: Sequence[PartitionStats], places: str, now: datetime) -> str:
+def _title(counted: Sequence[PartitionStats], directories: str, now: datetime) -> str:
     sizes = size_text(sum(stats.size for stats in counted))
     counts = f"{amount(len(counted), 'partition')}, {sizes}, {amount(sum(stats.records for stats in counted), 'record')}"
-    return f"{places}\n{counts}, {now:%Y-%m-%d %H:%M} UTC"
+    return f"{directories}\n{counts}, {now:%Y-%m-%d %H:%M} UTC"
 
 
 def _unit(largest: float) -> tuple[float, str]:
@@ -113,9 +113,9 @@ def _title_of(axes: Any, title: str, *, legend_lines: int = 1) -> None:
 
 
 def _legend(axes: Any, columns: int = 3, **settings: Any) -> None:
-    """Above the axes and below the title, where it hides nothing."""
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": columns, "frameon": False, "borderaxespad": 0.2, "handlelength": 1.2}
-    axes.legend(fontsize=9, **place, **settings)
+    """A legend between the title and the axes."""
+    settings |= {"ncols": columns, "frameon": False, "borderaxespad": 0.2, "handlelength": 1.2, "fontsize": 9}
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), **settings)
 
 
 def _segments(axes: Any, rows: Sequence[Row]) -> None:
@@ -175,10 +175,10 @@ def _codecs(axes: Any, counted: Sequence[PartitionStats]) -> None:
 
 
 def _times(axes: Any, rows: Sequence[Row]) -> None:
-    """Stacked areas: the largest partitions, and all others."""
+    """Stacked areas: one for each of the largest partitions, one for all others."""
     from matplotlib import dates
 
-    date_axis: Any = dates  # without type annotations
+    date_axis: Any = dates  # it has no type annotations
     singles = [row for row in rows if row.is_single]
     shown = singles[:AREAS_MAX]
     areas = [(row.name, list(row.partitions), color) for row, color in zip(shown, AREAS, strict=False)]
@@ -202,14 +202,14 @@ def _times(axes: Any, rows: Sequence[Row]) -> None:
 
 
 class TimeBuckets:
-    """At most BUCKETS_MAX equal periods, of a round width, that hold all timestamps of some partitions."""
+    """Equal periods (at most BUCKETS_MAX) that cover all timestamps of these partitions."""
 
     def __init__(self, partitions: Sequence[PartitionStats]) -> None:
         times = [stats.times for stats in partitions if stats.times.counts]
         low = min((min(one.counts) * one.width_ms for one in times), default=0)
         high = min(max(((max(one.counts) + 1) * one.width_ms for one in times), default=0), TIME_MAX_MS)
         least = max([(high - low) // BUCKETS_MAX, *(one.width_ms for one in times), 1])
-        self._width_ms, self.width_text = next((round_ for round_ in _WIDTHS if round_[0] >= least), _WIDTHS[-1])
+        self._width_ms, self.width_text = next((width for width in _WIDTHS if width[0] >= least), _WIDTHS[-1])
         self._first = low // self._width_ms - 1  # an empty one at each end
         self.count = high // self._width_ms + 2 - self._first if times else 0
 
@@ -220,7 +220,7 @@ class TimeBuckets:
         return [datetime.fromtimestamp(min(max(start, 0), TIME_MAX_MS / 1000), UTC) for start in starts]
 
     def counts(self, partitions: Sequence[PartitionStats]) -> list[float]:
-        """The records in each bucket. Narrower buckets that were counted are divided where they reach into two."""
+        """The number of records in each bucket. A bucket of the statistics that overlaps two of these is divided proportionally."""
         found = [0.0] * self.count
         for stats in partitions:
             width = stats.times.width_ms
@@ -247,7 +247,7 @@ def _powers(axes: Any, title: str, counts: Iterable[Counter[int]], label: str, n
 
 
 def _bytes_below(bits: int) -> str:
-    """The bucket of sizes below 2 to the power of `bits`."""
+    """The label of the bucket of sizes below 2 to the power of `bits`."""
     power = 1 << bits
     for unit, text in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if power >= unit:

@@ -1,4 +1,4 @@
-"""Writes records as JSON lines, or into a file of Arrow or Parquet."""
+"""Writes records as JSON lines, Arrow or Parquet."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from txbroker.names import TopicPartition
 
 ENDINGS = (".jsonl", ".arrow", ".parquet")
-# Rows are written in groups of up to so many rows or bytes (row groups of Parquet).
+# Limits of a record batch of Arrow, or row group of Parquet.
 ROWS_MAX = 64 * 1024
 BYTES_MAX = 32 * 1024 * 1024
 
 
 class NotText(Exception):
-    """A key or value that is not UTF-8, for a text column."""
+    """A key or value for a text column is not UTF-8."""
 
 
 class RecordOutput(Protocol):
-    """Where records are written. A file gets its name when it is complete."""
+    """Receives records. A file has the suffix .partial until it is complete."""
 
     def add(self, topic_partition: TopicPartition, extracted: Extracted) -> None: ...
 
@@ -37,14 +37,14 @@ class RecordOutput(Protocol):
 
 
 def open_records(path: str | None, *, key_text: bool, value_text: bool) -> RecordOutput:
-    """The output by the file's ending; None: JSON lines to standard output. BadUsage, CommandFailed.
+    """The output for this file name; None: JSON lines on standard output. BadUsage, CommandFailed.
 
-    `key_text`, `value_text`: text columns of Arrow and Parquet, and no binary ones.
+    `key_text`, `value_text`: Arrow and Parquet columns are text instead of binary.
     """
     if path is not None and not path.endswith(ENDINGS):
         raise BadUsage(f"--output is {path!r}; it must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
     if (key_text or value_text) and (path is None or path.endswith(".jsonl")):
-        raise BadUsage("--key-encoding and --value-encoding are for --output FILE.arrow or FILE.parquet; JSON has text wherever it can")
+        raise BadUsage("--key-encoding and --value-encoding require --output FILE.arrow or FILE.parquet")
     try:
         return _JsonLines(path) if path is None or path.endswith(".jsonl") else _ArrowFile(path, key_text, value_text)
     except OSError as error:
@@ -60,7 +60,7 @@ def _text(data: bytes, what: str, topic_partition: TopicPartition, offset: int) 
 
 
 class _File:
-    """A file that has another name until it is complete; standard output when `path` is None."""
+    """A file that is renamed to `path` when it is complete; None: standard output."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""`txbroker log repair`: mend what `verify` finds, and keep beside it what goes."""
+"""`txbroker log repair`: repairs the faults that `verify` finds, with backups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, FAILED, CommandFailed, warn
-from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
 from txbroker.cli.results import Column, Results, results
 from txbroker.names import amount
 
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from txbroker.logtools.verify import Verified
 
 DESCRIPTION = """\
-Mend a log directory that no broker has in use: cut a torn tail, take damaged batches out, make indexes, snapshots and leader epochs anew,
-bring checkpoints in line.
+Repair the faults that txbroker log verify finds: truncate logs after their last valid batch, remove damaged batches, rebuild indexes,
+producer snapshots and leader epochs, and correct checkpoints. No broker may be running on the log directory.
 
-  txbroker log repair data                 # shows what it would do, and changes nothing
+  txbroker log repair data                 # prints the plan, and changes nothing
   txbroker log repair data --yes
 
-Nothing is lost: bytes that are cut are kept as NAME.cut-at-POSITION beside the file, those that are taken out of its middle as
-NAME.taken-out-at-POSITION, whole files as NAME.set-aside. Brokers ignore them; remove them when nobody needs them any more. Records of
-a damaged batch are gone for consumers: where other brokers have replicas of a partition, remove its directory instead, and it is copied.
-Exit status: 0 when nothing is wrong (any more), 1 when something is left to do, 2 when a path is no log directory.
+Every removed byte is kept in a backup beside the file: NAME.cut-at-POSITION for a truncated end, NAME.taken-out-at-POSITION for bytes from
+the middle, NAME.set-aside for a whole file. Brokers ignore backups; delete them when you no longer need them.
+
+Consumers cannot read the records of a removed batch. If other brokers have replicas of the partition, delete its directory instead of
+repairing it: the broker then fetches the partition from them.
+
+Exit status: 0 if no fault remains, 1 if a fault remains, 2 if a path is not a log directory.
 """
 
 COLUMNS = (
@@ -40,39 +43,39 @@ COLUMNS = (
 
 def add_parser(tools: Any) -> None:
     """Add the tool."""
-    parser = tools.add_parser("repair", help="mend what verify finds, and keep what goes", description=DESCRIPTION)
-    add_places(parser, files=False)
-    parser.add_argument("--yes", action="store_true", help="do it; without this the plan is shown")
-    parser.add_argument("--json", action="store_true", help="print the plan, or what was done, as JSON, one object a line")
+    parser = tools.add_parser("repair", help="repair the faults that verify finds, with backups", description=DESCRIPTION)
+    add_paths(parser, files=False)
+    parser.add_argument("--yes", action="store_true", help="execute the plan; without this flag it is only printed")
+    parser.add_argument("--json", action="store_true", help="print the plan and the result as JSON, one object a line")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the plan, or carry it out."""
+    """Print the plan, or execute it; FAILED if faults remain."""
     from txbroker.errors import CorruptRecords, StorageError
     from txbroker.log.disk import OsDisk
     from txbroker.logtools.repair import Refused, carry_out, lock_all
     from txbroker.logtools.repair_plan import directories_of, make_plan
 
-    logging.getLogger("txbroker").addHandler(logging.NullHandler())  # what the log says of it is said here
+    logging.getLogger("txbroker").addHandler(logging.NullHandler())  # this command prints the same facts
     disk, printed = OsDisk(), results(arguments)
-    found = look(disk, arguments, files=False)
+    found = find_logs(disk, arguments, files=False)
     try:
-        held = lock_all(disk, directories_of(found)) if arguments.yes else []
+        locks = lock_all(disk, directories_of(found)) if arguments.yes else []
         try:
             plan = make_plan(found, _verify(disk, found))
             if not arguments.yes:
                 return _show(printed, arguments, plan)
             carry_out(disk, plan, lambda sentence: printed.done(sentence, done=sentence))
-            again = _verify(disk, look(disk, arguments, files=False))
+            verified = _verify(disk, find_logs(disk, arguments, files=False))
         finally:
-            for lock in held:
+            for lock in locks:
                 lock.release()
     except Refused as refused:
         raise CommandFailed(str(refused)) from None
     except (StorageError, CorruptRecords) as error:
-        raise CommandFailed(f"{error}; see that the disk has room and that you may write there, then repair again") from None
-    return _finish(printed, plan, again)
+        raise CommandFailed(f"{error}; check free space and permissions, then run the repair again") from None
+    return _finish(printed, plan, verified)
 
 
 def _verify(disk: Disk, found: Survey) -> Verified:
@@ -89,26 +92,27 @@ def _show(printed: Results, arguments: argparse.Namespace, plan: Plan) -> int:
 
     if plan.steps:
         printed.rows(COLUMNS, [row(step) for step in plan.steps])
-    _warn_of_rest(plan)
+    _warn_of_unrepaired(plan)
     count = len(plan.steps)
-    steps = f"{amount(count, 'step')}; --yes takes {'it' if count == 1 else 'them'}"
-    printed.done(steps if count else "there is nothing to repair", steps=count)
+    planned = f"{amount(count, 'step')} planned; specify --yes to execute {'it' if count == 1 else 'them'}"
+    printed.done(planned if count else "there is nothing to repair", steps=count)
     return FAILED if count or plan.refused or plan.unrepairable else DONE
 
 
-def _warn_of_rest(plan: Plan) -> None:
+def _warn_of_unrepaired(plan: Plan) -> None:
     for path, reason in plan.refused:
-        warn(f"{path} is left as it is: {reason}")
+        warn(f"{path} is not repaired: {reason}")
     for finding in plan.unrepairable:
-        warn(f"{finding.path} is left as it is: {finding.problem}")
+        warn(f"{finding.path} cannot be repaired: {finding.problem}")
 
 
-def _finish(printed: Results, plan: Plan, again: Verified) -> int:
-    _warn_of_rest(plan)
-    faults = again.findings.faults
-    left = f"{amount(faults, 'fault')} {'is' if faults == 1 else 'are'} left; see `txbroker log verify`"
+def _finish(printed: Results, plan: Plan, verified: Verified) -> int:
+    _warn_of_unrepaired(plan)
+    faults = verified.findings.faults
+    executed = f"{amount(len(plan.steps), 'step')} executed"
+    remain = f"{amount(faults, 'fault')} {'remains' if faults == 1 else 'remain'}; see `txbroker log verify`"
     printed.done(
-        left if faults else f"{amount(len(plan.steps), 'step')} taken; no fault is left",
+        f"{executed}; {remain}" if faults else f"{executed}; no fault remains",
         steps=len(plan.steps),
         faults=faults,
     )

@@ -1,4 +1,4 @@
-"""`txbroker log stats`: what the logs in a directory consist of."""
+"""`txbroker log stats`: statistics of the partitions in log directories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
-from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
 from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Row, results
 
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from txbroker.logtools.partition_stats import PartitionStats
 
 DESCRIPTION = """\
-Count what logs consist of: segments, batches, records, codecs and what they save, keys, and how many records compaction could remove.
+Print statistics of the partitions in log directories: segments, batches, records, keys, codecs and their compression ratio, and how many
+records compaction could remove.
 
   txbroker log stats data
   txbroker log stats data --topic orders --json
   txbroker log stats data --topic orders --plot orders.png
 
-OBSOLETE are records whose key a later record of the partition has: the most that compaction can win. Of more than a million keys in a
-partition their number is an estimate, within 1 %, and marked with ~. RATIO is bytes of the records for a byte on disk.
-Exit status: 0, or 1 when damaged batches were passed over.
+OBSOLETE is the number of records that have a later record with the same key: compaction can remove at most these. For more than a million
+keys in a partition, KEYS and OBSOLETE are estimates within 1 %, marked with ~. RATIO is the decompressed size of the records divided by
+their size on disk.
+
+Exit status: 0, or 1 if damaged batches were skipped.
 """
 
 COLUMNS = (
@@ -47,15 +50,15 @@ PLOT_ENDINGS = (".png", ".svg", ".pdf")
 
 def add_parser(tools: Any) -> None:
     """Add the tool."""
-    parser = tools.add_parser("stats", help="count what logs consist of", description=DESCRIPTION)
-    add_places(parser, files=False)
-    parser.add_argument("--plot", metavar="FILE", help="draw it into FILE.png, FILE.svg or FILE.pdf (needs matplotlib)")
-    parser.add_argument("--json", action="store_true", help="print all of it as JSON, one object for each partition")
+    parser = tools.add_parser("stats", help="print statistics of partitions", description=DESCRIPTION)
+    add_paths(parser, files=False)
+    parser.add_argument("--plot", metavar="FILE", help="draw the statistics to FILE.png, FILE.svg or FILE.pdf (requires matplotlib)")
+    parser.add_argument("--json", action="store_true", help="print all statistics as JSON, one object for each partition")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Count; 1 when some of it could not be read."""
+    """Print the statistics; FAILED if damaged batches were skipped."""
     from txbroker.errors import StorageError
     from txbroker.log.disk import OsDisk
     from txbroker.logtools.partition_stats import gather
@@ -67,23 +70,23 @@ def run(arguments: argparse.Namespace) -> int:
 
         check_matplotlib()
     disk = OsDisk()
-    found = look(disk, arguments, files=False)
+    found = find_logs(disk, arguments, files=False)
     damages = 0
 
     def on_damage(path: str, damage: Damage) -> None:
         nonlocal damages
         damages += 1
         if damages <= 20:
-            warn(f"{shorten(path, arguments.paths)}: bytes {damage.start} to {damage.end} are not counted: {damage.problem}")
+            warn(f"{shorten(path, arguments.paths)}: skipped bytes {damage.start} to {damage.end}: {damage.problem}")
 
     try:
         with ExitStack() as stack:
             shown = stack.enter_context(finishing(progress(found.size)))
             counted = [gather(disk, place, on_damage, shown.add) for place in found.partitions]
     except StorageError as error:
-        raise CommandFailed(f"{error}; run this as a user who may read it") from None
+        raise CommandFailed(f"{error}; run this command as a user with read permission") from None
     if arguments.plot is not None and not counted:
-        raise BadUsage(f"there is no partition in {', '.join(arguments.paths)}: nothing to plot")
+        raise BadUsage(f"no partitions in {', '.join(arguments.paths)}: nothing to plot")
     printed = results(arguments)
     printed.rows(COLUMNS, [_json(stats) if arguments.json else _row(stats) for stats in counted])
     if arguments.plot is not None:
@@ -99,7 +102,7 @@ def _time(timestamp: int | None) -> str | None:
     try:
         return datetime.fromtimestamp(timestamp / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
-        return str(timestamp)  # whoever set it did not mean a time
+        return str(timestamp)  # outside of the years 1 to 9999
 
 
 def _row(stats: PartitionStats) -> Row:

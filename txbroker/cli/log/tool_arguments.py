@@ -1,4 +1,4 @@
-"""What the tools for log directories share: their flags, what paths name, progress, and how files are called in results."""
+"""Common parts of the tools for log directories: path arguments, progress, and short paths for the output."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from txbroker.logtools.log_paths import Survey
 
 
-def add_places(parser: argparse.ArgumentParser, *, files: bool) -> None:
-    """The flags that say what to look at."""
-    what = "a data directory, a partition's directory" + (", or a file of one" if files else "")
-    parser.add_argument("paths", nargs="+", metavar="FILE", help=what)
-    parser.add_argument("--topic", metavar="NAME", help="of data directories: the partitions of this topic only")
-    parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="with --topic: this partition only")
+def add_paths(parser: argparse.ArgumentParser, *, files: bool) -> None:
+    """Add the paths, --topic and --partition."""
+    kinds = "the directory of a partition, or a file in it" if files else "or the directory of a partition"
+    parser.add_argument("paths", nargs="+", metavar="FILE", help=f"a log directory (one of log.dirs), {kinds}")
+    parser.add_argument("--topic", metavar="NAME", help="only partitions of this topic")
+    parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="only this partition of --topic")
 
 
-def look(disk: Disk, arguments: argparse.Namespace, *, files: bool) -> Survey:
-    """What the paths name. BadUsage for what is no log directory, or when nothing is left; CommandFailed when a disk fails."""
+def find_logs(disk: Disk, arguments: argparse.Namespace, *, files: bool) -> Survey:
+    """The directories, partitions and files that the arguments select. BadUsage: one is not a log directory, or no partition matches."""
     from txbroker.errors import StorageError
     from txbroker.logtools.log_paths import NoLogDirectory, survey
 
@@ -41,22 +41,23 @@ def look(disk: Disk, arguments: argparse.Namespace, *, files: bool) -> Survey:
     except NoLogDirectory as error:
         raise BadUsage(str(error)) from None
     except StorageError as error:
-        raise CommandFailed(f"{error}; run this as a user who may read it") from None
+        raise CommandFailed(f"{error}; run this command as a user with read permission") from None
     if found.files and not files:
-        raise BadUsage(f"{found.files[0]} is a file; name a data directory or a partition's directory")
+        raise BadUsage(f"{found.files[0]} is a file; specify a log directory or the directory of a partition")
     if not found.partitions and not found.files and arguments.topic is not None:
-        wanted = arguments.topic if arguments.partition is None else f"{arguments.topic}-{arguments.partition}"
-        raise BadUsage(f"there is no partition of {wanted} in {', '.join(arguments.paths)}; see its directories")
+        if arguments.partition is None:
+            raise BadUsage(f"no partitions of topic {arguments.topic} in {', '.join(arguments.paths)}; check --topic")
+        raise BadUsage(f"partition {arguments.topic}-{arguments.partition} is not in {', '.join(arguments.paths)}; check --partition")
     return found
 
 
 def progress(total: int) -> Progress:
-    """A line on the terminal that says how far it is, if standard error is one."""
+    """A progress line, shown if standard error is a terminal. `total`: bytes to read."""
     return Progress(sys.stderr if sys.stderr.isatty() else None, time.monotonic, total)
 
 
 class finishing:
-    """A context in which a progress line is shown, and ended however the work ends."""
+    """Context manager that removes the progress line at the end."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown = shown
@@ -70,7 +71,7 @@ class finishing:
 
 
 def shorten(path: str, paths: Sequence[str]) -> str:
-    """A path as it is called in results: as below the one of `paths` that it is in, which is left out where it is the only one."""
+    """A path for the output: relative to the argument of `paths` that contains it, with that argument in front if there are several."""
     for given in paths:
         base = os.path.abspath(given)
         if path == base:

@@ -1,4 +1,4 @@
-"""`txbroker log verify`: every file of a log directory checked, and a report of what is wrong."""
+"""`txbroker log verify`: checks every file of a log directory and reports the faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed
-from txbroker.cli.log.tool_arguments import add_places, finishing, look, progress, shorten
+from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
 from txbroker.cli.results import Column, Row, results
 from txbroker.names import amount
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
     from txbroker.logtools.verify import Verified
 
 DESCRIPTION = """\
-Check a log directory: CRCs, batches and every record in them, offsets, offset, time and transaction indexes, producer snapshots, leader
-epochs, topic ids, checkpoints, and what a crash may have left. Nothing is changed.
+Check the files of a log directory: CRCs, batches, records and offsets, offset, time and transaction indexes, producer snapshots, leader
+epochs, topic ids, checkpoints, and unknown or temporary files. Nothing is changed.
 
   txbroker log verify data
   txbroker log verify data --topic orders --partition 3
   txbroker log verify data/orders-3/00000000000000000000.index
 
-For each fault it says what `txbroker log repair` would do. Notes are worth knowing and no faults. The directory of a running broker may
-be checked: what it is just writing is not taken for a fault.
-Exit status: 0 when there is no fault, 1 when there is one, 2 when what is named is not there, or no log directory.
+The output has faults, with the steps of txbroker log repair, and notes, which are information. The broker may be running: files that it is
+writing are not reported as faults.
+
+Exit status: 0 if there is no fault, 1 if there is one, 2 if a path does not exist or is not a log directory.
 """
 
 COLUMNS = (
@@ -38,26 +39,26 @@ COLUMNS = (
 
 def add_parser(tools: Any) -> None:
     """Add the tool."""
-    parser = tools.add_parser("verify", help="check every file, and report what is wrong", description=DESCRIPTION)
-    add_places(parser, files=True)
+    parser = tools.add_parser("verify", help="check every file and report the faults", description=DESCRIPTION)
+    add_paths(parser, files=True)
     parser.add_argument("--json", action="store_true", help="print findings as JSON, one object a line, and a summary at the end")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check all of it; 1 when there is a fault."""
+    """Check the paths; FAILED if there is a fault."""
     from txbroker.errors import StorageError
     from txbroker.log.disk import OsDisk
     from txbroker.logtools.log_paths import NoLogDirectory
     from txbroker.logtools.verify import verify
 
     disk = OsDisk()
-    found = look(disk, arguments, files=True)
+    found = find_logs(disk, arguments, files=True)
     try:
         with finishing(progress(found.size)) as shown:
             verified = verify(disk, found, shown.add)
     except StorageError as error:
-        raise CommandFailed(f"{error}; run this as a user who may read it") from None
+        raise CommandFailed(f"{error}; run this command as a user with read permission") from None
     except NoLogDirectory as error:
         raise BadUsage(str(error)) from None
     report(arguments, verified)
@@ -99,10 +100,10 @@ def _summary(verified: Verified) -> dict[str, Any]:
 
 
 def _sentence(summary: dict[str, Any]) -> str:
-    def said(key: str, what: str) -> str:
+    def count(key: str, what: str) -> str:
         return amount(summary[key], what)
 
-    inside = f"{said('records', 'record')} in {said('batches', 'batch')}, {said('bytes', 'byte')}"
-    looked = f"{said('partitions', 'partition')}, {said('segments', 'segment')}, {inside}"
-    left_out = f" ({said('left_out', 'finding')} not shown)" if summary["left_out"] else ""
-    return f"{looked}: {said('faults', 'fault')}{left_out}" if summary["faults"] else f"{looked}: no fault"
+    content = f"{count('records', 'record')} in {count('batches', 'batch')}, {count('bytes', 'byte')}"
+    checked = f"{count('partitions', 'partition')}, {count('segments', 'segment')}, {content}"
+    left_out = f" ({count('left_out', 'finding')} not shown)" if summary["left_out"] else ""
+    return f"{checked}: {count('faults', 'fault')}{left_out}" if summary["faults"] else f"{checked}: no fault"
