@@ -7,7 +7,7 @@ import json
 import pytest
 
 from txbroker.cli import consume, topics
-from txbroker.cli.failures import BadUsage
+from txbroker.cli.failures import BadUsage, warn
 from txbroker.cli.main import COMMANDS as MODULES
 from txbroker.cli.main import build_parser, main
 
@@ -210,3 +210,10 @@ def test_topics_by_name_or_expression(wanted: str | None, expected: list[str]) -
 def test_a_topic_name_that_is_an_invalid_expression() -> None:
     with pytest.raises(BadUsage, match=r"--topic '\*' is neither a topic nor a regular expression"):
         topics.select(KNOWN, "*")
+
+
+def test_json_errors_end_with_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", *SERVER, "--create", "--json"]) == 2
+    assert capsys.readouterr().err.startswith('{"error": ')
+    warn("a later warning in this process")
+    assert capsys.readouterr().err == "a later warning in this process\n"

@@ -82,6 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     argv = sys.argv[1:] if argv is None else argv
     complain_as_json("--json" in argv)
+    try:
+        return _main(argv)
+    finally:
+        complain_as_json(False)
+
+
+def _main(argv: Sequence[str]) -> int:
     parser = build_parser(argv[0] if argv and argv[0] in COMMANDS else None)
     name = f"txbroker {argv[0]}" if argv and argv[0] in COMMANDS else "txbroker"
     removed = _removed_flag(parser, argv)
