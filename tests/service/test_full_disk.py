@@ -72,7 +72,6 @@ def test_error_messages_name_a_full_disk(server: Server, directory: Path) -> Non
         ["topics", "--alter", "--topic", "t", "--config", "retention.ms=5"],
         ["configs", "--alter", "--topic", "t", "--add-config", "retention.ms=5"],
         ["configs", "--alter", "--broker-defaults", "--add-config", "log.retention.ms=5"],
-        ["groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute", "--timeout", "0"],
         ["produce", "--topic", "t", "--producer-property", "delivery.timeout.ms=1000", "--producer-property", "request.timeout.ms=900"],
         ["produce", "--topic", "new", "--producer-property", "max.block.ms=1000"],
         [*PERF_PRODUCE, "acks=1", "delivery.timeout.ms=1000"],
