@@ -63,6 +63,14 @@ def test_error_messages_name_a_full_disk(server: Server, directory: Path) -> Non
         until(lambda: connection.call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 2).error_code == 0, "a coordinator")
 
 
+def test_offsets_are_not_reset_on_a_full_disk(server: Server, directory: Path) -> None:
+    """The coordinator may be loaded before the disk is full or not: the error names the disk, or is Kafka's error of a coordinator."""
+    ballast(directory)
+    flags = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute", "--timeout", "0"]
+    _, complaint = run("groups", "--bootstrap-server", server.address, *flags, status=1)
+    assert any(each in complaint for each in ("the broker's disk is full", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")), complaint
+
+
 @pytest.mark.parametrize(
     "command",
     [
