@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, fail
@@ -37,8 +37,8 @@ from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes, size_of
-from txbroker.wire.headers import API_VERSIONS_KEY, FLEXIBLE_HEADER, read_client_id, response_prefix
-from txbroker.wire.known_requests import Holder
+from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
+from txbroker.wire.known_requests import Holder, Known
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
 
@@ -68,8 +68,8 @@ _Frame: TypeAlias = tuple[list[Part], int]
 
 _NO_FRAME: _Frame = ([], 0)
 
-# The length of the records is at a few positions in the requests of one connection: it depends on the length of the topic's name.
-RECORDS_POSITIONS_MAX = 4
+# The changing field of known requests is at a few positions in those of one connection: it depends on the length of the topic's name.
+KNOWN_POSITIONS_MAX = 4
 
 
 class _Slot:
@@ -98,10 +98,9 @@ class Connection:
         "_held_back",
         "_held_bytes",
         "_in_flight_max",
-        "_known_requests",
+        "_known_positions",
         "_output",
         "_output_bytes_max",
-        "_records_positions",
         "_registry",
         "_routes",
         "_session",
@@ -118,7 +117,6 @@ class Connection:
     def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
         self._registry = registry
         self._routes = registry.routes
-        self._known_requests = registry.known_requests
         self._in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
         self._output: list[Part] = []
@@ -136,8 +134,8 @@ class Connection:
         self._header_version = 0
         self._header_client_id: str | None = None
         self._client_id: str | None = None
-        # Where the length of the records was in earlier requests, the latest position first.
-        self._records_positions: tuple[int, ...] = ()
+        # Where the changing field was in earlier requests (wire/known_requests.py), the latest position first.
+        self._known_positions: tuple[int, ...] = ()
 
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
@@ -190,17 +188,16 @@ class Connection:
             route.until_timed = left = route.until_timed - 1
             begun = 0.0 if left else route.begin_timed()
             holders: Sequence[Holder] = ()
-            if route.record_holders is None:
+            if route.known is None:
                 request = route.decode(frame[self._read_header(frame, route.request_header) :])
             else:
-                flexible = route.request_header == FLEXIBLE_HEADER
-                for position in self._records_positions:
-                    known = self._known_requests.find(frame, position, flexible=flexible)
-                    if known is not None:
-                        request, holders, self._client_id = known.message, known.holders, known.client_id
+                for position in self._known_positions:
+                    found = route.known.find(frame, position)
+                    if found is not None:
+                        request, holders, self._client_id = found.message, found.holders, found.client_id
                         break
                 else:
-                    request, holders = self._decode_records(frame, route, route.record_holders)
+                    request, holders = self._decode_unknown(frame, route, route.known)
         except ProtocolError as error:
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
@@ -238,18 +235,14 @@ class Connection:
         self._held_back = self.full = True
         return False
 
-    def _decode_records(
-        self, frame: memoryview, route: Route, record_holders: Callable[[Any], Sequence[Holder]]
-    ) -> tuple[Request, Sequence[Holder]]:
-        """Decode a request with records, and remember it for `find`; the structs with the records."""
-        request = route.decode(frame[self._read_header(frame, route.request_header) :])
-        holders = record_holders(request)
-        if len(holders) == 1:
-            flexible = route.request_header == FLEXIBLE_HEADER
-            at = self._known_requests.remember(frame, self._client_id, request, holders[0], flexible=flexible)
-            if at is not None and at not in self._records_positions:
-                self._records_positions = (at, *self._records_positions[: RECORDS_POSITIONS_MAX - 1])
-        return request, holders
+    def _decode_unknown(self, frame: memoryview, route: Route, known: Known) -> tuple[Request, Sequence[Holder]]:
+        """Decode a request that may be repeated, and remember it; the structs that have records."""
+        body = self._read_header(frame, route.request_header)
+        request = route.decode(frame[body:])
+        position = known.remember(frame, body, self._client_id, request)
+        if position is not None and position not in self._known_positions:
+            self._known_positions = (position, *self._known_positions[: KNOWN_POSITIONS_MAX - 1])
+        return request, () if route.record_holders is None else route.record_holders(request)
 
     def _time(self, begun: float, route: Route, response: Handled) -> None:
         """Record how long this request took, from its last byte until its response was made; not if its connection is gone by then."""

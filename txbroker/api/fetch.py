@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.fetch_reading import FetchReader, PartitionReader, failure
-from txbroker.api.fetch_sessions import FetchPlan, FetchSessions
+from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchSessions
 from txbroker.api.fetch_single import SingleFetch, SingleFetches
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
@@ -32,7 +32,7 @@ from txbroker.cluster.partition import CONSUMER
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError
 from txbroker.purgatory import Purgatory
-from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
+from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse
 from txbroker.wire.schema import Request
 
 TOPIC_ID_VERSION = 13
@@ -116,6 +116,14 @@ class FetchHandler:
             isolation=isolation,
             replica=replica,
         )
+
+    @staticmethod
+    def offset_holder(request: FetchRequest) -> FetchPartition | None:
+        """The partition, if there is only one and no session, whose epoch would change, too."""
+        topics = request.topics
+        if request.session_epoch == FINAL_EPOCH and len(topics) == 1 and len(topics[0].partitions) == 1:
+            return topics[0].partitions[0]
+        return None
 
     def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
         """The error for the whole request, and from before v7 for each partition."""

@@ -9,6 +9,7 @@ A handler is an object with
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (connection.py says when that is safe)
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
+    offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
@@ -34,7 +35,7 @@ from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.known_requests import Holder, KnownRequests
+from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProduces, KnownRequests, OffsetHolder
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
@@ -67,6 +68,7 @@ class Route:
         "encode",
         "failed",
         "has_regions",
+        "known",
         "name",
         "overlaps",
         "record_holders",
@@ -77,7 +79,9 @@ class Route:
         "until_timed",
     )
 
-    def __init__(self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None) -> None:
+    def __init__(
+        self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None, known_requests: KnownRequests
+    ) -> None:
         request = handler.request
         self.api_key = request.api_key
         self.api_version = version
@@ -93,6 +97,12 @@ class Route:
         """Whether a response had file regions. Until then the parts of responses are joined at once."""
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
+        offset_holder: Callable[[Any], OffsetHolder | None] | None = getattr(handler, "offset_holder", None)
+        self.known: Known | None = None
+        if self.record_holders is not None:
+            self.known = KnownProduces(known_requests, self.record_holders, flexible=version in request.flexible)
+        elif offset_holder is not None:
+            self.known = KnownFetches(known_requests, offset_holder, version)
         self.times = times
         self.until_timed = 1
         """Counted down with each request; one that makes it 0 is timed: `begin_timed`."""
@@ -135,7 +145,7 @@ class Registry:
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
         self.closed: Counter[str] = Counter()
-        self.known_requests = KnownRequests()
+        self._known_requests = KnownRequests()
         self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
@@ -176,7 +186,7 @@ class Registry:
         handler, served = self._handlers[api_key]
         if api_version not in served:
             raise UnsupportedVersion(f"{api_name(handler.request)} v{api_version} is not served, only versions {served}")
-        return Route(handler, api_version, self._times[api_key], self._tally(handler))
+        return Route(handler, api_version, self._times[api_key], self._tally(handler), self._known_requests)
 
     def _tally(self, handler: Handler) -> Callable[[Any], None] | None:
         """What counts the errors of a handler that does not do so itself; one for all versions, made on first use."""
