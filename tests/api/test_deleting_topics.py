@@ -19,7 +19,7 @@ from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 
-class House:
+class DeletionHarness:
     """A cluster of one broker, which serves DeleteTopics."""
 
     def __init__(self) -> None:
@@ -48,49 +48,49 @@ class House:
 
 
 def test_a_topic_can_be_created_again_after_the_response_to_its_deletion() -> None:
-    house = House()
-    answers = house.delete()
+    harness = DeletionHarness()
+    answers = harness.delete()
     gone_from_image = False
     while not answers:
-        assert house.step(), "there was no response"
-        gone_from_image = gone_from_image or (house.image.topic("t") is None and not answers)
+        assert harness.step(), "there was no response"
+        gone_from_image = gone_from_image or (harness.image.topic("t") is None and not answers)
     assert gone_from_image, "the controller finishes after the image changed"
     assert answers[0].responses[0].error_code == ErrorCode.NONE
-    assert house.cluster.result(house.cluster.admin.create(NewTopic(name="t"))).name == "t"
+    assert harness.cluster.result(harness.cluster.admin.create(NewTopic(name="t"))).name == "t"
 
 
 def test_a_deletion_that_exceeds_the_timeout_of_the_request() -> None:
-    house = House()
-    house.cluster.brokers[1].stop_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
-    answers = house.delete()
-    while house.step():
+    harness = DeletionHarness()
+    harness.cluster.brokers[1].stop_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    answers = harness.delete()
+    while harness.step():
         pass
-    assert house.image.topic("t") is None and not answers
-    house.clock.advance(1)
+    assert harness.image.topic("t") is None and not answers
+    harness.clock.advance(1)
     assert answers[0].responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_a_deletion_that_completes_at_once() -> None:
-    house = House()
-    house.cluster.kill(1)
-    admin = house.cluster.admin
+    harness = DeletionHarness()
+    harness.cluster.kill(1)
+    admin = harness.cluster.admin
     asked: Deferred[None] = admin.delete("t")
-    while house.cluster.result(house.cluster.observer.exists(node_paths.deletion("t"))) is None:
-        house.cluster.turns.step()
-    house.cluster.observer.delete(node_paths.deletion("t"))
-    house.cluster.result(asked)
+    while harness.cluster.result(harness.cluster.observer.exists(node_paths.deletion("t"))) is None:
+        harness.cluster.turns.step()
+    harness.cluster.observer.delete(node_paths.deletion("t"))
+    harness.cluster.result(asked)
     assert not admin.is_deleting("t")
 
 
 def test_a_failed_metadata_store_returns_a_retriable_error_for_each_topic() -> None:
-    house = House()
-    answers = house.delete()
-    house.cluster.trees.expire(house.cluster.observer)
-    house.cluster.turns.run()
+    harness = DeletionHarness()
+    answers = harness.delete()
+    harness.cluster.trees.expire(harness.cluster.observer)
+    harness.cluster.turns.run()
     assert answers[0].responses[0].error_code == ErrorCode.NOT_CONTROLLER
-    admin = house.cluster.admin
+    admin = harness.cluster.admin
     refused: list[Deferred[Any]] = [admin.create(NewTopic(name="u")), admin.create_partitions("t", 2)]
     for failing in refused:
         with pytest.raises(BrokerError) as error:
-            house.cluster.result(failing)
+            harness.cluster.result(failing)
         assert error.value.code == ErrorCode.NOT_CONTROLLER

@@ -15,7 +15,7 @@ from kafka.protocol.consumer import JoinGroupRequest, OffsetCommitRequest, SyncG
 from kafka.protocol.metadata import MetadataRequest
 from kio.serial import entity_reader, entity_writer
 
-from tests.api.requests import BUILDERS, Scene, fresh, make, request
+from tests.api.requests import BUILDERS, Entities, fresh, make, request
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import advertised, create_topic, find_coordinator
 from tests.support.raw_log import Producer, batch, produce, topic_id
@@ -56,12 +56,12 @@ def connection(broker: Server) -> Iterator[RawConnection]:
 
 
 @pytest.fixture(scope="module")
-def shared_scene(shared_broker: Server) -> Scene:
+def shared_entities(shared_broker: Server) -> Entities:
     with RawConnection(shared_broker.address) as connection:
-        return new_scene(shared_broker, connection)
+        return new_entities(shared_broker, connection)
 
 
-def new_scene(server: Server, connection: RawConnection) -> Scene:
+def new_entities(server: Server, connection: RawConnection) -> Entities:
     """A topic with records, some of a producer with an id, and a group of one static member that committed offsets."""
     topic, group = fresh("every-version"), fresh("group")
     create_topic(server, topic, partitions=2)
@@ -84,7 +84,7 @@ def new_scene(server: Server, connection: RawConnection) -> Scene:
         **member, "generation_id_or_member_epoch": joined.generation_id, "topics": [{"name": topic, "partitions": [partition]}]}), 7)
     assert error_codes(joined) | error_codes(synced) | error_codes(committed) == {0}
     (broker,) = connection.call(MetadataRequest(topics=[]), 8).brokers
-    return Scene(topic, topic_id(connection, topic), group, joined.member_id, joined.generation_id, broker.node_id, str(server.data))
+    return Entities(topic, topic_id(connection, topic), group, joined.member_id, joined.generation_id, broker.node_id, str(server.data))
 
 
 def versions(key: int) -> range:
@@ -131,16 +131,16 @@ def test_the_advertised_versions(broker: Server) -> None:
 
 
 @pytest.mark.parametrize("key", EACH_API)
-def test_a_valid_request_is_answered_without_error(broker: Server, connection: RawConnection, shared_scene: Scene, key: int) -> None:
+def test_a_valid_request_is_answered_without_error(broker: Server, connection: RawConnection, shared_entities: Entities, key: int) -> None:
     for version in versions(key):
-        scene = new_scene(broker, connection) if key in DESTRUCTIVE else shared_scene
-        read = answer(connection, request(key, version, scene), version)
+        entities = new_entities(broker, connection) if key in DESTRUCTIVE else shared_entities
+        read = answer(connection, request(key, version, entities), version)
         assert error_codes(read) <= {0} | EXPECTED.get(key, set()), (version, read)
 
 
 @pytest.mark.parametrize("key", EACH_API)
 def test_requests_about_unknown_entities_get_a_response(connection: RawConnection, key: int) -> None:
     for version in versions(key):
-        unknown = Scene(fresh("unknown"), uuid.uuid4(), fresh("unknown"), "unknown", 7, 1_000_000, "/no/such/directory")
+        unknown = Entities(fresh("unknown"), uuid.uuid4(), fresh("unknown"), "unknown", 7, 1_000_000, "/no/such/directory")
         read = answer(connection, request(key, version, unknown), version)
         assert UNKNOWN_SERVER_ERROR not in error_codes(read), (version, read)

@@ -54,7 +54,7 @@ class Coordinator:
     def unload(self, index: int) -> None: ...
 
 
-class Scene:
+class ProduceHarness:
     """The handlers, replicas and logs of a broker, without sockets. `settle` runs the workers."""
 
     def __init__(self, root: DiskPath) -> None:
@@ -136,72 +136,73 @@ def codes(answers: list[ProduceResponse]) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def scene(directory: DiskPath) -> Scene:
-    return Scene(directory)
+def harness(directory: DiskPath) -> ProduceHarness:
+    return ProduceHarness(directory)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_blocked_sync_delays_only_topics_with_flush_messages(scene: Scene, acks: int) -> None:
-    waiting = scene.produce(SYNCED, acks=acks)
+def test_a_blocked_sync_delays_only_topics_with_flush_messages(harness: ProduceHarness, acks: int) -> None:
+    waiting = harness.produce(SYNCED, acks=acks)
     assert not waiting
-    assert scene.seen(SYNCED) == 0, "consumers do not see records that are not durable"
-    assert codes(scene.produce(USUAL, acks=acks)) == [(OK, 0)]
-    assert scene.seen(USUAL) == 1
-    both = scene.produce(USUAL, SYNCED, acks=acks)
+    assert harness.seen(SYNCED) == 0, "consumers do not see records that are not durable"
+    assert codes(harness.produce(USUAL, acks=acks)) == [(OK, 0)]
+    assert harness.seen(USUAL) == 1
+    both = harness.produce(USUAL, SYNCED, acks=acks)
     assert not both
-    scene.settle()
+    harness.settle()
     assert codes(waiting) == [(OK, 0)]
     assert codes(both) == [(OK, 1), (OK, 1)]
-    assert scene.seen(SYNCED) == 2
+    assert harness.seen(SYNCED) == 2
 
 
-def test_appends_during_a_sync_share_the_next_sync(scene: Scene) -> None:
-    answers = [scene.produce(SYNCED, acks=1) for _ in range(50)]
+def test_appends_during_a_sync_share_the_next_sync(harness: ProduceHarness) -> None:
+    answers = [harness.produce(SYNCED, acks=1) for _ in range(50)]
     assert not any(answers)
-    scene.settle()
+    harness.settle()
     assert [codes(answer) for answer in answers] == [[(OK, offset)] for offset in range(50)]
-    file = f"{scene.directory}/{SYNCED}-0/{0:020d}.log"
-    assert scene.disk.paths("sync").count(file) == 2
+    file = f"{harness.directory}/{SYNCED}-0/{0:020d}.log"
+    assert harness.disk.paths("sync").count(file) == 2
 
 
-def test_acks_0_waits_for_nothing_and_is_synced(scene: Scene) -> None:
-    assert scene.produce(SYNCED, acks=0) == []
-    scene.settle()
-    assert scene.replicas.get(SYNCED, 0).log.recovery_point == 1
+def test_acks_0_waits_for_nothing_and_is_synced(harness: ProduceHarness) -> None:
+    assert harness.produce(SYNCED, acks=0) == []
+    harness.settle()
+    assert harness.replicas.get(SYNCED, 0).log.recovery_point == 1
 
 
-def test_a_commit_of_offsets_waits_too(scene: Scene) -> None:
+def test_a_commit_of_offsets_waits_too(harness: ProduceHarness) -> None:
     done: list[object] = []
-    scene.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
+    harness.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
     assert not done
-    scene.settle()
+    harness.settle()
     assert done == [None]
 
 
-def test_a_failed_sync_returns_an_error(scene: Scene) -> None:
-    answers = scene.produce(SYNCED, acks=1)
+def test_a_failed_sync_returns_an_error(harness: ProduceHarness) -> None:
+    answers = harness.produce(SYNCED, acks=1)
     done: list[Any] = []
-    scene.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
-    scene.disk.fail(path=scene.directory)
-    scene.settle()
+    harness.store.append(0, [(b"key", b"value")], NOW).addBoth(done.append)
+    harness.disk.fail(path=harness.directory)
+    harness.settle()
     assert codes(answers) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)]
     assert done[0].value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(BrokerError) as error:
-        scene.replicas.get(SYNCED, 0)
+        harness.replicas.get(SYNCED, 0)
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_sync_longer_than_the_timeout_returns_an_error(scene: Scene) -> None:
-    answers = scene.produce(SYNCED, acks=1)
-    scene.clock.advance(TIMEOUT_MS / 1000)
+def test_a_sync_longer_than_the_timeout_returns_an_error(harness: ProduceHarness) -> None:
+    answers = harness.produce(SYNCED, acks=1)
+    harness.clock.advance(TIMEOUT_MS / 1000)
     assert codes(answers) == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
-    scene.settle()
-    assert scene.seen(SYNCED) == 1
+    harness.settle()
+    assert harness.seen(SYNCED) == 1
 
 
-def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse]:
+def fetch(harness: ProduceHarness, topic: str, *, min_bytes: int = 1) -> list[FetchResponse]:
     """A fetch of partition 0 from offset 0 that waits a second. The list that receives the response."""
-    handler = FetchHandler(scene.replicas, ClusterImage(), FetchSessions(0, lambda: 1), scene.fetches, lambda: NOW, fetch_max_bytes=1 << 20)
+    sessions = FetchSessions(0, lambda: 1)
+    handler = FetchHandler(harness.replicas, ClusterImage(), sessions, harness.fetches, lambda: NOW, fetch_max_bytes=1 << 20)
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=1000, min_bytes=min_bytes, max_bytes=1 << 20, topics=[wanted])
     answer: Any = handler(request, RequestContext(1, 11, 1, None, CONTEXT.session))
@@ -213,23 +214,23 @@ def fetch(scene: Scene, topic: str, *, min_bytes: int = 1) -> list[FetchResponse
     return answers
 
 
-def test_appends_of_a_turn_complete_a_fetch_once_after_their_own_responses(scene: Scene) -> None:
-    scene.actions.begin_turn()
-    fetched = fetch(scene, USUAL)
+def test_appends_of_a_turn_complete_a_fetch_once_after_their_own_responses(harness: ProduceHarness) -> None:
+    harness.actions.begin_turn()
+    fetched = fetch(harness, USUAL)
     batch_bytes = 0
     for offset in range(20):
-        before = scene.replicas.get(USUAL, 0).log.size
-        assert codes(scene.produce(USUAL, acks=1)) == [(OK, offset)]
-        batch_bytes = scene.replicas.get(USUAL, 0).log.size - before
+        before = harness.replicas.get(USUAL, 0).log.size
+        assert codes(harness.produce(USUAL, acks=1)) == [(OK, offset)]
+        batch_bytes = harness.replicas.get(USUAL, 0).log.size - before
         assert fetched == [], "an append does not read for waiting fetches"
-    scene.actions.end_turn()
+    harness.actions.end_turn()
     assert [len(answer.responses[0].partitions[0].records or b"") for answer in fetched] == [20 * batch_bytes]
 
 
-def test_a_waiting_producer_gets_its_response_before_the_fetches_that_it_completes(scene: Scene) -> None:
+def test_a_waiting_producer_gets_its_response_before_the_fetches_that_it_completes(harness: ProduceHarness) -> None:
     order: list[str] = []
-    scene.clock.advance(0)
-    partition = scene.replicas.get(USUAL, 0)
+    harness.clock.advance(0)
+    partition = harness.replicas.get(USUAL, 0)
 
     class Noting:
         def __init__(self, what: str) -> None:
@@ -244,28 +245,28 @@ def test_a_waiting_producer_gets_its_response_before_the_fetches_that_it_complet
         def on_expired(self) -> None:
             order.append(f"{self.what} expired")
 
-    scene.fetches.park(Noting("fetch"), [partition.topic_partition], 1000)
-    scene.purgatory.park(Noting("produce"), [partition.topic_partition], 1000)
-    scene.produce(USUAL)
+    harness.fetches.park(Noting("fetch"), [partition.topic_partition], 1000)
+    harness.purgatory.park(Noting("produce"), [partition.topic_partition], 1000)
+    harness.produce(USUAL)
     assert order == []
-    scene.clock.advance(0)
+    harness.clock.advance(0)
     assert order == ["produce", "fetch"]
 
 
-def test_a_fetch_that_waits_counts_once(scene: Scene) -> None:
-    fetched = fetch(scene, USUAL, min_bytes=1000)
+def test_a_fetch_that_waits_counts_once(harness: ProduceHarness) -> None:
+    fetched = fetch(harness, USUAL, min_bytes=1000)
     while not fetched:
-        scene.produce(USUAL)
-        scene.clock.advance(0)
-    assert scene.replicas.get(USUAL, 0).counts.fetch_requests == 1
+        harness.produce(USUAL)
+        harness.clock.advance(0)
+    assert harness.replicas.get(USUAL, 0).counts.fetch_requests == 1
     assert fetched[0].responses[0].partitions[0].high_watermark > 1, "the fetch was read several times"
 
 
-def test_every_consumer_gets_the_last_stable_offset(scene: Scene) -> None:
+def test_every_consumer_gets_the_last_stable_offset(harness: ProduceHarness) -> None:
     """Kafka returns it to read_uncommitted consumers, too; kafka-python and tools show it."""
-    scene.produce(USUAL)
+    harness.produce(USUAL)
     transactional = build([Record(0, NOW, None, b"value")], producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    scene.replicas.get(USUAL, 0).append(memoryview(bytearray(transactional)), NOW)
-    (answer,) = fetch(scene, USUAL)
+    harness.replicas.get(USUAL, 0).append(memoryview(bytearray(transactional)), NOW)
+    (answer,) = fetch(harness, USUAL)
     (partition,) = answer.responses[0].partitions
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 1)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure, register
 from txbroker.cluster.controller.controller import Controller

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import cluster_id, create_structure, register, report_log_dir_failure
 from txbroker.cluster.node_data import BrokerRegistration, RegisteredEndpoint, decode_broker

@@ -12,7 +12,7 @@ from txbroker.wire.schema import Response
 OK = UpdateMetadataResponse(error_code=0)
 
 
-class World:
+class ChannelsHarness:
     """Sends are kept until the test answers them; the controller epoch identifies a request."""
 
     def __init__(self) -> None:
@@ -35,40 +35,40 @@ class World:
 
 
 def test_each_broker_has_one_request_in_flight_in_order() -> None:
-    world = World()
-    world.put(1, 10, 11)
-    world.put(2, 20)
-    assert world.sent() == [(1, 10), (2, 20)]
-    world.flying[0][2].callback(OK)
-    assert world.sent() == [(1, 10), (2, 20), (1, 11)]
-    assert world.answered == [(1, 10)]
+    harness = ChannelsHarness()
+    harness.put(1, 10, 11)
+    harness.put(2, 20)
+    assert harness.sent() == [(1, 10), (2, 20)]
+    harness.flying[0][2].callback(OK)
+    assert harness.sent() == [(1, 10), (2, 20), (1, 11)]
+    assert harness.answered == [(1, 10)]
 
 
 def test_a_lost_request_does_not_hold_up_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    world.put(1, 10, -1, 11)
-    world.flying[0][2].errback(OSError("gone"))
-    assert world.sent() == [(1, 10), (1, 11)]
-    assert world.answered == []
+    harness = ChannelsHarness()
+    harness.put(1, 10, -1, 11)
+    harness.flying[0][2].errback(OSError("gone"))
+    assert harness.sent() == [(1, 10), (1, 11)]
+    assert harness.answered == []
     assert "failed to send UpdateMetadataRequest to broker 1: gone" in caplog.text
     assert "STALE_CONTROLLER_EPOCH" in caplog.text
 
 
 def test_a_dropped_broker_gets_no_requests_and_its_responses_are_ignored() -> None:
-    world = World()
-    world.put(1, 10, 11)
-    world.channels.drop(1)
-    world.put(1, 12)
-    world.flying[0][2].callback(OK)
-    assert world.sent() == [(1, 10), (1, 12)]
-    world.flying[1][2].callback(OK)
-    assert world.answered == [(1, 12)]
+    harness = ChannelsHarness()
+    harness.put(1, 10, 11)
+    harness.channels.drop(1)
+    harness.put(1, 12)
+    harness.flying[0][2].callback(OK)
+    assert harness.sent() == [(1, 10), (1, 12)]
+    harness.flying[1][2].callback(OK)
+    assert harness.answered == [(1, 12)]
 
 
 def test_closed_channels_send_nothing() -> None:
-    world = World()
-    world.put(1, 10, 11)
-    world.channels.close()
-    world.flying[0][2].callback(OK)
-    assert world.sent() == [(1, 10)]
-    assert world.answered == []
+    harness = ChannelsHarness()
+    harness.put(1, 10, 11)
+    harness.channels.close()
+    harness.flying[0][2].callback(OK)
+    assert harness.sent() == [(1, 10)]
+    assert harness.answered == []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster.tree.interface import EventType, SessionExpired, WatchEvent
 from txbroker.cluster.tree.memory import MemoryTrees
 

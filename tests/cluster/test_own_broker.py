@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.cluster.test_replicas import OWN, House
+from tests.cluster.test_replicas import OWN, ReplicasHarness
 from tests.log_directories.support import NOW, TOPIC_ID
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
@@ -32,12 +32,12 @@ class Configs:
         return succeed(None)
 
 
-class Scene:
+class OwnBrokerHarness:
     def __init__(self, path: Path) -> None:
-        self.house = House(path)
+        self.harness = ReplicasHarness(path)
         self.clock = Clock()
         configs: Any = Configs()
-        self.own = OwnBroker(self.house.replicas, ClusterImage(), configs, lambda: NOW, lambda changes: None, self.clock)
+        self.own = OwnBroker(self.harness.replicas, ClusterImage(), configs, lambda: NOW, lambda changes: None, self.clock)
         self.answers: list[Any] = []
 
     def lead(self, *topics: tuple[str, bytes, int], controller_epoch: int = 1) -> None:
@@ -53,23 +53,23 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
+def own(tmp_path: Path) -> OwnBrokerHarness:
+    return OwnBrokerHarness(tmp_path)
 
 
-def test_creating_many_logs_yields_to_other_work(scene: Scene) -> None:
-    scene.lead(("t", TOPIC_ID, PARTITIONS_PER_TURN + 3), ("u", OTHER_ID, PARTITIONS_PER_TURN))
+def test_creating_many_logs_yields_to_other_work(own: OwnBrokerHarness) -> None:
+    own.lead(("t", TOPIC_ID, PARTITIONS_PER_TURN + 3), ("u", OTHER_ID, PARTITIONS_PER_TURN))
     made: list[int] = []
 
     def other() -> None:
-        made.append(len(scene.house.replicas))
-        if not scene.answers:
-            scene.clock.callLater(0, other)
+        made.append(len(own.harness.replicas))
+        if not own.answers:
+            own.clock.callLater(0, other)
 
     other()
-    scene.clock.advance(0)
+    own.clock.advance(0)
     assert made == [PARTITIONS_PER_TURN, 2 * PARTITIONS_PER_TURN, 2 * PARTITIONS_PER_TURN + 3]
-    (answer,) = scene.answers
+    (answer,) = own.answers
     assert isinstance(answer, LeaderAndIsrResponse)
     errors = {topic.topic_id: [(p.partition_index, p.error_code) for p in topic.partition_errors] for topic in answer.topics}
     assert errors == {
@@ -78,18 +78,18 @@ def test_creating_many_logs_yields_to_other_work(scene: Scene) -> None:
     }
 
 
-def test_a_request_for_nothing_is_answered_and_its_controller_checked(scene: Scene) -> None:
-    scene.lead(controller_epoch=5)
-    assert scene.answers.pop().topics == []
-    scene.lead(controller_epoch=4)
-    assert scene.answers.pop().value.code == ErrorCode.STALE_CONTROLLER_EPOCH
+def test_a_request_for_nothing_is_answered_and_its_controller_checked(own: OwnBrokerHarness) -> None:
+    own.lead(controller_epoch=5)
+    assert own.answers.pop().topics == []
+    own.lead(controller_epoch=4)
+    assert own.answers.pop().value.code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-def test_a_stopping_broker_creates_no_more_logs(scene: Scene) -> None:
-    scene.lead(("t", TOPIC_ID, 3 * PARTITIONS_PER_TURN))
-    scene.own.stop()
-    scene.clock.advance(0)
-    assert len(scene.house.replicas) == PARTITIONS_PER_TURN
-    error = scene.answers.pop().value
+def test_a_stopping_broker_creates_no_more_logs(own: OwnBrokerHarness) -> None:
+    own.lead(("t", TOPIC_ID, 3 * PARTITIONS_PER_TURN))
+    own.own.stop()
+    own.clock.advance(0)
+    assert len(own.harness.replicas) == PARTITIONS_PER_TURN
+    error = own.answers.pop().value
     assert isinstance(error, BrokerError)
     assert error.code == ErrorCode.BROKER_NOT_AVAILABLE

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.node_data import ProducerIdBlock

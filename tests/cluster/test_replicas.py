@@ -30,7 +30,7 @@ from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, Le
 OWN, OTHER = 1, 2
 
 
-class House:
+class ReplicasHarness:
     """The replicas of broker 1 in two log directories, and the observer of both."""
 
     def __init__(self, path: DiskPath) -> None:
@@ -81,77 +81,77 @@ class House:
 
 
 @pytest.fixture
-def house(directory: DiskPath) -> House:
-    return House(directory)
+def harness(directory: DiskPath) -> ReplicasHarness:
+    return ReplicasHarness(directory)
 
 
-def broken(house: House, topic: str) -> Partition:
+def broken(harness: ReplicasHarness, topic: str) -> Partition:
     """A partition that is led here, the disk of whose directory is gone."""
-    assert house.roles(topic) == ErrorCode.NONE
-    partition = house.replicas.get(topic, 0)
+    assert harness.roles(topic) == ErrorCode.NONE
+    partition = harness.replicas.get(topic, 0)
     partition.append(batch(b"a"), NOW)
-    house.broker.disk.fail(path=partition.log.directory.rpartition("/")[0])
+    harness.broker.disk.fail(path=partition.log.directory.rpartition("/")[0])
     return partition
 
 
-def assert_offline(house: House, topic: str) -> None:
-    assert len(house.broker.directories.offline()) == 1
-    assert f"resigned {TopicPartition(topic, 0)}" in house.calls
+def assert_offline(harness: ReplicasHarness, topic: str) -> None:
+    assert len(harness.broker.directories.offline()) == 1
+    assert f"resigned {TopicPartition(topic, 0)}" in harness.calls
     with pytest.raises(BrokerError) as error:
-        house.replicas.get(topic, 0)
+        harness.replicas.get(topic, 0)
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_disk_failure_during_leader_and_isr_takes_the_directory_offline(house: House) -> None:
-    broken(house, "t")
-    assert house.roles("t", epoch=1, version=1) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert_offline(house, "t")
-    assert house.roles("t", epoch=2, version=2) == ErrorCode.KAFKA_STORAGE_ERROR
+def test_a_disk_failure_during_leader_and_isr_takes_the_directory_offline(harness: ReplicasHarness) -> None:
+    broken(harness, "t")
+    assert harness.roles("t", epoch=1, version=1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(harness, "t")
+    assert harness.roles("t", epoch=2, version=2) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_leader_that_cannot_write_its_epoch_is_not_served(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_cannot_write_its_epoch_is_not_served(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_descriptor(*_: object) -> None:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "too many open files")
 
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "lead", no_descriptor)
-        assert house.roles("t") == ErrorCode.REQUEST_TIMED_OUT
-    assert len(house.replicas) == 0 and house.calls == []
-    assert house.roles("t") == ErrorCode.NONE, "and it can lead at the next request"
+        assert harness.roles("t") == ErrorCode.REQUEST_TIMED_OUT
+    assert len(harness.replicas) == 0 and harness.calls == []
+    assert harness.roles("t") == ErrorCode.NONE, "and it can lead at the next request"
 
 
-def test_a_log_with_a_newer_epoch_than_the_metadata_is_reported_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_with_a_newer_epoch_than_the_metadata_is_reported_once(harness: ReplicasHarness, caplog: pytest.LogCaptureFixture) -> None:
     for topic in ("ahead", "also-ahead", "behind"):
-        made = house.broker.directories.create(TopicPartition(topic, 0), TOPIC_ID, is_new=True, now_ms=NOW)
+        made = harness.broker.directories.create(TopicPartition(topic, 0), TOPIC_ID, is_new=True, now_ms=NOW)
         made.leader_epochs.assign(2 if topic == "behind" else 5, 0)
-        assert house.roles(topic, epoch=3) == ErrorCode.NONE
+        assert harness.roles(topic, epoch=3) == ErrorCode.NONE
     assert [record.getMessage().partition(":")[0] for record in caplog.records if "import --force" in record.getMessage()] == [
         "ahead-0 has leader epoch 5 in its log, and the metadata has 3"
     ]
 
 
-def test_stale_controller_requests_are_refused_and_change_nothing(house: House) -> None:
-    assert house.roles("t", epoch=5, version=3) == ErrorCode.NONE
-    assert house.roles("t", epoch=4, version=9) == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert house.roles("t", leader=OTHER, epoch=5, version=3) == ErrorCode.NONE
-    assert house.replicas.get("t", 0).is_leader and house.calls == [f"leads {TopicPartition('t', 0)}"]
-    assert house.roles("t", epoch=6, version=4, topic_id=bytes(15) + b"x") == ErrorCode.INCONSISTENT_TOPIC_ID
-    assert house.roles("none", epoch=-2) == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert house.replicas.find("none", 0) is None
-    assert house.broker.directories.get(TopicPartition("none", 0)) is None
+def test_stale_controller_requests_are_refused_and_change_nothing(harness: ReplicasHarness) -> None:
+    assert harness.roles("t", epoch=5, version=3) == ErrorCode.NONE
+    assert harness.roles("t", epoch=4, version=9) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert harness.roles("t", leader=OTHER, epoch=5, version=3) == ErrorCode.NONE
+    assert harness.replicas.get("t", 0).is_leader and harness.calls == [f"leads {TopicPartition('t', 0)}"]
+    assert harness.roles("t", epoch=6, version=4, topic_id=bytes(15) + b"x") == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert harness.roles("none", epoch=-2) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert harness.replicas.find("none", 0) is None
+    assert harness.broker.directories.get(TopicPartition("none", 0)) is None
 
 
-def test_a_directory_whose_disk_fails_goes_offline_when_records_are_deleted_or_looked_up(house: House) -> None:
-    partition = broken(house, "t")
+def test_a_directory_whose_disk_fails_goes_offline_when_records_are_deleted_or_looked_up(harness: ReplicasHarness) -> None:
+    partition = broken(harness, "t")
     with pytest.raises(StorageError):
         partition.delete_records(1)
-    assert_offline(house, "t")
+    assert_offline(harness, "t")
 
 
-def test_a_flush_that_cannot_begin_takes_only_its_directory_offline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert house.roles("t") == house.roles("u") == ErrorCode.NONE
+def test_a_flush_that_cannot_begin_takes_only_its_directory_offline(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert harness.roles("t") == harness.roles("u") == ErrorCode.NONE
     for topic in ("t", "u"):
-        house.replicas.get(topic, 0).append(batch(b"a"), NOW)
+        harness.replicas.get(topic, 0).append(batch(b"a"), NOW)
     plan = Log.flush_plan
 
     def fail_for_t(log: Log) -> object:
@@ -160,16 +160,16 @@ def test_a_flush_that_cannot_begin_takes_only_its_directory_offline(house: House
         return plan(log)
 
     monkeypatch.setattr(Log, "flush_plan", fail_for_t)
-    house.broker.directories.flush_due(2**64)
-    house.broker.worker.run()
-    assert_offline(house, "t")
-    assert house.replicas.get("u", 0).log.recovery_point == 1
+    harness.broker.directories.flush_due(2**64)
+    harness.broker.worker.run()
+    assert_offline(harness, "t")
+    assert harness.replicas.get("u", 0).log.recovery_point == 1
 
 
-def store(house: House, read: Deferred[bytes | memoryview]) -> PartitionOffsetsStore:
+def store(harness: ReplicasHarness, read: Deferred[bytes | memoryview]) -> PartitionOffsetsStore:
     """The coordinator's store on a partition of __consumer_offsets; `read` is what a worker reads."""
     return PartitionOffsetsStore(
-        house.replicas,
+        harness.replicas,
         Purgatory(Clock(), "produce"),
         codec=Codec.NONE,
         commit_timeout_ms=1000,
@@ -186,26 +186,26 @@ def refusal(deferred: Deferred[Any]) -> ErrorCode:
     return error.code
 
 
-def test_a_commit_that_cannot_be_written_takes_the_directory_offline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken(house, OFFSETS_TOPIC)
+def test_a_commit_that_cannot_be_written_takes_the_directory_offline(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(harness, OFFSETS_TOPIC)
 
     def gone(*_: object, **__: object) -> None:
         raise StorageError("the disk is gone")
 
     monkeypatch.setattr(Log, "append", gone)
-    assert refusal(store(house, succeed(b"")).append(0, [(b"k", b"v")], NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert_offline(house, OFFSETS_TOPIC)
+    assert refusal(store(harness, succeed(b"")).append(0, [(b"k", b"v")], NOW)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(harness, OFFSETS_TOPIC)
 
 
-def test_offsets_that_cannot_be_read_take_the_directory_offline(house: House) -> None:
-    broken(house, OFFSETS_TOPIC)
-    assert refusal(store(house, fail(StorageError("the disk is gone"))).read(0, 0)) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert_offline(house, OFFSETS_TOPIC)
+def test_offsets_that_cannot_be_read_take_the_directory_offline(harness: ReplicasHarness) -> None:
+    broken(harness, OFFSETS_TOPIC)
+    assert refusal(store(harness, fail(StorageError("the disk is gone"))).read(0, 0)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert_offline(harness, OFFSETS_TOPIC)
 
 
-def test_the_largest_timestamp_is_one_of_the_remaining_records(house: House) -> None:
-    assert house.roles("t") == ErrorCode.NONE
-    partition = house.replicas.get("t", 0)
+def test_the_largest_timestamp_is_one_of_the_remaining_records(harness: ReplicasHarness) -> None:
+    assert harness.roles("t") == ErrorCode.NONE
+    partition = harness.replicas.get("t", 0)
     for timestamp in (NOW + 9, NOW + 1, NOW + 2):
         partition.append(batch(b"a", timestamp=timestamp), NOW)
     assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 9, 0, 0)
@@ -213,9 +213,9 @@ def test_the_largest_timestamp_is_one_of_the_remaining_records(house: House) -> 
     assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 2, 2, 0)
 
 
-def test_a_flush_without_a_free_descriptor_is_retried(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert house.roles("t") == ErrorCode.NONE
-    partition = house.replicas.get("t", 0)
+def test_a_flush_without_a_free_descriptor_is_retried(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert harness.roles("t") == ErrorCode.NONE
+    partition = harness.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
 
     def none_left(_: Log) -> None:
@@ -224,18 +224,18 @@ def test_a_flush_without_a_free_descriptor_is_retried(house: House, monkeypatch:
     done: list[bool] = []
     with monkeypatch.context() as patch:
         patch.setattr(Log, "flush_plan", none_left)
-        house.broker.directories.flush(partition.log, lambda: done.append(True))
-    house.broker.worker.run()
-    assert house.broker.directories.offline() == [] and not done
-    house.broker.worker.wait(1000)
+        harness.broker.directories.flush(partition.log, lambda: done.append(True))
+    harness.broker.worker.run()
+    assert harness.broker.directories.offline() == [] and not done
+    harness.broker.worker.wait(1000)
     assert done and partition.log.recovery_point == 1
 
 
-def test_only_fetches_of_replicas_advance_the_high_watermark(house: House) -> None:
-    assert house.roles("t", in_sync=OTHER) == ErrorCode.NONE
-    partition = house.replicas.get("t", 0)
+def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHarness) -> None:
+    assert harness.roles("t", in_sync=OTHER) == ErrorCode.NONE
+    partition = harness.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
-    reader = PartitionReader(house.replicas, ClusterImage(), Counter())
+    reader = PartitionReader(harness.replicas, ClusterImage(), Counter())
 
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))

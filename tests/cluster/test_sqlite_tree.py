@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from twisted.internet.defer import Deferred
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster.tree.interface import NoSpaceInStore, Tree
 from txbroker.cluster.tree.sqlite import FILE_NAME, open_sqlite_tree
 from txbroker.errors import StartError

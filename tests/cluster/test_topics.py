@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 from twisted.internet.defer import Deferred
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_config, decode_topic
@@ -19,7 +19,7 @@ from txbroker.names import NULL_TOPIC_ID, id_to_text
 T = TypeVar("T")
 
 
-class World:
+class TopicsHarness:
     def __init__(self) -> None:
         self.turns = Turns()
         self.trees = MemoryTrees(self.turns.call_soon)
@@ -58,39 +58,39 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> TopicsHarness:
+    return TopicsHarness()
 
 
-def refused(world: World, deferred: Deferred[T]) -> ErrorCode:
+def refused(harness: TopicsHarness, deferred: Deferred[T]) -> ErrorCode:
     with pytest.raises(BrokerError) as caught:
-        world.result(deferred)
+        harness.result(deferred)
     return caught.value.code
 
 
-def test_defaults_numbers_and_configs(world: World) -> None:
-    created = world.create("t", configs={"retention.ms": "5"})
+def test_defaults_numbers_and_configs(harness: TopicsHarness) -> None:
+    created = harness.create("t", configs={"retention.ms": "5"})
     assert (created.name, created.partition_count, created.replication_factor) == ("t", 4, 2)
     assert created.configs == {"retention.ms": "5"}
-    stored = world.stored("t")
+    stored = harness.stored("t")
     assert stored.topic_id == created.topic_id != NULL_TOPIC_ID
     assert [len(set(a.replicas)) for a in stored.partitions.values()] == [2] * 4
-    assert decode_config(world.result(world.tree.get("/config/topics/t"))[0]) == {"retention.ms": "5"}
-    assert world.create("u", partition_count=7, replication_factor=3).partition_count == 7
-    assert world.create("v", partition_count=1).replication_factor == 2
+    assert decode_config(harness.result(harness.tree.get("/config/topics/t"))[0]) == {"retention.ms": "5"}
+    assert harness.create("u", partition_count=7, replication_factor=3).partition_count == 7
+    assert harness.create("v", partition_count=1).replication_factor == 2
 
 
-def test_explicit_assignments(world: World) -> None:
-    created = world.create("t", assignments=[(1, [3, 1]), (0, [2, 3])])
+def test_explicit_assignments(harness: TopicsHarness) -> None:
+    created = harness.create("t", assignments=[(1, [3, 1]), (0, [2, 3])])
     assert (created.partition_count, created.replication_factor) == (2, 2)
-    assert world.stored("t").partitions == {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
+    assert harness.stored("t").partitions == {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
-def test_validating_writes_nothing(world: World) -> None:
-    created = world.create("t", validate_only=True, partition_count=9)
+def test_validating_writes_nothing(harness: TopicsHarness) -> None:
+    created = harness.create("t", validate_only=True, partition_count=9)
     assert (created.topic_id, created.partition_count, created.replication_factor) == (NULL_TOPIC_ID, 9, 2)
-    assert world.names() == []
-    assert world.result(world.tree.children("/config/topics")) == []
+    assert harness.names() == []
+    assert harness.result(harness.tree.children("/config/topics")) == []
 
 
 @pytest.mark.parametrize(
@@ -121,57 +121,57 @@ def test_validating_writes_nothing(world: World) -> None:
         (NewTopic(name="t", assignments=[(0, [9])]), ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
     ],
 )
-def test_invalid_topics_are_refused(world: World, topic: NewTopic, code: ErrorCode) -> None:
-    world.create("there")
-    world.create("col.lides")
+def test_invalid_topics_are_refused(harness: TopicsHarness, topic: NewTopic, code: ErrorCode) -> None:
+    harness.create("there")
+    harness.create("col.lides")
     for validate_only in (True, False):
-        assert refused(world, world.admin.create(topic, validate_only=validate_only)) == code
-    assert world.names() == ["col.lides", "there"]
+        assert refused(harness, harness.admin.create(topic, validate_only=validate_only)) == code
+    assert harness.names() == ["col.lides", "there"]
 
 
-def test_two_at_once_one_wins(world: World) -> None:
-    first, second = world.admin.create(NewTopic(name="t")), world.admin.create(NewTopic(name="t", partition_count=9))
-    created = world.result(first)
-    assert refused(world, second) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert world.stored("t").topic_id == created.topic_id
+def test_two_at_once_one_wins(harness: TopicsHarness) -> None:
+    first, second = harness.admin.create(NewTopic(name="t")), harness.admin.create(NewTopic(name="t", partition_count=9))
+    created = harness.result(first)
+    assert refused(harness, second) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert harness.stored("t").topic_id == created.topic_id
 
 
-def test_a_configuration_without_a_topic_is_replaced(world: World) -> None:
-    world.result(world.tree.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}'))
-    world.create("t", configs={"segment.bytes": "100"})
-    assert decode_config(world.result(world.tree.get("/config/topics/t"))[0]) == {"segment.bytes": "100"}
+def test_a_configuration_without_a_topic_is_replaced(harness: TopicsHarness) -> None:
+    harness.result(harness.tree.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}'))
+    harness.create("t", configs={"segment.bytes": "100"})
+    assert decode_config(harness.result(harness.tree.get("/config/topics/t"))[0]) == {"segment.bytes": "100"}
 
 
-def test_ids_that_look_like_options_or_are_reserved_are_skipped(world: World) -> None:
+def test_ids_that_look_like_options_or_are_reserved_are_skipped(harness: TopicsHarness) -> None:
     dash = bytes([0xFB]) + bytes(15)
     drawn = iter([dash, bytes(range(16))])
-    world.random_bytes = lambda _: next(drawn)
+    harness.random_bytes = lambda _: next(drawn)
     assert id_to_text(dash).startswith("-")
-    assert not id_to_text(world.create("t").topic_id).startswith("-")
+    assert not id_to_text(harness.create("t").topic_id).startswith("-")
     assert next(drawn, None) is None
 
 
-def test_a_repeated_deletion_request_is_accepted(world: World) -> None:
-    world.create("t")
-    world.result(world.admin.delete("t"))
-    world.result(world.admin.delete("t"))
-    assert world.result(world.tree.children(node_paths.DELETE_TOPICS)) == ["t"]
-    assert refused(world, world.admin.delete("u")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert refused(world, world.admin.create(NewTopic(name="t"))) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert refused(world, world.admin.create_partitions("t", 9)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+def test_a_repeated_deletion_request_is_accepted(harness: TopicsHarness) -> None:
+    harness.create("t")
+    harness.result(harness.admin.delete("t"))
+    harness.result(harness.admin.delete("t"))
+    assert harness.result(harness.tree.children(node_paths.DELETE_TOPICS)) == ["t"]
+    assert refused(harness, harness.admin.delete("u")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refused(harness, harness.admin.create(NewTopic(name="t"))) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert refused(harness, harness.admin.create_partitions("t", 9)) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_more_partitions(world: World) -> None:
-    created = world.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
-    world.result(world.admin.create_partitions("t", 3, validate_only=True))
-    assert len(world.stored("t").partitions) == 2
-    world.result(world.admin.create_partitions("t", 4))
-    stored = world.stored("t")
+def test_more_partitions(harness: TopicsHarness) -> None:
+    created = harness.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
+    harness.result(harness.admin.create_partitions("t", 3, validate_only=True))
+    assert len(harness.stored("t").partitions) == 2
+    harness.result(harness.admin.create_partitions("t", 4))
+    stored = harness.stored("t")
     assert stored.topic_id == created.topic_id
     assert [stored.partitions[p].replicas[0] for p in range(4)] == [2, 3, 1, 2]
     assert all(len(set(a.replicas)) == 2 for a in stored.partitions.values())
-    world.result(world.admin.create_partitions("t", 6, [[1, 2], [3, 2]]))
-    assert world.stored("t").partitions[5] == ReplicaAssignment((3, 2))
+    harness.result(harness.admin.create_partitions("t", 6, [[1, 2], [3, 2]]))
+    assert harness.stored("t").partitions[5] == ReplicaAssignment((3, 2))
 
 
 @pytest.mark.parametrize(
@@ -188,27 +188,27 @@ def test_more_partitions(world: World) -> None:
         (3, [[1, 9]], ErrorCode.INVALID_REPLICATION_ASSIGNMENT),
     ],
 )
-def test_partitions_that_are_refused(world: World, count: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
-    world.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
-    assert refused(world, world.admin.create_partitions("t", count, assignments)) == code
-    assert len(world.stored("t").partitions) == 2
+def test_partitions_that_are_refused(harness: TopicsHarness, count: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
+    harness.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
+    assert refused(harness, harness.admin.create_partitions("t", count, assignments)) == code
+    assert len(harness.stored("t").partitions) == 2
 
 
-def test_partitions_of_unknown_and_reassigned_topics_and_without_brokers_are_refused(world: World) -> None:
-    assert refused(world, world.admin.create_partitions("t", 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def test_partitions_of_unknown_and_reassigned_topics_and_without_brokers_are_refused(harness: TopicsHarness) -> None:
+    assert refused(harness, harness.admin.create_partitions("t", 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     moving = TopicAssignment(bytes(16), {0: ReplicaAssignment((1, 2), adding=(2,))})
-    world.result(world.tree.create(node_paths.topic("m"), moving.encode()))
-    assert refused(world, world.admin.create_partitions("m", 3)) == ErrorCode.REASSIGNMENT_IN_PROGRESS
-    world.create("t")
-    world.brokers = {1: None}
-    assert refused(world, world.admin.create_partitions("t", 5)) == ErrorCode.INVALID_REPLICATION_FACTOR
-    world.brokers = {}
-    assert refused(world, world.admin.create(NewTopic(name="u"))) == ErrorCode.INVALID_REPLICATION_FACTOR
+    harness.result(harness.tree.create(node_paths.topic("m"), moving.encode()))
+    assert refused(harness, harness.admin.create_partitions("m", 3)) == ErrorCode.REASSIGNMENT_IN_PROGRESS
+    harness.create("t")
+    harness.brokers = {1: None}
+    assert refused(harness, harness.admin.create_partitions("t", 5)) == ErrorCode.INVALID_REPLICATION_FACTOR
+    harness.brokers = {}
+    assert refused(harness, harness.admin.create(NewTopic(name="u"))) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_concurrent_enlargements(world: World) -> None:
-    world.create("t", partition_count=1)
-    first, second = world.admin.create_partitions("t", 3), world.admin.create_partitions("t", 5)
-    world.result(first)
-    world.result(second)
-    assert len(world.stored("t").partitions) == 5
+def test_concurrent_enlargements(harness: TopicsHarness) -> None:
+    harness.create("t", partition_count=1)
+    first, second = harness.admin.create_partitions("t", 3), harness.admin.create_partitions("t", 5)
+    harness.result(first)
+    harness.result(second)
+    assert len(harness.stored("t").partitions) == 5

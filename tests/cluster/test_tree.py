@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from tests.cluster.turns import Turns
+from tests.support.fakes.turns import Turns
 from txbroker.cluster.tree.interface import (
     DATA_SIZE_MAX,
     BadVersion,
@@ -33,7 +33,7 @@ from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.sqlite import open_sqlite_tree
 
 
-class World:
+class StoreHarness:
     """A store, and a way to begin a session after the session before it is over."""
 
     def __init__(self, open_session: Callable[[Turns], Tree]) -> None:
@@ -49,7 +49,7 @@ class World:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
     if request.param == "memory":
         stores: list[MemoryTrees] = []
 
@@ -58,12 +58,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
                 stores.append(MemoryTrees(turns.call_soon))
             return stores[0].session()
 
-        return World(open_session)
-    return World(lambda turns: open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker))
+        return StoreHarness(open_session)
+    return StoreHarness(lambda turns: open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker))
 
 
-def test_a_created_node_is_read_back(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_a_created_node_is_read_back(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     assert result(tree.create("/a", b"1")) == "/a"
     data, stat = result(tree.get("/a"))
     assert data == b"1"
@@ -71,16 +71,16 @@ def test_a_created_node_is_read_back(world: World) -> None:
     assert stat.czxid == stat.mzxid > 0
 
 
-def test_no_data_is_not_empty_data(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_no_data_is_not_empty_data(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/none"))
     result(tree.create("/empty", b""))
     assert result(tree.get("/none"))[0] is None
     assert result(tree.get("/empty"))[0] == b""
 
 
-def test_set_counts_versions_and_refuses_another_one(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_set_counts_versions_and_refuses_another_one(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))
     created = result(tree.exists("/a"))
     assert created is not None
@@ -94,8 +94,8 @@ def test_set_counts_versions_and_refuses_another_one(world: World) -> None:
     assert result(tree.get("/a"))[0] == b"3"
 
 
-def test_operations_on_a_missing_node(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_operations_on_a_missing_node(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     operations: list[Deferred[Any]] = [tree.get("/a"), tree.set("/a", b""), tree.delete("/a"), tree.children("/a"), tree.create("/a/b")]
     for operation in operations:
         with pytest.raises(NoNode) as caught:
@@ -104,8 +104,8 @@ def test_operations_on_a_missing_node(world: World) -> None:
     assert result(tree.exists("/a")) is None
 
 
-def test_create_twice_and_delete(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_create_twice_and_delete(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a"))
     with pytest.raises(NodeExists):
         result(tree.create("/a"))
@@ -116,8 +116,8 @@ def test_create_twice_and_delete(world: World) -> None:
     assert result(tree.exists("/a")) is None
 
 
-def test_children_are_sorted_and_protect_their_parent(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_children_are_sorted_and_protect_their_parent(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     for path in ("/p", "/p/b", "/p/a", "/p/a/deep", "/pa"):
         result(tree.create(path))
     assert result(tree.children("/p")) == ["a", "b"]
@@ -132,33 +132,33 @@ def test_children_are_sorted_and_protect_their_parent(world: World) -> None:
     assert result(tree.children("/")) == ["pa"]
 
 
-def test_sequential_names_count_up_even_after_deletions(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_sequential_names_count_up_even_after_deletions(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/q"))
     assert result(tree.create("/q/n_", sequential=True)) == "/q/n_0000000000"
     result(tree.delete("/q/n_0000000000"))
     assert result(tree.create("/q/n_", b"x", sequential=True)) == "/q/n_0000000001"
-    tree = world.reopen()
-    assert world.result(tree.create("/q/n_", sequential=True)) == "/q/n_0000000002"
+    tree = harness.reopen()
+    assert harness.result(tree.create("/q/n_", sequential=True)) == "/q/n_0000000002"
 
 
 @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/./a", "/a/..", "/a\0"])
-def test_invalid_paths_are_refused(world: World, path: str) -> None:
-    world.result(world.tree.create("/a"))
+def test_invalid_paths_are_refused(harness: StoreHarness, path: str) -> None:
+    harness.result(harness.tree.create("/a"))
     with pytest.raises((ValueError, NoNode)):
-        world.result(world.tree.create(path))
-    assert world.result(world.tree.children("/")) == ["a"]
+        harness.result(harness.tree.create(path))
+    assert harness.result(harness.tree.children("/")) == ["a"]
 
 
-def test_data_has_a_limit(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_data_has_a_limit(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a", bytes(DATA_SIZE_MAX)))
     with pytest.raises(ValueError, match="exceed the maximum size of a node"):
         result(tree.set("/a", bytes(DATA_SIZE_MAX + 1)))
 
 
-def test_multi_does_all(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_multi_does_all(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))
     result(tree.create("/old"))
     ops: list[Op] = [Check("/a", 0), Create("/a/b"), Create("/a/b/c", b"x"), Set("/a", b"2", 0), Delete("/old")]
@@ -174,8 +174,8 @@ def test_multi_does_all(world: World) -> None:
     assert inner is not None and inner.czxid == outer.mzxid  # one transaction
 
 
-def test_a_failed_operation_undoes_its_multi(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_a_failed_operation_undoes_its_multi(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))
     events: list[WatchEvent] = []
     result(tree.children("/", watch=events.append))
@@ -196,8 +196,8 @@ def test_a_failed_operation_undoes_its_multi(world: World) -> None:
     assert result(tree.multi([])) == []
 
 
-def test_a_node_watch_fires_once(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_a_node_watch_fires_once(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a"))
     events: list[WatchEvent] = []
     result(tree.get("/a", watch=events.append))
@@ -206,8 +206,8 @@ def test_a_node_watch_fires_once(world: World) -> None:
     assert events == [(EventType.DATA_CHANGED, "/a")]
 
 
-def test_watches_on_creation_and_deletion(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_watches_on_creation_and_deletion(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
     result(tree.exists("/a", watch=events.append))
     result(tree.create("/a"))
@@ -217,8 +217,8 @@ def test_watches_on_creation_and_deletion(world: World) -> None:
     assert events == [(EventType.CREATED, "/a"), (EventType.DELETED, "/a")]  # one watcher is called once for the deletion
 
 
-def test_a_failed_get_sets_no_watch(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_a_failed_get_sets_no_watch(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
     operations: list[Deferred[Any]] = [tree.get("/a", watch=events.append), tree.children("/a", watch=events.append)]
     for operation in operations:
@@ -229,8 +229,8 @@ def test_a_failed_get_sets_no_watch(world: World) -> None:
     assert events == []
 
 
-def test_a_children_watch_fires_for_children_only(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_a_children_watch_fires_for_children_only(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/p"))
     events: list[WatchEvent] = []
     result(tree.children("/p", watch=events.append))
@@ -247,8 +247,8 @@ def test_a_children_watch_fires_for_children_only(world: World) -> None:
     assert len(events) == 2
 
 
-def test_a_watcher_set_twice_is_called_once(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_a_watcher_set_twice_is_called_once(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
     watcher = events.append
     result(tree.exists("/a", watch=watcher))
@@ -259,8 +259,8 @@ def test_a_watcher_set_twice_is_called_once(world: World) -> None:
     assert len(events) == len(other) == 1
 
 
-def test_results_come_before_watches_and_in_the_order_of_calls(world: World) -> None:
-    tree = world.tree
+def test_results_come_before_watches_and_in_the_order_of_calls(harness: StoreHarness) -> None:
+    tree = harness.tree
     order: list[str] = []
     tree.exists("/a", watch=lambda event: order.append(f"watch {event.path}")).addCallback(lambda _: order.append("exists"))
     tree.create("/a").addCallback(lambda path: order.append(f"created {path}"))
@@ -268,13 +268,13 @@ def test_results_come_before_watches_and_in_the_order_of_calls(world: World) -> 
     tree.set("/a", b"1").addCallback(lambda _: order.append("set"))
     tree.get("/a").addCallback(lambda found: order.append(f"got {found[0]!r}"))
     assert order in ([], ["exists", "created /a", "got None", "set", "got b'1'"])
-    world.turns.run()
+    harness.turns.run()
     assert [line for line in order if line != "watch /a"] == ["exists", "created /a", "got None", "set", "got b'1'"]
     assert order.index("watch /a") > order.index("created /a")
 
 
-def test_a_failing_watcher_does_not_affect_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    tree, result = world.tree, world.result
+def test_a_failing_watcher_does_not_affect_the_others(harness: StoreHarness, caplog: pytest.LogCaptureFixture) -> None:
+    tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
 
     def broken(event: WatchEvent) -> None:
@@ -287,57 +287,57 @@ def test_a_failing_watcher_does_not_affect_the_others(world: World, caplog: pyte
     assert "the watcher of /a failed" in caplog.text
 
 
-def test_ephemeral_nodes(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_ephemeral_nodes(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/ids"))
     result(tree.create("/ids/1", b"x", ephemeral=True))
     stat = result(tree.exists("/ids/1"))
     assert stat is not None and stat.ephemeral_owner == tree.session_id != 0
     with pytest.raises(NoChildrenForEphemerals):
         result(tree.create("/ids/1/a"))
-    tree = world.reopen()
-    assert world.result(tree.children("/ids")) == []
+    tree = harness.reopen()
+    assert harness.result(tree.children("/ids")) == []
     assert tree.session_id != stat.ephemeral_owner
-    world.result(tree.create("/ids/1", ephemeral=True))
-    again = world.result(tree.exists("/ids/1"))
+    harness.result(tree.create("/ids/1", ephemeral=True))
+    again = harness.result(tree.exists("/ids/1"))
     assert again is not None and again.czxid > stat.czxid  # the broker epoch grows over restarts
 
 
-def test_persistent_nodes_outlive_the_session(world: World) -> None:
-    tree, result = world.tree, world.result
+def test_persistent_nodes_outlive_the_session(harness: StoreHarness) -> None:
+    tree, result = harness.tree, harness.result
     result(tree.create("/a", b"\x00\xff"))
     result(tree.create("/a/b", "ü".encode()))
     result(tree.set("/a/b", None))
     before = result(tree.get("/a/b"))
-    tree = world.reopen()
-    assert world.result(tree.get("/a"))[0] == b"\x00\xff"
-    assert world.result(tree.get("/a/b")) == before
-    assert world.result(tree.create("/c")) == "/c"
-    stat = world.result(tree.exists("/c"))
+    tree = harness.reopen()
+    assert harness.result(tree.get("/a"))[0] == b"\x00\xff"
+    assert harness.result(tree.get("/a/b")) == before
+    assert harness.result(tree.create("/c")) == "/c"
+    stat = harness.result(tree.exists("/c"))
     assert stat is not None and stat.czxid > before[1].mzxid
 
 
-def test_operations_of_a_closed_session_fail(world: World) -> None:
-    tree = world.tree
+def test_operations_of_a_closed_session_fail(harness: StoreHarness) -> None:
+    tree = harness.tree
     events: list[WatchEvent] = []
     expired: list[bool] = []
     tree.on_expired(lambda: expired.append(True))
-    world.result(tree.exists("/a", watch=events.append))
-    tree2 = world.reopen()
-    world.result(tree2.create("/a"))
+    harness.result(tree.exists("/a", watch=events.append))
+    tree2 = harness.reopen()
+    harness.result(tree2.create("/a"))
     operations: list[Deferred[Any]] = [tree.get("/a"), tree.create("/b"), tree.multi([]), tree.close()]
     for operation in operations:
         with pytest.raises(SessionExpired):
-            world.result(operation)
+            harness.result(operation)
     assert events == [] and expired == []
 
 
-def test_many_operations_at_once(world: World) -> None:
+def test_many_operations_at_once(harness: StoreHarness) -> None:
     """Operations are performed in the order of the calls, in any batches; one failure does not affect the others."""
-    tree = world.tree
+    tree = harness.tree
     outcomes: list[str] = []
     for i in range(200):
         tree.create(f"/n{i % 150}").addCallbacks(outcomes.append, lambda failure: outcomes.append(failure.type.__name__))
-    world.turns.run()
+    harness.turns.run()
     assert outcomes == [f"/n{i}" for i in range(150)] + ["NodeExists"] * 50
-    assert len(world.result(tree.children("/"))) == 150
+    assert len(harness.result(tree.children("/"))) == 150

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.cluster.test_partition import Moves
-from tests.cluster.test_replicas import House
+from tests.cluster.test_replicas import ReplicasHarness
 from tests.log.support import NOW, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.transport.test_connection import Heartbeats, Peer, generation
@@ -123,36 +123,36 @@ def test_closed_connections_are_counted_by_reason() -> None:
 
 
 @pytest.fixture
-def house(directory: DiskPath) -> House:
-    return House(directory)
+def harness(directory: DiskPath) -> ReplicasHarness:
+    return ReplicasHarness(directory)
 
 
-def test_messages_and_bytes_of_a_topic(house: House) -> None:
+def test_messages_and_bytes_of_a_topic(harness: ReplicasHarness) -> None:
     for topic in ("a", "b"):
-        assert house.roles(topic) == ErrorCode.NONE
-    house.replicas.get("a", 0).append(batch(b"x", b"y", b"z"), NOW)
+        assert harness.roles(topic) == ErrorCode.NONE
+    harness.replicas.get("a", 0).append(batch(b"x", b"y", b"z"), NOW)
     records = batch(b"x")
     size = len(records)
-    house.replicas.get("b", 0).append(records, NOW)
-    by_topic, together = house.replicas.counts()
+    harness.replicas.get("b", 0).append(records, NOW)
+    by_topic, together = harness.replicas.counts()
     assert {topic: counts.messages_in for topic, counts in by_topic.items()} == {"a": 3, "b": 1}
     assert by_topic["b"].bytes_in == size
     assert (together.messages_in, together.produce_requests) == (4, 2)
-    assert house.replicas.counts()[1].messages_in == 4, "reading the counters changes nothing"
+    assert harness.replicas.counts()[1].messages_in == 4, "reading the counters changes nothing"
 
 
-def test_the_sum_over_all_topics_never_decreases(house: House) -> None:
-    house.roles("a")
-    house.replicas.get("a", 0).append(batch(b"x", b"y"), NOW)
+def test_the_sum_over_all_topics_never_decreases(harness: ReplicasHarness) -> None:
+    harness.roles("a")
+    harness.replicas.get("a", 0).append(batch(b"x", b"y"), NOW)
     partitions = [StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)]
     states = [StopReplicaTopicState(topic_name="a", partition_states=partitions)]
-    house.replicas.stop_replica(StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=states))
-    assert house.replicas.find("a", 0) is None
-    by_topic, together = house.replicas.counts()
+    harness.replicas.stop_replica(StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=states))
+    assert harness.replicas.find("a", 0) is None
+    by_topic, together = harness.replicas.counts()
     assert (by_topic, together.messages_in) == ({}, 2)
-    house.roles("a", epoch=1, version=1)
-    house.replicas.get("a", 0).append(batch(b"x"), NOW)
-    by_topic, together = house.replicas.counts()
+    harness.roles("a", epoch=1, version=1)
+    harness.replicas.get("a", 0).append(batch(b"x"), NOW)
+    by_topic, together = harness.replicas.counts()
     assert (by_topic["a"].messages_in, together.messages_in) == (1, 3)
 
 
@@ -171,8 +171,8 @@ def test_only_appends_of_leaders_are_counted(directory: DiskPath) -> None:
     assert partition.counts.messages_in == 3
 
 
-def test_changes_of_in_sync_replicas(house: House) -> None:
-    house.roles("a", in_sync=2)
-    house.roles("a", version=1)
-    house.roles("a", version=2, in_sync=2)
-    assert (house.replicas.isr_shrinks, house.replicas.isr_expands) == (1, 1)
+def test_changes_of_in_sync_replicas(harness: ReplicasHarness) -> None:
+    harness.roles("a", in_sync=2)
+    harness.roles("a", version=1)
+    harness.roles("a", version=2, in_sync=2)
+    assert (harness.replicas.isr_shrinks, harness.replicas.isr_expands) == (1, 1)

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from tests.transport.harness import House
+from tests.transport.harness import ListenerHarness
 
 
 @pytest.fixture
-def house() -> Iterator[Callable[..., House]]:
-    """Creates `House`s and closes them."""
-    made: list[House] = []
+def start() -> Iterator[Callable[..., ListenerHarness]]:
+    """Creates `ListenerHarness`s and closes them."""
+    made: list[ListenerHarness] = []
 
-    def make(*arguments: Any, **limits: Any) -> House:
-        made.append(House(*arguments, **limits))
+    def make(*arguments: Any, **limits: Any) -> ListenerHarness:
+        made.append(ListenerHarness(*arguments, **limits))
         return made[-1]
 
     yield make

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.epollreactor import EPollReactor
 
+from tests.support.fakes.worker import JobWorker
 from tests.support.waiting import PATIENCE_S
 from txbroker.action_queue import ActionQueue
 from txbroker.transport import Hub, Limits, Listener
@@ -18,24 +18,6 @@ from txbroker.transport import Hub, Limits, Listener
 
 def frame(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
-
-
-class Worker:
-    """Keeps jobs until the test calls `work`."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-    def __call__(self, job: Callable[[], None]) -> Deferred[None]:
-        done: Deferred[None] = Deferred()
-        self.jobs.append((job, done))
-        return done
-
-    def work(self) -> None:
-        jobs, self.jobs = self.jobs, []
-        for job, done in jobs:
-            job()
-            done.callback(None)
 
 
 class Answering:
@@ -93,12 +75,12 @@ def echo(received: memoryview) -> list[Any]:
     return [frame(bytes(received))]
 
 
-class House:
+class ListenerHarness:
     """One hub with one listener."""
 
     def __init__(self, answer: Callable[[memoryview], list[Any] | None] = echo, **limits: Any) -> None:
         self.reactor: Any = EPollReactor()
-        self.worker = Worker()
+        self.worker = JobWorker()
         self.actions = ActionQueue(self.reactor.callLater)
         self.hub = Hub(self.reactor, Limits(**limits), self.worker, self.actions)
         self.protocols: list[Any] = []
@@ -148,14 +130,14 @@ class House:
 class Client:
     """A client's socket; every wait runs the reactor."""
 
-    def __init__(self, house: House, *, receive_buffer: int = 0) -> None:
-        self.house = house
+    def __init__(self, harness: ListenerHarness, *, receive_buffer: int = 0) -> None:
+        self.harness = harness
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.connect(("127.0.0.1", house.listener.getHost().port))
+        self.socket.connect(("127.0.0.1", harness.listener.getHost().port))
         self.socket.setblocking(False)
-        house.clients.append(self.socket)
+        harness.clients.append(self.socket)
         self._received = bytearray()
 
     @property
@@ -171,7 +153,7 @@ class Client:
             rest = rest[self.send_some(rest) :]
             return not rest
 
-        self.house.until(sent, "the broker does not read")
+        self.harness.until(sent, "the broker does not read")
 
     def send_some(self, data: bytes | memoryview) -> int:
         try:
@@ -198,7 +180,7 @@ class Client:
                 assert came, "the broker closed the connection"
             return len(self._received) >= size
 
-        self.house.until(enough, "the broker does not answer")
+        self.harness.until(enough, "the broker does not answer")
         data = bytes(self._received[:size])
         del self._received[:size]
         return data

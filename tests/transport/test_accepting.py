@@ -13,41 +13,41 @@ from typing import Any
 import pytest
 from twisted.internet.error import CannotListenError
 
-from tests.transport.harness import House, frame
+from tests.transport.harness import ListenerHarness, frame
 from txbroker.transport import Listener
 from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import plain_host
 
-Make = Callable[..., House]
+Make = Callable[..., ListenerHarness]
 
 
-def test_beyond_max_connections_the_next_one_waits(house: Make) -> None:
-    here = house(connections_max=2)
-    first, second, third = (here.connect() for _ in range(3))
+def test_beyond_max_connections_the_next_one_waits(start: Make) -> None:
+    harness = start(connections_max=2)
+    first, second, third = (harness.connect() for _ in range(3))
     for client in (first, second, third):
         client.send(frame(b"anybody here?"))
     assert first.answer() == second.answer() == b"anybody here?"
-    here.turns()
-    assert here.hub.connections == 2
+    harness.turns()
+    assert harness.hub.connections == 2
     assert third.receive_some() is False
     second.socket.close()
     assert third.answer() == b"anybody here?"
-    assert here.hub.connections == 2
+    assert harness.hub.connections == 2
 
 
-def test_beyond_the_limit_of_an_address_connections_are_closed(house: Make, caplog: pytest.LogCaptureFixture) -> None:
-    here = house(connections_per_ip_max=2, idle_ms_max=400)
-    clients = [here.connect() for _ in range(5)]
-    here.until(lambda: all(client.at_end() for client in clients[2:]))
+def test_beyond_the_limit_of_an_address_connections_are_closed(start: Make, caplog: pytest.LogCaptureFixture) -> None:
+    harness = start(connections_per_ip_max=2, idle_ms_max=400)
+    clients = [harness.connect() for _ in range(5)]
+    harness.until(lambda: all(client.at_end() for client in clients[2:]))
     clients[0].send(frame(b"still here"))
     assert clients[0].answer() == b"still here"
     clients[0].socket.close()
-    here.until(lambda: here.hub.connections == 1)
-    again = here.connect()
+    harness.until(lambda: harness.hub.connections == 1)
+    again = harness.connect()
     again.send(frame(b"and me too"))
     assert again.answer() == b"and me too"
-    here.until(lambda: caplog.records)
+    harness.until(lambda: caplog.records)
     assert [record.message for record in caplog.records] == [
         "refused 3 connections from 127.0.0.1: the limit is max.connections.per.ip"
     ]
@@ -67,11 +67,11 @@ def no_gaps() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_gaps")
-def test_some_descriptors_are_kept_for_files(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_some_descriptors_are_kept_for_files(start: Make, caplog: pytest.LogCaptureFixture) -> None:
     limit = next(limit for limit in count(2) if Descriptors(limit).room() >= 10)
-    here = house(descriptors_max=limit, idle_ms_max=400)
-    clients = [here.connect() for _ in range(20)]  # the test's sockets count, because they are in this process
-    here.until(lambda: here.hub.connections == 0 and caplog.records)
+    harness = start(descriptors_max=limit, idle_ms_max=400)
+    clients = [harness.connect() for _ in range(20)]  # the test's sockets count, because they are in this process
+    harness.until(lambda: harness.hub.connections == 0 and caplog.records)
     assert "no more connections are accepted: 0 are open" in caplog.text
     for client in clients[:15]:
         client.socket.close()
@@ -108,10 +108,10 @@ def test_limits_change_while_connections_wait() -> None:
     assert woken and quotas.room == 1 and not quotas.allows("10.0.0.1") and quotas.allows("10.0.0.2")
 
 
-def test_a_flood_of_connections(house: Make) -> None:
-    here = house()
+def test_a_flood_of_connections(start: Make) -> None:
+    harness = start()
     for _ in range(5):
-        clients = [here.connect() for _ in range(100)]
+        clients = [harness.connect() for _ in range(100)]
         for client in clients:
             client.send_some(frame(b"one of many"))
         for client in clients[::2]:
@@ -119,8 +119,8 @@ def test_a_flood_of_connections(house: Make) -> None:
         for client in clients[1::2]:
             assert client.answer() == b"one of many"
             client.socket.close()
-    here.until(lambda: not here.hub.connections)
-    assert all(protocol.lost == 1 for protocol in here.protocols)
+    harness.until(lambda: not harness.hub.connections)
+    assert all(protocol.lost == 1 for protocol in harness.protocols)
 
 
 class _Starved:
@@ -140,93 +140,93 @@ class _Starved:
         return getattr(self._real, name)
 
 
-def test_a_failed_accept_does_not_stop_the_listener(house: Make) -> None:
-    here = house()
-    here.listener.socket = _Starved(here.listener.socket, 3)
-    client = here.connect()
+def test_a_failed_accept_does_not_stop_the_listener(start: Make) -> None:
+    harness = start()
+    harness.listener.socket = _Starved(harness.listener.socket, 3)
+    client = harness.connect()
     client.send(frame(b"hello there"))
     assert client.answer() == b"hello there"
-    assert here.listener.socket.times == 0
+    assert harness.listener.socket.times == 0
 
 
-def test_idle_connections_without_requests_in_flight_are_closed(house: Make) -> None:
-    here = house(idle_ms_max=150)
-    idle, waiting, busy = (here.connect() for _ in range(3))
-    here.until(lambda: len(here.protocols) == 3)
-    here.protocols[1].in_flight = 1
+def test_idle_connections_without_requests_in_flight_are_closed(start: Make) -> None:
+    harness = start(idle_ms_max=150)
+    idle, waiting, busy = (harness.connect() for _ in range(3))
+    harness.until(lambda: len(harness.protocols) == 3)
+    harness.protocols[1].in_flight = 1
 
     def keep_busy() -> bool:
         if busy.receive_some():
             busy.send(frame(b"still busy"))
         return idle.at_end()
 
-    busy.send(frame(b"start of business"))
-    here.until(keep_busy)
-    tick = here.hub.tick
-    here.until(lambda: here.hub.tick > tick + 10 or (busy.receive_some() and busy.send(frame(b"still busy"))))
-    assert here.hub.connections == 2
-    here.protocols[1].in_flight = 0
-    here.until(waiting.at_end)
+    busy.send(frame(b"open for business"))
+    harness.until(keep_busy)
+    tick = harness.hub.tick
+    harness.until(lambda: harness.hub.tick > tick + 10 or (busy.receive_some() and busy.send(frame(b"still busy"))))
+    assert harness.hub.connections == 2
+    harness.protocols[1].in_flight = 0
+    harness.until(waiting.at_end)
 
 
-def test_a_connection_that_does_not_read_responses_is_closed(house: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_does_not_read_responses_is_closed(start: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    here = house(lambda received: [bytes(5_000_000)], idle_ms_max=150)
-    client = here.connect(receive_buffer=10_000)
+    harness = start(lambda received: [bytes(5_000_000)], idle_ms_max=150)
+    client = harness.connect(receive_buffer=10_000)
     client.send(frame(b"something large"))
-    here.until(lambda: here.protocols and here.protocols[0].lost)
+    harness.until(lambda: harness.protocols and harness.protocols[0].lost)
     assert [record.message for record in caplog.records][-1].endswith("it does not receive its responses")
 
 
-def test_stopping_sends_the_last_responses(house: Make) -> None:
-    here = house(lambda received: [bytes(3_000_000)])
-    client = here.connect(receive_buffer=10_000)
+def test_stopping_sends_the_last_responses(start: Make) -> None:
+    harness = start(lambda received: [bytes(3_000_000)])
+    client = harness.connect(receive_buffer=10_000)
     client.send(frame(b"something large"))
-    here.until(lambda: here.protocols and here.protocols[0].frames)
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
     stopped: list[Any] = []
-    here.hub.stop().addCallback(stopped.append)
+    harness.hub.stop().addCallback(stopped.append)
     assert client.receive(3_000_000) == bytes(3_000_000)
-    here.until(lambda: stopped)
+    harness.until(lambda: stopped)
 
 
-def test_a_port_in_use_cannot_be_listened_on(house: Make) -> None:
-    here = house()
-    second = Listener(here.hub, "SECOND", "127.0.0.1", here.listener.getHost().port, here._build)
+def test_a_port_in_use_cannot_be_listened_on(start: Make) -> None:
+    harness = start()
+    second = Listener(harness.hub, "SECOND", "127.0.0.1", harness.listener.getHost().port, harness._build)
     with pytest.raises(CannotListenError):
         second.startListening()
 
 
-def test_sockets_have_their_options(house: Make) -> None:
-    here = house(send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
-    client = here.connect()
-    here.until(lambda: here.hub.connections)
-    accepted = here.protocols[0].transport.socket
+def test_sockets_have_their_options(start: Make) -> None:
+    harness = start(send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
+    client = harness.connect()
+    harness.until(lambda: harness.hub.connections)
+    accepted = harness.protocols[0].transport.socket
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 120_000
-    assert client.port == here.protocols[0].transport.session.peer_port
+    assert client.port == harness.protocols[0].transport.session.peer_port
 
 
-def test_a_session_has_both_addresses(house: Make) -> None:
-    here = house()
-    wildcard: Any = Listener(here.hub, "WILD", "", 0, here._build)
+def test_a_session_has_both_addresses(start: Make) -> None:
+    harness = start()
+    wildcard: Any = Listener(harness.hub, "WILD", "", 0, harness._build)
     wildcard.startListening()
     port = wildcard.getHost().port
     hosts = ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
     for host in hosts:
         made = socket.create_connection((host, port))
-        here.until(lambda: here.hub.connections)
-        session = here.protocols[-1].transport.session
+        harness.until(lambda: harness.hub.connections)
+        session = harness.protocols[-1].transport.session
         assert (session.local_host, session.local_port, session.peer_host) == (host, port, host)
         assert session.peer_port == made.getsockname()[1]
         assert session.listener == "WILD"
         assert session.principal == "User:ANONYMOUS"
         assert session.connection_id == f"{host}:{port}-{host}:{session.peer_port}-{session.number}"
         made.close()
-        here.until(lambda: not here.hub.connections)
+        harness.until(lambda: not harness.hub.connections)
     wildcard.stopListening()
-    here.turns()
+    harness.turns()
 
 
 @pytest.mark.parametrize(("host", "plain"), [("::ffff:10.1.2.3", "10.1.2.3"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.transport.harness import Answering, Client, House, frame
+from tests.transport.harness import Answering, Client, ListenerHarness, frame
 
 
 class Unending(Answering):
@@ -23,8 +23,10 @@ def ask(client: Client, body: bytes) -> None:
     assert client.answer() == body
 
 
-def test_an_error_when_a_connection_ends_does_not_affect_others(house: Callable[..., House], caplog: pytest.LogCaptureFixture) -> None:
-    rooms = house()
+def test_an_error_when_a_connection_ends_does_not_affect_others(
+    start: Callable[..., ListenerHarness], caplog: pytest.LogCaptureFixture
+) -> None:
+    rooms = start()
     other = rooms.connect()
     ask(other, b"before it")
     rooms.build = lambda: Unending(lambda received: [])

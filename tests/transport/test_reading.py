@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.transport.harness import Answering, House, frame
+from tests.transport.harness import Answering, ListenerHarness, frame
 from txbroker.transport.receive import SHARED_BYTES
 
-Make = Callable[..., House]
+Make = Callable[..., ListenerHarness]
 
 
 def digest(received: memoryview) -> list[bytes]:
@@ -24,25 +24,25 @@ def pattern(size: int, seed: int) -> bytes:
     return (hashlib.sha1(b"%d" % seed).digest() * (size // 20 + 1))[:size]
 
 
-def test_a_frame_that_arrives_byte_by_byte(house: Make) -> None:
-    client = house().connect()
+def test_a_frame_that_arrives_byte_by_byte(start: Make) -> None:
+    client = start().connect()
     for byte in frame(b"first frame") + frame(b"second frame"):
         client.send(bytes([byte]))
-        client.house.turns(3)
+        client.harness.turns(3)
     assert client.answer() == b"first frame"
     assert client.answer() == b"second frame"
 
 
-def test_many_frames_in_one_read_are_answered_in_order(house: Make) -> None:
-    client = house().connect()
+def test_many_frames_in_one_read_are_answered_in_order(start: Make) -> None:
+    client = start().connect()
     bodies = [b"frame number %08d" % n for n in range(20_000)]
     client.send(b"".join(map(frame, bodies)))
     assert [client.answer() for _ in bodies] == bodies
 
 
 @pytest.mark.parametrize("size", [9, SHARED_BYTES - 4, SHARED_BYTES - 3, SHARED_BYTES, 1_000_003, 5_000_000])
-def test_frames_of_any_size_are_received_unchanged(house: Make, size: int) -> None:
-    client = house(digest).connect()
+def test_frames_of_any_size_are_received_unchanged(start: Make, size: int) -> None:
+    client = start(digest).connect()
     for turn in range(3):
         body = pattern(size, turn)
         client.send(frame(body) + frame(b"a small one") + frame(body[:-1]))
@@ -50,30 +50,30 @@ def test_frames_of_any_size_are_received_unchanged(house: Make, size: int) -> No
             assert client.answer() == hashlib.sha1(sent).digest()
 
 
-def test_large_frames_of_several_connections_do_not_mix(house: Make) -> None:
-    here = house(digest)
-    clients = [here.connect() for _ in range(5)]
+def test_large_frames_of_several_connections_do_not_mix(start: Make) -> None:
+    harness = start(digest)
+    clients = [harness.connect() for _ in range(5)]
     bodies = [pattern(700_000 + 100_000 * n, n) for n in range(5)]
     rests = [memoryview(frame(body) * 3) for body in bodies]
     while any(rests):
         for n, client in enumerate(clients):
             rests[n] = rests[n][client.send_some(rests[n][: 30_000 + 7_001 * n]) if rests[n] else 0 :]
-        here.turn()
+        harness.turn()
     for client, body in zip(clients, bodies, strict=True):
         assert [client.answer() for _ in range(3)] == [hashlib.sha1(body).digest()] * 3
 
 
-def test_a_buffer_is_reused_while_busy_and_released_when_idle(house: Make) -> None:
-    here = house(digest, idle_ms_max=200)
-    client = here.connect()
+def test_a_buffer_is_reused_while_busy_and_released_when_idle(start: Make) -> None:
+    harness = start(digest, idle_ms_max=200)
+    client = harness.connect()
     for seed in range(4):
         client.send(frame(pattern(1 << 20, seed)))
         client.answer()
-    pooled = here.hub.buffers._free_bytes
+    pooled = harness.hub.buffers._free_bytes
     assert 1 << 20 <= pooled <= 3 << 20
-    tick = here.hub.tick
-    here.until(lambda: here.hub.tick >= tick + 2)
-    assert here.hub.buffers._free_bytes == 0
+    tick = harness.hub.tick
+    harness.until(lambda: harness.hub.tick >= tick + 2)
+    assert harness.hub.buffers._free_bytes == 0
 
 
 def resident_bytes() -> int:
@@ -81,32 +81,32 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_announced_bytes_take_no_memory(house: Make) -> None:
-    here = house()
-    clients = [here.connect() for _ in range(40)]
-    here.until(lambda: here.hub.connections == 40)
+def test_announced_bytes_take_no_memory(start: Make) -> None:
+    harness = start()
+    clients = [harness.connect() for _ in range(40)]
+    harness.until(lambda: harness.hub.connections == 40)
     before = resident_bytes()
     for client in clients:
         client.send(struct.pack(">i", 100 << 20) + b"and no more than this")
-    here.until(lambda: here.hub.buffers.reserved >= 40 * 64 * 1024)
+    harness.until(lambda: harness.hub.buffers.reserved >= 40 * 64 * 1024)
     assert resident_bytes() - before < 4 << 20
 
 
-def test_beyond_the_budget_connections_wait_for_each_other(house: Make) -> None:
-    here = house(digest, queued_request_bytes_max=1_000_000)
-    first, second, third = (here.connect() for _ in range(3))
+def test_beyond_the_budget_connections_wait_for_each_other(start: Make) -> None:
+    harness = start(digest, queued_request_bytes_max=1_000_000)
+    first, second, third = (harness.connect() for _ in range(3))
     body = frame(pattern(9_000_000, 1))
     first.send(body[:3_000_000])
-    here.until(lambda: here.hub.buffers.reserved > 3_000_000)
+    harness.until(lambda: harness.hub.buffers.reserved > 3_000_000)
     second_rest, third_rest = memoryview(body), memoryview(body)
     for _ in range(100):
         second_rest = second_rest[second.send_some(second_rest) :]
         third_rest = third_rest[third.send_some(third_rest) :]
-        here.turn()
+        harness.turn()
     assert len(second_rest), "a connection beyond the budget is still read"
     assert len(third_rest), "a connection beyond the budget is still read"
-    assert here.hub.buffers.contended
-    assert here.hub.buffers.reserved <= len(body)
+    assert harness.hub.buffers.contended
+    assert harness.hub.buffers.reserved <= len(body)
     first.send(body[3_000_000:])
     expected = hashlib.sha1(body[4:]).digest()
     assert first.answer() == expected
@@ -116,41 +116,41 @@ def test_beyond_the_budget_connections_wait_for_each_other(house: Make) -> None:
     assert third.answer() == expected
 
 
-def test_a_closed_connection_releases_the_memory_of_its_frame(house: Make) -> None:
+def test_a_closed_connection_releases_the_memory_of_its_frame(start: Make) -> None:
     """At once, without a run of the garbage collector."""
-    here = house(digest)
+    harness = start(digest)
     before = resident_bytes()
     gc.disable()
     try:
         for _ in range(4):
-            client = here.connect()
+            client = harness.connect()
             client.send(frame(bytes(40 << 20))[: 30 << 20])
-            here.until(lambda: here.hub.buffers.reserved > 30 << 20)
+            harness.until(lambda: harness.hub.buffers.reserved > 30 << 20)
             client.socket.close()
-            here.until(lambda: not here.hub.connections)
+            harness.until(lambda: not harness.hub.connections)
         assert resident_bytes() - before < 20 << 20
     finally:
         gc.enable()
 
 
-def test_announced_frames_do_not_block_others(house: Make) -> None:
-    here = house(digest, queued_request_bytes_max=1_000_000)
+def test_announced_frames_do_not_block_others(start: Make) -> None:
+    harness = start(digest, queued_request_bytes_max=1_000_000)
     for _ in range(10):
-        here.connect().send(struct.pack(">i", 100 << 20) + b"and no more than this")
-    here.turns()
-    client = here.connect()
+        harness.connect().send(struct.pack(">i", 100 << 20) + b"and no more than this")
+    harness.turns()
+    client = harness.connect()
     client.send(frame(bytes(3_000_000)))
     assert client.answer() == hashlib.sha1(bytes(3_000_000)).digest()
 
 
 @pytest.mark.parametrize("dribbling", [False, True], ids=["stops", "dribbles"])
 def test_a_connection_that_stalls_in_a_large_frame_while_others_wait_is_closed(
-    house: Make, caplog: pytest.LogCaptureFixture, dribbling: bool
+    start: Make, caplog: pytest.LogCaptureFixture, dribbling: bool
 ) -> None:
-    here = house(digest, queued_request_bytes_max=1_000_000, idle_ms_max=200)
-    stalling, waiting = here.connect(), here.connect()
+    harness = start(digest, queued_request_bytes_max=1_000_000, idle_ms_max=200)
+    stalling, waiting = harness.connect(), harness.connect()
     stalling.send(frame(bytes(9_000_000))[:3_000_000])
-    here.until(lambda: here.hub.buffers.reserved > 3_000_000)
+    harness.until(lambda: harness.hub.buffers.reserved > 3_000_000)
     rest = memoryview(frame(bytes(1_500_000)))
 
     def sent() -> bool:
@@ -160,25 +160,25 @@ def test_a_connection_that_stalls_in_a_large_frame_while_others_wait_is_closed(
         rest = rest[waiting.send_some(rest) :]
         return not rest
 
-    here.until(sent)
+    harness.until(sent)
     assert waiting.answer() == hashlib.sha1(bytes(1_500_000)).digest()
     assert stalling.at_end()
     assert [record.message for record in caplog.records if "it has stopped within a large request" in record.message]
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, 1001, 2**31 - 1])
-def test_an_invalid_size_closes_the_connection_after_pending_responses(house: Make, size: int) -> None:
-    here = house(request_bytes_max=1000)
-    client = here.connect()
+def test_an_invalid_size_closes_the_connection_after_pending_responses(start: Make, size: int) -> None:
+    harness = start(request_bytes_max=1000)
+    client = harness.connect()
     client.send(frame(b"good frame") + struct.pack(">i", size) + b"whatever" + frame(b"never seen"))
     assert client.answer() == b"good frame"
-    here.until(client.at_end)
-    assert here.protocols[0].sizes == [size]
-    assert here.protocols[0].frames == 1
+    harness.until(client.at_end)
+    assert harness.protocols[0].sizes == [size]
+    assert harness.protocols[0].frames == 1
 
 
-def test_a_frame_of_the_maximum_size_is_accepted(house: Make) -> None:
-    client = house(request_bytes_max=1000).connect()
+def test_a_frame_of_the_maximum_size_is_accepted(start: Make) -> None:
+    client = start(request_bytes_max=1000).connect()
     client.send(frame(b"x" * 1000))
     assert client.answer() == b"x" * 1000
 
@@ -202,11 +202,11 @@ class Reluctant(Answering):
 
 
 @pytest.mark.parametrize("size", [8, 3000, SHARED_BYTES, 3_000_000])
-def test_a_frame_that_is_not_accepted_is_offered_again(house: Make, size: int) -> None:
-    here = house()
-    here.build = lambda: Reluctant(digest)
-    client = here.connect()
+def test_a_frame_that_is_not_accepted_is_offered_again(start: Make, size: int) -> None:
+    harness = start()
+    harness.build = lambda: Reluctant(digest)
+    client = harness.connect()
     bodies = [pattern(size, seed) for seed in range(7)]
     client.send(b"".join(map(frame, bodies)))
     assert [client.answer() for _ in bodies] == [hashlib.sha1(body).digest() for body in bodies]
-    assert here.protocols[0].offered == 14
+    assert harness.protocols[0].offered == 14

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.transport.harness import House, frame
+from tests.transport.harness import ListenerHarness, frame
 from txbroker.log.region import Region
 from txbroker.transport import output
 
-Make = Callable[..., House]
+Make = Callable[..., ListenerHarness]
 
 
 DATA = b"".join(hashlib.sha1(b"%d" % n).digest() for n in range(250_000))
@@ -67,15 +67,15 @@ def asked(position: int, length: int) -> bytes:
 
 
 @pytest.mark.parametrize("length", [0, 1, 8191, 8192, 100_000, 4_900_000])
-def test_a_region_is_sent_between_its_neighbours(house: Make, file: File, length: int) -> None:
-    client = house(region_answers(file)).connect()
+def test_a_region_is_sent_between_its_neighbours(start: Make, file: File, length: int) -> None:
+    client = start(region_answers(file)).connect()
     client.send(asked(1234, length) * 3)
     for _ in range(3):
         assert client.answer() == b"head" + file.data[1234 : 1234 + length] + b"tail"
 
 
-def test_regions_of_all_sizes_are_sent_in_order(house: Make, file: File) -> None:
-    client = house(region_answers(file)).connect()
+def test_regions_of_all_sizes_are_sent_in_order(start: Make, file: File) -> None:
+    client = start(region_answers(file)).connect()
     lengths = [(n * 7919) % 20_000 for n in range(500)]
     client.send(b"".join(asked(n * 31, length) for n, length in enumerate(lengths)))
     for n, length in enumerate(lengths):
@@ -83,31 +83,31 @@ def test_regions_of_all_sizes_are_sent_in_order(house: Make, file: File) -> None
 
 
 @pytest.mark.parametrize("size", [1, 32 * 1024, 33 * 1024, 3_000_000])
-def test_memory_of_all_sizes_is_sent(house: Make, size: int) -> None:
+def test_memory_of_all_sizes_is_sent(start: Make, size: int) -> None:
     data = os.urandom(size)
-    client = house(lambda received: [struct.pack(">i", size + 2), memoryview(data), b"ok"]).connect()
+    client = start(lambda received: [struct.pack(">i", size + 2), memoryview(data), b"ok"]).connect()
     client.send(frame(b"whatever") * 3)
     for _ in range(3):
         assert client.answer() == data + b"ok"
 
 
-def test_a_connection_that_does_not_read_is_not_read(house: Make, file: File) -> None:
-    here = house(region_answers(file))
-    client = here.connect(receive_buffer=10_000)
+def test_a_connection_that_does_not_read_is_not_read(start: Make, file: File) -> None:
+    harness = start(region_answers(file))
+    client = harness.connect(receive_buffer=10_000)
     rest = memoryview(asked(0, 999_999) * 1_000_000)
     for _ in range(200):
         rest = rest[client.send_some(rest) :]
-        here.turn()
-    taken = here.protocols[0].frames
+        harness.turn()
+    taken = harness.protocols[0].frames
     assert taken < 10
     sent = (1_000_000 * 12 - len(rest)) // 12
     assert taken < sent < 1_000_000, "some requests wait in the socket"
     for _ in range(20):
         assert client.answer() == b"head" + file.data[:999_999] + b"tail"
-    assert here.protocols[0].frames < taken + 30
+    assert harness.protocols[0].frames < taken + 30
 
 
-def test_a_closed_connection_releases_its_files(house: Make, file: File) -> None:
+def test_a_closed_connection_releases_its_files(start: Make, file: File) -> None:
     """At once, without a run of the garbage collector: a deleted segment uses disk space until it is closed."""
     regions: list[weakref.ref[Region]] = []
 
@@ -119,22 +119,22 @@ def test_a_closed_connection_releases_its_files(house: Make, file: File) -> None
         regions.append(weakref.ref(region))
         return [struct.pack(">i", len(region)), region]
 
-    here = house(answer)
+    harness = start(answer)
     gc.disable()
     try:
-        client = here.connect(receive_buffer=10_000)
+        client = harness.connect(receive_buffer=10_000)
         client.send(frame(b"whatever") * 5)
-        here.until(lambda: regions, "a frame")
+        harness.until(lambda: regions, "a frame")
         assert any(region() for region in regions)
         client.reset()
-        here.until(lambda: not any(region() for region in regions), "no region is referenced")
+        harness.until(lambda: not any(region() for region in regions), "no region is referenced")
     finally:
         gc.enable()
 
 
-def test_a_slow_reader_receives_everything_and_does_not_block_others(house: Make, file: File) -> None:
-    here = house(region_answers(file))
-    slow, quick = here.connect(receive_buffer=10_000), here.connect()
+def test_a_slow_reader_receives_everything_and_does_not_block_others(start: Make, file: File) -> None:
+    harness = start(region_answers(file))
+    slow, quick = harness.connect(receive_buffer=10_000), harness.connect()
     slow.send(asked(0, 4_000_000) * 4)
     quick.send(asked(5, 10))
     assert quick.answer() == b"head" + file.data[5:15] + b"tail"
@@ -142,51 +142,51 @@ def test_a_slow_reader_receives_everything_and_does_not_block_others(house: Make
         assert slow.answer() == b"head" + file.data[:4_000_000] + b"tail"
 
 
-def test_responses_are_sent_after_the_peer_stopped_sending(house: Make, file: File) -> None:
+def test_responses_are_sent_after_the_peer_stopped_sending(start: Make, file: File) -> None:
     import socket
 
-    here = house(region_answers(file))
-    client = here.connect(receive_buffer=10_000)
+    harness = start(region_answers(file))
+    client = harness.connect(receive_buffer=10_000)
     client.send(asked(0, 2_000_000) * 2)
     client.socket.shutdown(socket.SHUT_WR)
     for _ in range(2):
         assert client.answer() == b"head" + file.data[:2_000_000] + b"tail"
-    here.until(client.at_end)
+    harness.until(client.at_end)
 
 
-def test_a_reset_in_the_middle_of_a_region(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
-    here = house(region_answers(file))
-    client = here.connect(receive_buffer=10_000)
+def test_a_reset_in_the_middle_of_a_region(start: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
+    harness = start(region_answers(file))
+    client = harness.connect(receive_buffer=10_000)
     client.send(asked(0, 4_000_000) * 3)
-    here.until(lambda: here.protocols and here.protocols[0].frames)
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
     client.reset()
-    here.until(lambda: not here.hub.connections)
-    assert here.protocols[0].lost == 1
+    harness.until(lambda: not harness.hub.connections)
+    assert harness.protocols[0].lost == 1
     assert not caplog.records
 
 
-def test_a_file_that_ends_early_closes_the_connection_with_one_log_line(house: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
-    here = house(region_answers(file))
+def test_a_file_that_ends_early_closes_the_connection_with_one_log_line(start: Make, file: File, caplog: pytest.LogCaptureFixture) -> None:
+    harness = start(region_answers(file))
     gone: list[str] = []
-    here.hub.file_gone = gone.append
-    client = here.connect(receive_buffer=10_000)
+    harness.hub.file_gone = gone.append
+    client = harness.connect(receive_buffer=10_000)
     client.send(asked(0, 4_000_000))
-    here.until(lambda: here.protocols and here.protocols[0].frames)
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
     file.truncate(1_000_000)
-    here.until(lambda: client.receive_some() is None)
+    harness.until(lambda: client.receive_some() is None)
     assert len(caplog.records) == 1
     assert f"{file.path} is truncated at 1000000 or earlier, before position 4000000" in caplog.records[0].message
     assert gone == [file.path]
 
 
-def test_a_response_is_finished_before_the_connection_closes(house: Make, file: File) -> None:
-    here = house(region_answers(file))
-    client = here.connect(receive_buffer=10_000)
+def test_a_response_is_finished_before_the_connection_closes(start: Make, file: File) -> None:
+    harness = start(region_answers(file))
+    client = harness.connect(receive_buffer=10_000)
     client.send(asked(0, 3_000_000))
-    here.until(lambda: here.protocols and here.protocols[0].frames)
-    here.protocols[0].transport.loseConnection()
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
+    harness.protocols[0].transport.loseConnection()
     assert client.answer() == b"head" + file.data[:3_000_000] + b"tail"
-    here.until(client.at_end)
+    harness.until(client.at_end)
 
 
 def cold(monkeypatch: pytest.MonkeyPatch, warm: set[int]) -> None:
@@ -203,121 +203,121 @@ def cold(monkeypatch: pytest.MonkeyPatch, warm: set[int]) -> None:
 
 
 @pytest.mark.parametrize("length", [100, 4_500_000])
-def test_cold_regions_are_read_by_the_worker_first(house: Make, file: File, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cold_regions_are_read_by_the_worker_first(start: Make, file: File, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     warm: set[int] = set()
     cold(monkeypatch, warm)
-    here = house(region_answers(file))
-    client = here.connect()
+    harness = start(region_answers(file))
+    client = harness.connect()
     client.send(asked(0, length))
-    other = here.connect()
+    other = harness.connect()
     slices = 0
     while not (client.receive_some() and len(client._received) >= 4 + 8 + length):
-        here.turn(0.002)
-        if here.worker.jobs:
+        harness.turn(0.002)
+        if harness.worker.jobs:
             slices += 1
-            here.turns()
-            assert len(here.worker.jobs) == 1
+            harness.turns()
+            assert len(harness.worker.jobs) == 1
             assert len(client._received) <= 4 + 8 + (slices - 1) * (1 << 20)
-            here.worker.work()
+            harness.worker.work()
     assert slices == -(-length // (1 << 20))
     assert client.answer() == b"head" + file.data[:length] + b"tail"
     warm.update(range(10))
     other.send(asked(0, 50))
     assert other.answer() == b"head" + file.data[:50] + b"tail"
-    assert not here.worker.jobs
+    assert not harness.worker.jobs
 
 
-def test_a_worker_that_finishes_after_the_connection_is_closed(house: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_finishes_after_the_connection_is_closed(start: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     cold(monkeypatch, set())
-    here = house(region_answers(file))
-    client = here.connect()
+    harness = start(region_answers(file))
+    client = harness.connect()
     client.send(asked(0, 1_000_000))
-    here.until(lambda: here.worker.jobs)
+    harness.until(lambda: harness.worker.jobs)
     client.reset()
-    client.house.turns()
-    here.protocols[0].transport.abortConnection()
-    here.until(lambda: not here.hub.connections)
-    here.worker.work()
+    client.harness.turns()
+    harness.protocols[0].transport.abortConnection()
+    harness.until(lambda: not harness.hub.connections)
+    harness.worker.work()
 
 
-def test_closing_waits_for_the_worker(house: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_waits_for_the_worker(start: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     cold(monkeypatch, set())
-    here = house(region_answers(file))
-    client = here.connect()
+    harness = start(region_answers(file))
+    client = harness.connect()
     client.send(asked(0, 900_000))
-    here.until(lambda: here.worker.jobs)
-    here.protocols[0].transport.loseConnection()
-    here.turns()
-    here.worker.work()
+    harness.until(lambda: harness.worker.jobs)
+    harness.protocols[0].transport.loseConnection()
+    harness.turns()
+    harness.worker.work()
     assert client.answer() == b"head" + file.data[:900_000] + b"tail"
-    here.until(client.at_end)
+    harness.until(client.at_end)
 
 
-def test_a_later_response_is_sent_at_once(house: Make) -> None:
-    here = house(lambda received: None)
-    client = here.connect()
+def test_a_later_response_is_sent_at_once(start: Make) -> None:
+    harness = start(lambda received: None)
+    client = harness.connect()
     client.send(frame(b"wait for it"))
-    here.until(lambda: here.protocols and here.protocols[0].frames)
-    here.protocols[0].put([frame(b"here it is")])
-    here.protocols[0].transport.flush()
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
+    harness.protocols[0].put([frame(b"here it is")])
+    harness.protocols[0].transport.flush()
     assert client.answer() == b"here it is"
 
 
-def test_responses_to_others_are_sent_together_when_the_connection_is_done(house: Make) -> None:
-    here = house()
-    waiting, waking = here.connect(), here.connect()
+def test_responses_to_others_are_sent_together_when_the_connection_is_done(start: Make) -> None:
+    harness = start()
+    waiting, waking = harness.connect(), harness.connect()
     waiting.send(frame(b"just waiting"))
     waiting.answer()
     sent: list[bytes] = []
 
     def wake(received: memoryview) -> list[Any]:
         for n in range(10):
-            here.protocols[0].put([frame(b"woken up %d" % n)])
-            here.protocols[0].transport.flush()
-        sent.append(bytes(here.protocols[0].output_bytes))
+            harness.protocols[0].put([frame(b"woken up %d" % n)])
+            harness.protocols[0].transport.flush()
+        sent.append(bytes(harness.protocols[0].output_bytes))
         return [frame(b"all awake")]
 
-    here.build = lambda: None
-    here.until(lambda: len(here.protocols) == 2)
-    here.protocols[1].answer = wake
+    harness.build = lambda: None
+    harness.until(lambda: len(harness.protocols) == 2)
+    harness.protocols[1].answer = wake
     waking.send(frame(b"wake them"))
     assert waking.answer() == b"all awake"
     assert len(sent[0]) == 10 * 14, "some responses were sent before the others"
     assert [waiting.answer() for _ in range(10)] == [b"woken up %d" % n for n in range(10)]
 
 
-def test_responses_of_actions_are_sent_after_the_connections_own_response(house: Make) -> None:
-    here = house()
-    many = [here.connect() for _ in range(50)]
-    here.until(lambda: len(here.protocols) == 50)
+def test_responses_of_actions_are_sent_after_the_connections_own_response(start: Make) -> None:
+    harness = start()
+    many = [harness.connect() for _ in range(50)]
+    harness.until(lambda: len(harness.protocols) == 50)
     by_port = {client.port: client for client in many}
-    waking = by_port.pop(here.protocols[-1].transport.session.peer_port)
+    waking = by_port.pop(harness.protocols[-1].transport.session.peer_port)
     unsent: list[int] = []
 
     def complete(_: str) -> None:
         assert waking.receive_some(), "the connection's own response was sent"
-        for protocol in here.protocols[:-1]:
+        for protocol in harness.protocols[:-1]:
             protocol.put([frame(b"wake up")])
             protocol.transport.flush()
             unsent.append(protocol.output_bytes)
 
     def wake(received: memoryview) -> list[Any]:
-        here.actions.add("waiting clients", complete)
+        harness.actions.add("waiting clients", complete)
         return [frame(b"all awake")]
 
-    here.protocols[-1].answer = wake
+    harness.protocols[-1].answer = wake
     waking.send(frame(b"wake them"))
     assert waking.answer() == b"all awake"
     assert unsent == [0] * 49
     assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
 
 
-def test_responses_of_one_turn_to_one_connection_are_sent_together(house: Make) -> None:
-    here = house(lambda received: None)
-    client = here.connect()
+def test_responses_of_one_turn_to_one_connection_are_sent_together(start: Make) -> None:
+    harness = start(lambda received: None)
+    client = harness.connect()
     client.send(frame(b"one of four") * 4)
-    here.until(lambda: here.protocols and here.protocols[0].frames == 4)
-    protocol = here.protocols[0]
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames == 4)
+    protocol = harness.protocols[0]
     unsent: list[int] = []
 
     def complete(number: int) -> None:
@@ -328,7 +328,7 @@ def test_responses_of_one_turn_to_one_connection_are_sent_together(house: Make) 
 
     def answer_all(received: memoryview) -> None:
         for number in range(4):
-            here.actions.add(number, complete)
+            harness.actions.add(number, complete)
 
     protocol.answer = answer_all
     client.send(frame(b"and now answer all"))
@@ -336,40 +336,40 @@ def test_responses_of_one_turn_to_one_connection_are_sent_together(house: Make) 
     assert unsent == [5, 10, 15, 0], "all are sent with the response to the last request in flight"
 
 
-def test_responses_of_a_turn_are_sent_at_its_end_while_others_are_in_flight(house: Make) -> None:
-    here = house(lambda received: None)
-    client = here.connect()
+def test_responses_of_a_turn_are_sent_at_its_end_while_others_are_in_flight(start: Make) -> None:
+    harness = start(lambda received: None)
+    client = harness.connect()
     client.send(frame(b"one of two") * 2)
-    here.until(lambda: here.protocols and here.protocols[0].frames == 2)
-    protocol = here.protocols[0]
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames == 2)
+    protocol = harness.protocols[0]
 
     def complete(_: str) -> None:
         protocol.in_flight = 1
         protocol.put([frame(b"the first one")])
         protocol.transport.flush()
 
-    protocol.answer = lambda received: here.actions.add("first", complete)
+    protocol.answer = lambda received: harness.actions.add("first", complete)
     client.send(frame(b"now answer one"))
     assert client.answer() == b"the first one"
 
 
-def test_a_full_protocol_gets_no_frames_until_it_flushes(house: Make) -> None:
+def test_a_full_protocol_gets_no_frames_until_it_flushes(start: Make) -> None:
     def fill(received: memoryview) -> None:
-        here.protocols[0].stop = True
+        harness.protocols[0].stop = True
 
-    here = house(fill)
-    client = here.connect()
+    harness = start(fill)
+    client = harness.connect()
     client.send(frame(b"one of many frames") * 30_000)
-    here.until(lambda: here.protocols and here.protocols[0].frames)
-    here.turns()
-    assert here.protocols[0].frames == 1
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
+    harness.turns()
+    assert harness.protocols[0].frames == 1
     for taken in range(2, 6):
-        here.protocols[0].stop = False
-        here.protocols[0].transport.flush()
-        here.until(lambda taken=taken: here.protocols[0].frames >= taken)
-        here.turns()
-        assert here.protocols[0].frames == taken
-    here.protocols[0].answer = lambda received: [b"."]
-    here.protocols[0].stop = False
-    here.protocols[0].transport.flush()
+        harness.protocols[0].stop = False
+        harness.protocols[0].transport.flush()
+        harness.until(lambda taken=taken: harness.protocols[0].frames >= taken)
+        harness.turns()
+        assert harness.protocols[0].frames == taken
+    harness.protocols[0].answer = lambda received: [b"."]
+    harness.protocols[0].stop = False
+    harness.protocols[0].transport.flush()
     assert client.receive(30_000 - 5) == b"." * (30_000 - 5)

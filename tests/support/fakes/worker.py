@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from twisted.internet.defer import Deferred
+
 
 class Job(NamedTuple):
     """`work`, due at `due_ms` of the worker's time, and what follows it in the reactor."""
@@ -42,3 +44,22 @@ class Worker:
         """Let time pass, and run what is due then."""
         self.now_ms += ms
         self.run()
+
+
+class JobWorker:
+    """An `in_worker`: jobs wait until the test calls `work`, which fires their Deferreds with None."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+    def __call__(self, job: Callable[[], None]) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self.jobs.append((job, done))
+        return done
+
+    def work(self) -> None:
+        """Run the jobs that wait now."""
+        jobs, self.jobs = self.jobs, []
+        for job, done in jobs:
+            job()
+            done.callback(None)

@@ -1,4 +1,4 @@
-"""A reactor's turns without a reactor: what is called soon waits in a queue until the test lets it run."""
+"""A queue of calls in place of a reactor: calls and jobs wait until the test runs them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Turns:
         return bool(self._queue)
 
     def result(self, deferred: Deferred[T]) -> T:
-        """What the Deferred comes to once everything has run."""
+        """The result of the Deferred after all queued calls ran."""
         outcomes: list[Any] = []
         deferred.addBoth(outcomes.append)
         self.run()
