@@ -130,7 +130,7 @@ def test_one_reachable_server_is_enough(closed_port: int) -> None:
 
 def test_broker_errors() -> None:
     assert str(broker_error("topic a was not created", 36, None)) == (
-        "topic a was not created: topic already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that"
+        "topic a was not created: topic already exists (TOPIC_ALREADY_EXISTS); specify --if-not-exists to ignore this"
     )
     assert str(broker_error("it failed", 40, "x is bad.")) == "it failed: x is bad (INVALID_CONFIG)"
     assert "error 32000, which this version of txbroker does not know" in str(broker_error("it failed", 32000, None))

@@ -36,7 +36,7 @@ def test_topics(broker: Server, name: str) -> None:
 
     created = ("--create", "--topic", name, "--partitions", "3", "--replication-factor", "1", "--config", "segment.bytes=1048576")
     assert topics(*created) == f"Created topic {name}.\n"
-    exists = f"topic {name} was not created: Topic '{name}' already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that\n"
+    exists = f"topic {name} was not created: Topic '{name}' already exists (TOPIC_ALREADY_EXISTS); specify --if-not-exists to ignore this\n"
     assert topics(*created, status=1) == f"txbroker topics: {exists}"
     assert topics(*created, "--if-not-exists") == ""
     assert name in topics("--list").split()
@@ -138,8 +138,9 @@ def test_json_errors_have_the_brokers_code(broker: Server, name: str) -> None:
     run(*create)
     output, complaint = run(*create, status=1)
     assert output == ""
+    exists = f"Topic '{name}' already exists (TOPIC_ALREADY_EXISTS); specify --if-not-exists to ignore this"
     assert json.loads(complaint) == {
-        "error": f"topic {name} was not created: Topic '{name}' already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that",
+        "error": f"topic {name} was not created: {exists}",
         "command": "txbroker topics", "status": 1, "code": "TOPIC_ALREADY_EXISTS",
     }  # fmt: skip
     write = ("produce", "--bootstrap-server", broker.address, "--topic", name, "--json", "--command-property", "no.such.key=1")
@@ -292,7 +293,7 @@ def test_output_to_a_full_disk_and_to_a_closed_descriptor(broker: Server) -> Non
         ended = subprocess.run(flags, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     assert ended.stderr.decode() == (
-        "txbroker broker-api-versions: no space left for the output (No space left on device); free some, or write it elsewhere\n"
+        "txbroker broker-api-versions: no space left for the output (No space left on device); free some, or write to another disk\n"
     )
     unwritable = ["sh", "-c", 'exec "$@" >&-', "sh", *flags]
     closed = subprocess.run(unwritable, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False, timeout=PATIENCE_S)

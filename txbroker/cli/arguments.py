@@ -52,8 +52,8 @@ def numbers(text: str) -> list[int]:
 
 
 def add_properties(parser: argparse.ArgumentParser, flag: str, what: str, *other_names: str) -> None:
-    """A flag for KEY=VALUE that may be repeated, as `{key: value}`; the last value of a key wins. `other_names` are its older names."""
-    what = f"{what}; may be given several times"
+    """Add a repeatable flag for KEY=VALUE, parsed to `{key: value}`; the last value of a key applies. `other_names`: aliases."""
+    what = f"{what}; can be specified several times"
     parser.add_argument(flag, *other_names, action=_Collect, type=key_value, default={}, metavar="KEY=VALUE", help=what)
 
 

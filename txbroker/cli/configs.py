@@ -90,9 +90,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--broker-defaults", action="store_true", help="short for --entity-type brokers --entity-default")
     parser.add_argument("--all", action="store_true", help="with --describe: all configurations, also those that are not set dynamically")
     add_help = "with --alter: the configurations to set; a value with commas: key=[a,b]"
-    parser.add_argument("--add-config", type=pairs, metavar="KEY=VALUE,…", help=add_help)
+    parser.add_argument("--add-config", type=pairs, metavar="KEY=VALUE,...", help=add_help)
     parser.add_argument("--add-config-file", metavar="FILE", help="with --alter: a properties file with configurations to set")
-    parser.add_argument("--delete-config", type=keys, metavar="KEY,KEY…", help="with --alter: the configurations to delete")
+    parser.add_argument("--delete-config", type=keys, metavar="KEY,KEY,...", help="with --alter: the configurations to delete")
     parser.set_defaults(command=run)
 
 

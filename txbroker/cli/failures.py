@@ -1,4 +1,4 @@
-"""How commands fail: one sentence on standard error that says what to do next, or a JSON object with --json; and the exit status."""
+"""Errors and warnings of commands, on standard error: sentences, or JSON objects with --json. Exit statuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class CommandFailed(Exception):
-    """The command failed (exit status 1). The text is for the terminal; `code` is the broker's error code, if it answered with one."""
+    """The command failed (exit status 1). The text says what to do next; `code`: the broker's error code, if it returned one."""
 
     def __init__(self, text: str, code: ErrorCode | None = None) -> None:
         super().__init__(text)
@@ -29,8 +29,8 @@ class BadUsage(CommandFailed):
 # What to do about frequent errors.
 _ADVICE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `txbroker topics --list`",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts that",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "choose a --replication-factor that the brokers suffice for",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "specify --if-not-exists to ignore this",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "specify a --replication-factor of at most the number of brokers",
     ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true in the broker's configuration",
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes and the producer's max.request.size",
     ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas",
@@ -44,16 +44,16 @@ _ADVICE = {
 }
 
 
-# What brokers on Linux say of a full disk, and of a used up quota of it.
+# The texts of ENOSPC and EDQUOT on Linux, in error messages of brokers.
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
 
 def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
-    """A request was answered with an error code; `what` says what was wanted, `message` is the broker's."""
+    """The broker returned an error code. `what`: what failed. `message`: the broker's error message."""
     try:
         known = ErrorCode(code)
     except ValueError:
-        return CommandFailed(f"{what}: the broker answered with error {code}, which this version of txbroker does not know")
+        return CommandFailed(f"{what}: the broker returned error {code}, which this version of txbroker does not know")
     text = (message or known.name.lower().replace("_", " ")).rstrip(".")
     advice = _ADVICE.get(known)
     if known is ErrorCode.KAFKA_STORAGE_ERROR and any(sign in text for sign in _NO_ROOM):
@@ -62,45 +62,45 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
 
 
 class _Complaints:
-    """How warnings and errors are printed: set once for a command."""
+    """The format of warnings and errors of the current command."""
 
     as_json = False
 
 
 def complain_as_json(on: bool) -> None:
-    """Print warnings and errors as JSON objects, or as sentences."""
+    """Set the format: JSON objects, or sentences."""
     _Complaints.as_json = on
 
 
 def warn(sentence: str) -> None:
-    """A warning, after which the command continues."""
+    """Print a warning; the command continues."""
     _print({"warning": sentence}, sentence)
 
 
 def complain(command: str, sentence: str, status: int, code: ErrorCode | None = None) -> int:
-    """The error that ends a command, which is its name after `txbroker`; returns the exit status. `code`: that of the broker."""
+    """Print the error that ended a command; returns `status`. `command`: e.g. `txbroker topics`. `code`: the broker's error code."""
     _print({"error": sentence, "command": command, "status": status, "code": None if code is None else code.name}, f"{command}: {sentence}")
     return status
 
 
 def _print(row: dict[str, Any], sentence: str) -> None:
     with suppress(OSError):
-        sys.stdout.flush()  # a warning follows the line that it is about, if both go to the same place
+        sys.stdout.flush()  # keep the order of output and warnings, if both go to the same file
     print(json.dumps(row) if _Complaints.as_json else visible(sentence), file=sys.stderr, flush=True)
 
 
 def missing_library(feature: str, library: str) -> CommandFailed:
-    """`feature` needs a Python library that is not installed in the environment that this command runs in."""
+    """`feature` needs a Python library that is not installed in the environment of this command."""
     return CommandFailed(f"{feature} needs {library}, which is not installed: {sys.executable} -m pip install {library}")
 
 
 def no_topic(name: str) -> CommandFailed:
-    """A topic that was named does not exist."""
+    """The specified topic does not exist."""
     return CommandFailed(f"topic {name} does not exist; see `txbroker topics --list`, or create it with `txbroker topics --create`")
 
 
 def client_failure(error: ClientError) -> CommandFailed:
-    """An error of our own client, with what to do about it."""
+    """The failure for an error of txbroker's own client, with what to do next."""
     if isinstance(error, RequestFailed):
         return broker_error(error.what, error.code, error.message)
     return no_topic(error.name) if isinstance(error, TopicMissing) else CommandFailed(str(error))

@@ -43,9 +43,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("get-offsets", help="print offsets of partitions", description=DESCRIPTION)
     add_client(parser)
     parser.add_argument("--topic", metavar="NAME", help="a topic, or a regular expression for whole names (default: all topics)")
-    parser.add_argument("--partitions", type=numbers, metavar="N,N…", help="only these partitions of the topics")
+    parser.add_argument("--partitions", type=numbers, metavar="N,N,...", help="only these partitions of the topics")
     rules_help = "topics (regular expressions) with partitions, in which the end of a range is excluded: a:1,b:0-3,c:5-,d:-3,e"
-    parser.add_argument("--topic-partitions", metavar="TOPIC:N,…", help=rules_help)
+    parser.add_argument("--topic-partitions", metavar="TOPIC:N,...", help=rules_help)
     time_help = "latest (default, also -1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5), or milliseconds"
     parser.add_argument("--time", type=time, default=TIMES["latest"], metavar="TIME", help=time_help)
     parser.add_argument("--exclude-internal-topics", action="store_true", help="exclude internal topics like __consumer_offsets")

@@ -50,18 +50,18 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_mutually_exclusive_group(required=True)
     for action, text in ACTIONS.items():
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
-    parser.add_argument("--group", action="append", default=[], metavar="NAME", help="a group; may be given several times")
+    parser.add_argument("--group", action="append", default=[], metavar="NAME", help="a group; can be specified several times")
     parser.add_argument("--all-groups", action="store_true", help="with --describe, --reset-offsets and --delete: all groups")
     timeout_help = f"milliseconds to wait for a group's coordinator (default: {TIMEOUT_MS})"
     parser.add_argument("--timeout", type=number(0), default=TIMEOUT_MS, metavar="MS", help=timeout_help)
     state_help = "with --list: print states, or only groups in these states; with --describe: the state and the coordinator"
-    parser.add_argument("--state", nargs="?", const="", type=_choice("states", STATES), metavar="STATE,…", help=state_help)
+    parser.add_argument("--state", nargs="?", const="", type=_choice("states", STATES), metavar="STATE,...", help=state_help)
     type_help = "with --list: print types, or only groups of these types: Classic, Consumer"
-    parser.add_argument("--type", nargs="?", const="", type=_choice("types", TYPES), metavar="TYPE,…", help=type_help)
+    parser.add_argument("--type", nargs="?", const="", type=_choice("types", TYPES), metavar="TYPE,...", help=type_help)
     parser.add_argument("--offsets", action="store_true", help="with --describe: offsets and lag (default)")
     parser.add_argument("--members", action="store_true", help="with --describe: the members")
     parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
-    topic_help = "only this topic, or some of its partitions: topic:0,1; may be given several times"
+    topic_help = "only this topic, or some of its partitions: topic:0,1; can be specified several times"
     parser.add_argument("--topic", action="append", default=[], metavar="TOPIC", help=topic_help)
     parser.add_argument("--all-topics", action="store_true", help="all topics for which the group has committed offsets")
     _add_targets(parser)
@@ -79,7 +79,7 @@ def _add_targets(targets: argparse.ArgumentParser) -> None:
     targets.add_argument("--to-offset", type=number(0), metavar="OFFSET", help="to this offset, or to the nearest one in the log")
     targets.add_argument("--shift-by", type=int, metavar="N", help="forward by N from the committed offset, or backward if N is negative")
     targets.add_argument("--to-datetime", type=datetime_ms, metavar="TIME", help="to the first record since 2026-01-31T18:00:00.000")
-    targets.add_argument("--by-duration", type=duration_ms, metavar="TIME", help="to the first record since this long ago: PnDTnHnMnS")
+    targets.add_argument("--by-duration", type=duration_ms, metavar="TIME", help="to the first record since PnDTnHnMnS ago")
     targets.add_argument("--from-file", metavar="FILE", help="to the offsets in a CSV file")
 
 

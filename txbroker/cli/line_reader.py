@@ -58,7 +58,7 @@ class LineFormat:
             return before, after
         if self.ignore_error:
             return None, line
-        raise CommandFailed(f"line {number} has no {what} {_show(separator)}: {_show(line)}; correct the line, or set {FLAG} {what}=…")
+        raise CommandFailed(f"line {number} has no {what} {_show(separator)}: {_show(line)}; correct the line, or set {FLAG} {what}=...")
 
     def _header(self, pair: bytes, number: int) -> Header:
         key, found, value = pair.partition(self.headers_key_separator)

@@ -20,9 +20,10 @@ Show the status of the log cleaner, compact or expire topics on request, and pri
 
 The active segment of a partition is never compacted; --roll closes it first. With --wait the command returns when the operation is
 complete, and exits with status 1 if it fails. The broker completes an operation even if the command is interrupted.
+
 A dry run reads the files of a log directory and prints the records that a pass would remove now, with the reasons. It changes nothing, and
-a broker may be running. The topic's settings are read from the directory, or from a broker with --bootstrap-server, which also has those
-that server.properties changes. --topic-config overrides them, e.g. --topic-config compaction.strategy=timestamp.
+a broker may be running. The topic's configuration is read from the directory; with --bootstrap-server it is read from a broker, and
+includes the defaults of its server.properties. --topic-config overrides it, e.g. --topic-config compaction.strategy=timestamp.
 """
 
 ACTIONS = ("describe", "compact_now", "expire", "dry_run")
@@ -58,9 +59,9 @@ def add_parser(subparsers: Any) -> None:
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """The flags of a dry run, except --topic and --roll."""
     parser.add_argument("--log-dir", metavar="DIRECTORY", help="the broker's log.dirs, comma-separated")
-    parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="this partition of the topic only")
-    add_properties(parser, "--topic-config", "a setting of the topic to use instead of the stored one")
-    size_help = "memory for the map of keys, as log.cleaner.dedupe.buffer.size (default: 134217728)"
+    parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="only this partition of the topic")
+    add_properties(parser, "--topic-config", "a configuration of the topic that overrides the stored one")
+    size_help = "size of the dedupe buffer, as log.cleaner.dedupe.buffer.size (default: 134217728)"
     parser.add_argument("--dedupe-buffer-size", type=number(1 << 20), metavar="BYTES", help=size_help)
 
 

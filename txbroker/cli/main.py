@@ -1,4 +1,4 @@
-"""The command line's entry: subcommands and exit statuses (0 done, 1 failed, 2 usage, 130 interrupted)."""
+"""Entry point of the command line: subcommands and exit statuses (0 done, 1 failed, 2 wrong usage, 130 interrupted)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ A broker that speaks Kafka's wire protocol, and the tools to use it: their flags
 """
 
 EPILOG = """\
-Help on one: txbroker COMMAND --help
+Help for a command: txbroker COMMAND --help
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. The jobs of `txbroker spark`: 1 wrong data, 2 failed or wrong usage.
 """
 
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
-# The modules of the commands, in the order of the list that --help prints. A start imports its own only.
+# The modules of the commands, in the order of --help. Only the module of the command that is run is imported.
 COMMANDS = {
     "run": "run",
     "config": "config",
@@ -46,8 +46,8 @@ COMMANDS = {
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",
     "log-cleaner": "log_cleaner",
-    "import": "handover.importing",
     "log": "log.log_command",
+    "import": "handover.importing",
     "export": "handover.exporting",
     "perf-produce": "perf.perf_produce",
     "perf-consume": "perf.perf_consume",
@@ -56,7 +56,7 @@ COMMANDS = {
     "spark": "spark.spark_command",
     "completion": "completion",
 }
-# Flags that older releases of Kafka's tools had -> the flags to use now.
+# Flags that Kafka removed from its tools, and their replacements.
 REMOVED_FLAGS = {
     "--broker-list": "--bootstrap-server",
     "--zookeeper": "--bootstrap-server",
@@ -67,7 +67,7 @@ REMOVED_FLAGS = {
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands, or of one. What a command needs is imported when it runs."""
+    """The parser of all commands, or of one."""
     parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
@@ -77,7 +77,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit status."""
+    """Run the command line; returns the exit status."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     argv = sys.argv[1:] if argv is None else argv
@@ -114,12 +114,12 @@ def _main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # its reader has ended
+        _drop_output()  # the process that read the output has ended
         return failed
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _drop_output()
-            return complain(name, f"no space left for the output ({error.strerror}); free some, or write it elsewhere", failed)
+            return complain(name, f"no space left for the output ({error.strerror}); free some, or write to another disk", failed)
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exc()
         what = f"internal error of this command ({type(error).__name__}: {error})"
@@ -128,7 +128,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _removed_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | None:
-    """A sentence about a flag that Kafka's tools had once, if the command line has one; None if not."""
+    """An error message if the command line contains a flag that Kafka removed, else None."""
     if not argv or argv[0] not in COMMANDS:
         return None
     (subparsers,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -139,5 +139,5 @@ def _removed_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str |
 
 
 def _drop_output() -> None:
-    """Discard what is still buffered, so that no error follows at exit."""
+    """Discard buffered output, whose flush would fail at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
     add_configuration(parser)
     ready_help = "write host:port of each listener to FILE once clients are served (with port 0 a free port is taken)"
     parser.add_argument("--ready-file", metavar="FILE", help=ready_help)
-    level_help = "the log level (default: info), of all loggers or of one (txbroker.groups=debug); may be given several times"
+    level_help = "the log level (default: info), of all loggers or of one (txbroker.groups=debug); can be specified several times"
     parser.add_argument("--log-level", action="append", default=[], type=_level, metavar="[LOGGER=]LEVEL", help=level_help)
     parser.add_argument("--log-format", default=TEXT, choices=FORMATS, help="text (default), or json: one object per line")
     parser.set_defaults(command=run)
@@ -39,8 +39,8 @@ def add_parser(subparsers: Any) -> None:
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """The flags for the configuration of a broker."""
-    several = "may be given several times"
-    config_help = f"a server.properties file with Kafka's keys; {several}, the last value of a key wins"
+    several = "can be specified several times"
+    config_help = f"a server.properties file with Kafka's keys; {several}, the last value of a key applies"
     parser.add_argument("--config", action="append", default=[], metavar="FILE", help=config_help)
     env_help = "read KAFKA_... environment variables, as Kafka's container images do; they override the files"
     parser.add_argument("--env", action="store_true", help=env_help)

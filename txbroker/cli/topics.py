@@ -50,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--replication-factor", type=number(1), metavar="N", help=factor_help)
     add_properties(parser, "--config", "a configuration of the topic, with --create and --alter")
     assignment_help = "with --create and --alter: the brokers of each partition, with the preferred leader first: 1:2,2:3,3:1"
-    parser.add_argument("--replica-assignment", type=assignment, metavar="ID:ID,…", help=assignment_help)
+    parser.add_argument("--replica-assignment", type=assignment, metavar="ID:ID,...", help=assignment_help)
     parser.add_argument("--if-not-exists", action="store_true", help="with --create: do nothing if the topic exists")
     parser.add_argument("--if-exists", action="store_true", help="with --describe, --alter and --delete: ignore a missing topic")
     parser.add_argument("--exclude-internal", action="store_true", help="with --list and --describe: exclude internal topics")

@@ -76,10 +76,10 @@ def add_parser(subparsers: Any) -> None:
     directory_help = "read this log directory (or several, comma-separated) instead of asking a broker"
     parser.add_argument("--log-dir", metavar="DIR", help=directory_help)
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic")
-    group_help = "a consumer group; may be given several times (default: all with committed offsets for the topic)"
+    group_help = "a consumer group; can be specified several times (default: all with committed offsets for the topic)"
     parser.add_argument("--group", action="append", metavar="NAME", help=group_help)
     parser.add_argument("--no-groups", action="store_true", help="leave out the groups")
-    parser.add_argument("--key", action="append", default=[], metavar="KEY", help="only this key; may be given several times")
+    parser.add_argument("--key", action="append", default=[], metavar="KEY", help="only this key; can be specified several times")
     parser.add_argument("--keys-file", metavar="FILE", help="only the keys in this file, one per line (- is standard input)")
     encoding_help = "the encoding of --key and --keys-file: text (UTF-8, default), hex or base64"
     parser.add_argument("--key-encoding", choices=tuple(_DECODERS), default="text", help=encoding_help)

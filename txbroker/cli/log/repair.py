@@ -46,7 +46,7 @@ def add_parser(tools: Any) -> None:
     parser = tools.add_parser("repair", help="repair the faults that verify finds, with backups", description=DESCRIPTION)
     add_paths(parser, files=False)
     parser.add_argument("--yes", action="store_true", help="execute the plan; without this flag it is only printed")
-    parser.add_argument("--json", action="store_true", help="print the plan and the result as JSON, one object a line")
+    parser.add_argument("--json", action="store_true", help="print the plan and the result as JSON, one object per line")
     parser.set_defaults(command=run)
 
 

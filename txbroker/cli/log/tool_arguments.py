@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_paths(parser: argparse.ArgumentParser, *, files: bool) -> None:
     """Add the paths, --topic and --partition."""
     kinds = "the directory of a partition, or a file in it" if files else "or the directory of a partition"
-    parser.add_argument("paths", nargs="+", metavar="FILE", help=f"a log directory (one of log.dirs), {kinds}")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help=f"a log directory (one of log.dirs), {kinds}")
     parser.add_argument("--topic", metavar="NAME", help="only partitions of this topic")
     parser.add_argument("--partition", type=number(0), metavar="NUMBER", help="only this partition of --topic")
 

@@ -41,7 +41,7 @@ def add_parser(tools: Any) -> None:
     """Add the tool."""
     parser = tools.add_parser("verify", help="check every file and report the faults", description=DESCRIPTION)
     add_paths(parser, files=True)
-    parser.add_argument("--json", action="store_true", help="print findings as JSON, one object a line, and a summary at the end")
+    parser.add_argument("--json", action="store_true", help="print findings as JSON, one object per line, and a summary at the end")
     parser.set_defaults(command=run)
 
 

@@ -36,7 +36,7 @@ def add_parser(jobs: Any) -> None:
     """Add the job."""
     parser = jobs.add_parser("load", help="load topics into a table, each record exactly once", description=DESCRIPTION)
     parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="brokers to connect to first, comma-separated")
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; may be given several times")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; can be specified several times")
     parser.add_argument("--include", metavar="REGEX", help="the topics whose whole name matches, instead of --topic")
     parser.add_argument("--table", required=True, metavar="DIR", help="the table's folder, which the driver and all executors mount")
     parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=f"the Spark master (default: {DEFAULT_MASTER})")
