@@ -50,6 +50,25 @@ def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     shutil.rmtree(place, ignore_errors=True)
 
 
+class _Unstopped:
+    """The session of all tests, which a command does not stop."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._opened, attribute)
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def commands_share_the_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`txbroker spark` commands that run in this process use the session of all tests."""
+    monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: _Unstopped(spark))
+
+
 def _settings(place: Path, java_options: tuple[str, ...]) -> dict[str, str]:
     return {
         "spark.driver.extraJavaOptions": " ".join(java_options),

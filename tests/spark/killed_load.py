@@ -31,11 +31,12 @@ def main() -> None:
     sys.path.append(pyspark)
     from txbroker.spark.load import LoadOptions, load
     from txbroker.spark.session import open_session
+    from txbroker.spark.topic_source import TopicSource
 
     spark = open_session("local[2]", Path(jars), delta=True)
     if step == "writing":
         threading.Thread(target=kill_when_writing, args=[Path(table)], daemon=True).start()
-    load(spark, LoadOptions(servers, table, [topic]), on_step=lambda reached: kill() if reached == step else None)
+    load(spark, LoadOptions(TopicSource(servers, [topic]), table), on_step=lambda reached: kill() if reached == step else None)
 
 
 if __name__ == "__main__":

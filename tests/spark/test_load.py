@@ -16,6 +16,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 
 from tests.cli.commands import ENVIRONMENT, run
 from tests.spark.kafka_samples import serve
+from tests.spark.producing import PARTITIONS, produce
 from tests.spark.test_gaps import cut
 from tests.support import cache
 from tests.support.broker import BrokerProcess
@@ -29,8 +30,8 @@ from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.spark import load as load_module
 from txbroker.spark.load import STEPS, LoadOptions, LoadReport, load
 from txbroker.spark.offset_ranges import WrongData
+from txbroker.spark.topic_source import TopicSource
 
-PARTITIONS = 3
 Load = Callable[..., LoadReport]
 
 
@@ -55,17 +56,10 @@ def loading(spark: Any, broker: Server, topic: str, table: Path) -> Load:
     """Load the topic into the table."""
     def loading(**options: Any) -> LoadReport:
         on_step = options.pop("on_step", lambda step: None)
-        return load(spark, LoadOptions(**{"servers": broker.address, "table": str(table), "topics": [topic], **options}), on_step=on_step)
+        source = TopicSource(broker.address, options.pop("topics", [topic]), options.pop("include", None))
+        return load(spark, LoadOptions(source, **{"table": str(table), **options}), on_step=on_step)
 
     return loading
-
-
-def produce(server: Server, topic: str, count: int, partitions: int = PARTITIONS) -> None:
-    """So many records, round robin over the partitions."""
-    producer = KafkaProducer(bootstrap_servers=server.address, linger_ms=20)
-    for i in range(count):
-        producer.send(topic, b"value %d" % i, b"key %d" % i, partition=i % partitions)
-    producer.close()
 
 
 def offsets(spark: Any, table: Path) -> list[tuple[str, int, int]]:
@@ -92,7 +86,7 @@ def test_everything_of_a_record_is_in_the_table(spark: Any, broker: Server, name
         producer.send(name, record.value, record.key, list(record.headers), i % PARTITIONS, record.timestamp)
         sent.append((i % PARTITIONS, record))
     producer.close()
-    report = load(spark, LoadOptions(broker.address, str(table), [name], split=10))
+    report = load(spark, LoadOptions(TopicSource(broker.address, [name], split=10), str(table)))
     assert not report.wrong and sum(one.rows for one in report.checked) == len(sent)
     frame = spark.read.format("delta").load(str(table))
     assert frame.columns == ["topic", "partition", "offset", "timestamp", "timestamp_ms", "timestamp_type", "key", "value", "headers"]
@@ -177,7 +171,7 @@ def test_a_load_that_another_one_overtook(spark: Any, broker: Server, topic: str
 
     def overtake(step: str) -> None:
         if step == "planned":
-            load_module._Load(spark, LoadOptions(broker.address, str(table), [topic]), None, lambda _: None).run()
+            load_module._Load(spark, LoadOptions(TopicSource(broker.address, [topic]), str(table)), None, lambda _: None).run()
 
     with pytest.raises(CommandFailed, match=r"another load committed to .* first, and this one wrote nothing"):
         loading(on_step=overtake)
@@ -214,7 +208,7 @@ def test_offsets_that_expire_between_the_plan_and_the_read(broker: Server, topic
             delete_records(broker, topic, 4, 2)
 
     if not skip:
-        with pytest.raises(CommandFailed, match="offsets were deleted while they were being read, and nothing was loaded"):
+        with pytest.raises(CommandFailed, match="offsets were deleted while they were being read, and nothing was written"):
             loading(on_step=expire)
         return
     report = loading(on_step=expire, skip_expired=True)
@@ -226,7 +220,7 @@ def test_logs_of_apache_kafka(spark: Any, tmp_path: Path, table: Path) -> None:
     """Aborted transactions, one that is open, and a compacted topic; the offsets of each partition add up."""
     server = serve(tmp_path / "broker")
     try:
-        report = load(spark, LoadOptions(server.address, str(table), ["s-txn", "s-compact"]))
+        report = load(spark, LoadOptions(TopicSource(server.address, ["s-txn", "s-compact"]), str(table)))
         found = {(one.range.topic, one.range.partition): (one.rows, one.gaps) for one in report.checked}
         assert not report.wrong
         rows, gaps = found["s-txn", 0]
@@ -234,15 +228,16 @@ def test_logs_of_apache_kafka(spark: Any, tmp_path: Path, table: Path) -> None:
         rows, gaps = found["s-compact", 0]
         assert (rows, gaps.compacted, gaps.total) == (401, 2950, 2951)
         assert ("s-txn", 0, 100, 110) in [tuple(one) for one in report.waiting]
-        dirty = load(spark, LoadOptions(server.address, str(tmp_path / "dirty"), ["s-txn"], isolation_level="read_uncommitted"))
+        uncommitted = TopicSource(server.address, ["s-txn"], isolation_level="read_uncommitted")
+        dirty = load(spark, LoadOptions(uncommitted, str(tmp_path / "dirty")))
         first = dirty.checked[0]
         assert (first.rows, first.gaps.aborted, first.gaps.control) == (90, 0, 20)
     finally:
         server.close()
 
 
-def test_lost_records_are_reported(spark: Any, start_broker: Callable[..., BrokerProcess], name: str, table: Path, tmp_path: Path,
-                                   monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("commands_share_the_session")
+def test_lost_records_are_reported(start_broker: Callable[..., BrokerProcess], name: str, table: Path, tmp_path: Path) -> None:
     server = start_broker()
     create_topic(server, name)
     for _ in range(4):
@@ -251,18 +246,6 @@ def test_lost_records_are_reported(spark: Any, start_broker: Callable[..., Broke
     cut(server.data / f"{name}-0")
     server.start()
 
-    class Unstopped:
-        """The session of all tests, which the command does not stop."""
-
-        version = spark.version
-
-        def __getattr__(self, attribute: str) -> Any:
-            return getattr(spark, attribute)
-
-        def stop(self) -> None:
-            pass
-
-    monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: Unstopped())
     report = tmp_path / "report.json"
     arguments = ("--bootstrap-server", server.address, "--topic", name, "--table", str(table), "--json", str(report))
     output, complaint = run("spark", "load", *arguments, status=1)
@@ -326,10 +309,10 @@ def test_a_log_that_became_shorter(spark: Any, start_broker: Callable[..., Broke
     shutil.copytree(server.data, older)
     server.start()
     produce(server, name, 10, 1)
-    load(spark, LoadOptions(server.address, str(table), [name]))
+    load(spark, LoadOptions(TopicSource(server.address, [name]), str(table)))
     server.stop()
     shutil.rmtree(server.data)
     older.rename(server.data)
     server.start()
     with pytest.raises(WrongData, match=r"ends at offset 10, and the table has it up to 20: the log lost records"):
-        load(spark, LoadOptions(server.address, str(table), [name]))
+        load(spark, LoadOptions(TopicSource(server.address, [name]), str(table)))

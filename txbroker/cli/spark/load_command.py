@@ -7,10 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.arguments import number
-from txbroker.cli.clients import read_properties
-from txbroker.cli.failures import DONE, FAILED, complain, complain_as_json, warn
-from txbroker.cli.spark.setup_command import add_jars, jar_folder
+from txbroker.cli.spark.job_flags import Outcome, add_expired, add_session, add_source, run_job, source_of
 from txbroker.names import amount
 
 if TYPE_CHECKING:
@@ -29,66 +26,29 @@ expired, or it is reported as lost.
 
 Exit status: 0 done, 1 records are lost or doubled, 2 wrong usage or a fault; after a fault nothing is lost or doubled: run it again.
 """
-DEFAULT_MASTER = "local[*]"
 
 
 def add_parser(jobs: Any) -> None:
     """Add the job."""
     parser = jobs.add_parser("load", help="load topics into a table, each record exactly once", description=DESCRIPTION)
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="brokers to connect to first, comma-separated")
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; can be specified several times")
-    parser.add_argument("--include", metavar="REGEX", help="the topics whose whole name matches, instead of --topic")
+    add_source(parser)
     parser.add_argument("--table", required=True, metavar="DIR", help="the table's folder, which the driver and all executors mount")
-    parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=f"the Spark master (default: {DEFAULT_MASTER})")
-    config_help = "a properties file for Spark's Kafka consumers"
-    parser.add_argument("--command-config", metavar="FILE", help=config_help)
-    levels = ("read_committed", "read_uncommitted")
-    level_help = "whether to leave out records of aborted and open transactions (default: read_committed)"
-    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help=level_help)
-    expired_help = "if offsets were deleted before they were loaded: fail (default), or skip them and report how many"
-    parser.add_argument("--on-expired", choices=("fail", "skip"), default="fail", help=expired_help)
-    split_help = "divide a partition into tasks of at most N offsets (default: one task a partition)"
-    parser.add_argument("--split", type=number(1), metavar="N", help=split_help)
-    parser.add_argument("--json", metavar="FILE", help="write a report as JSON; the file exists only if the job has finished")
-    add_jars(parser)
+    add_expired(parser)
+    add_session(parser)
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, print a line a partition, and write the report; CommandFailed."""
-    complain_as_json(False)  # --json names a file here
     from txbroker.spark.load import LoadOptions, load
-    from txbroker.spark.offset_ranges import WrongData
-    from txbroker.spark.reports import remove_report, write_report
-    from txbroker.spark.session import open_session
 
-    options = LoadOptions(
-        servers=arguments.bootstrap_server,
-        table=arguments.table,
-        topics=arguments.topic,
-        include=arguments.include,
-        isolation_level=arguments.isolation_level,
-        skip_expired=arguments.on_expired == "skip",
-        split=arguments.split,
-        properties=read_properties(arguments.command_config),
-    )
-    if arguments.json:
-        remove_report(arguments.json)
-    spark = open_session(arguments.master, jar_folder(arguments), delta=True)
-    try:
+    options = LoadOptions(source_of(arguments), arguments.table, skip_expired=arguments.on_expired == "skip")
+
+    def work(spark: Any) -> Outcome:
         report = load(spark, options, sys.stderr)
-        version = spark.version
-    except WrongData as wrong:
-        return complain("txbroker spark load", str(wrong), FAILED)
-    finally:
-        spark.stop()
-    for line in lines(report):
-        print(line)
-    for one in report.wrong:
-        warn(complaint(one))
-    if arguments.json:
-        write_report(arguments.json, "load", version, report.as_json())
-    return FAILED if report.wrong else DONE
+        return Outcome(lines(report), [complaint(one) for one in report.wrong], report.as_json())
+
+    return run_job(arguments, "load", work)
 
 
 def lines(report: LoadReport) -> Sequence[str]:

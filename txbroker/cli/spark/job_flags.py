@@ -1,0 +1,94 @@
+"""The flags that the jobs on Spark share, and how a job runs: session, report, messages and exit status."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from txbroker.cli.arguments import number
+from txbroker.cli.clients import read_properties
+from txbroker.cli.failures import DONE, FAILED, complain, complain_as_json, warn
+from txbroker.cli.spark.setup_command import add_jars, jar_folder
+
+if TYPE_CHECKING:
+    from txbroker.spark.topic_source import TopicSource
+
+DEFAULT_MASTER = "local[*]"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`lines`: for standard output, the totals last. `complaints`: what is wrong with the data and what to do. `report`: for --json."""
+
+    lines: Sequence[str]
+    complaints: Sequence[str]
+    report: Mapping[str, Any]
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """The flags of `TopicSource`."""
+    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="brokers to connect to first, comma-separated")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; can be specified several times")
+    parser.add_argument("--include", metavar="REGEX", help="the topics whose whole name matches, instead of --topic")
+    config_help = "a properties file for Spark's Kafka consumers"
+    parser.add_argument("--command-config", metavar="FILE", help=config_help)
+    levels = ("read_committed", "read_uncommitted")
+    level_help = "whether to leave out records of aborted and open transactions (default: read_committed)"
+    parser.add_argument("--isolation-level", choices=levels, default=levels[0], help=level_help)
+    split_help = "divide a partition into tasks of at most N offsets (default: one task a partition)"
+    parser.add_argument("--split", type=number(1), metavar="N", help=split_help)
+
+
+def source_of(arguments: argparse.Namespace) -> TopicSource:
+    """The source by the flags of `add_source`."""
+    from txbroker.spark.topic_source import TopicSource
+
+    return TopicSource(
+        servers=arguments.bootstrap_server,
+        topics=arguments.topic,
+        include=arguments.include,
+        isolation_level=arguments.isolation_level,
+        properties=read_properties(arguments.command_config),
+        split=arguments.split,
+    )
+
+
+def add_expired(parser: argparse.ArgumentParser) -> None:
+    """What to do about offsets that are gone."""
+    expired_help = "if offsets were deleted before they were read: fail (default), or skip them and report how many"
+    parser.add_argument("--on-expired", choices=("fail", "skip"), default="fail", help=expired_help)
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    """The flags that `run_job` uses."""
+    parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=f"the Spark master (default: {DEFAULT_MASTER})")
+    parser.add_argument("--json", metavar="FILE", help="write a report as JSON; the file exists only if the job has finished")
+    add_jars(parser)
+
+
+def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outcome], *, delta: bool = True) -> int:
+    """Open a session, run `work` with it, print what it found, and write the report; the exit status. CommandFailed."""
+    complain_as_json(False)  # --json names a file here
+    from txbroker.spark.offset_ranges import WrongData
+    from txbroker.spark.reports import remove_report, write_report
+    from txbroker.spark.session import open_session
+
+    if arguments.json:
+        remove_report(arguments.json)
+    spark = open_session(arguments.master, jar_folder(arguments), delta=delta)
+    try:
+        outcome = work(spark)
+        version = spark.version
+    except WrongData as wrong:
+        return complain(f"txbroker spark {job}", str(wrong), FAILED)
+    finally:
+        spark.stop()
+    for line in outcome.lines:
+        print(line)
+    for complaint in outcome.complaints:
+        warn(complaint)
+    if arguments.json:
+        write_report(arguments.json, job, version, {"ok": not outcome.complaints, **outcome.report})
+    return FAILED if outcome.complaints else DONE

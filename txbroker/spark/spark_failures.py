@@ -1,0 +1,41 @@
+"""What exceptions of Spark mean, as errors that say what to do next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from txbroker.cli.failures import CommandFailed
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Exceptions of Spark and of its gateway leave as CommandFailed; others as they are."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+            raise failure(error) from error
+        raise
+
+
+def is_expired(error: Exception) -> bool:
+    """Whether Spark's source found that offsets were deleted."""
+    return re.search(r"OffsetOutOfRange|KAFKA_DATA_LOSS|some data may have been lost", str(error)) is not None
+
+
+def failure(error: Exception) -> CommandFailed:
+    """What an exception of Spark means, with what to do about it."""
+    text = str(error)
+    if is_expired(error):
+        return CommandFailed("offsets were deleted while they were being read, and nothing was written; "
+                             "run this again, with --on-expired skip to go on without them")
+    if "long overflow" in text:
+        return CommandFailed("a record has a timestamp that Spark cannot represent (after the year 294247); nothing was written; "
+                             "`txbroker get-offsets --time max-timestamp` shows the partition")
+    if "ConcurrentTransaction" in text or "ConcurrentModification" in text:
+        return CommandFailed("another job committed to the table first, and this one wrote nothing; run it again")
+    causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error|Failed)): (.+)$", text, flags=re.M)
+    reason = ": ".join(causes[-1]) if causes else text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return CommandFailed(f"Spark failed: {reason}; correct that and run this again")
