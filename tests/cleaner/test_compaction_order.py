@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cleaner.latest_of_key import CASES, KEY, LatestOfKey
+from tests.cleaner.logs import LogMaker, run
+from tests.cleaner.reference import parse
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import NO_VERSION, CompactionOrder
 from txbroker.log.cleaner.compaction_strategy import sort_keys
 from txbroker.wire.records import Record
 
 
-def record(offset: int, timestamp: int = 0, *versions: bytes | None) -> Record:
-    return Record(offset, timestamp, b"key", b"value", tuple(("v", version) for version in versions))
+def record(offset: int, timestamp: int, *versions: bytes) -> Record:
+    return Record(offset, timestamp, KEY, b"value", tuple(("v", version) for version in versions))
 
 
-@pytest.mark.parametrize(("strategy", "records"), [
-    (Strategy.OFFSET, [record(1, 9, bytes(7) + b"\x05"), record(2, 3), record(3, 1, bytes(8))]),
-    (Strategy.TIMESTAMP, [record(3, -1), record(1, 5), record(2, 5), record(0, 6)]),
-    (Strategy.HEADER, [
-        record(3), record(4, 9, b"short"), record(5, 0, None), record(6, 0, bytes(8), b""),  # no version: by offset
-        record(2, 0, b"\x80" + bytes(7)), record(1, 0, b"\xff" * 8), record(0, 0, bytes(8)), record(9, 0, b"x", bytes(8)),
-    ]),
-])  # fmt: skip
-def test_records_from_the_earliest_to_the_latest(strategy: Strategy, records: list[Record]) -> None:
-    assert all(sorted(mixed, key=CompactionOrder(strategy, "v").rank) == records for mixed in (records, records[::-1]))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_records_from_the_earliest_to_the_latest(case: LatestOfKey, tmp_path: Path) -> None:
+    assert all(sorted(mixed, key=case.order.rank) == case.records for mixed in (case.records, case.records[::-1]))
+    for count in range(1, len(case.records) + 1):
+        directory = tmp_path / str(count)
+        assert compacted(directory, case.order, sorted(case.records[:count])) == [case.records[count - 1]]
+
+
+def compacted(directory: Path, order: CompactionOrder, records: list[Record]) -> list[Record]:
+    """What a pass of the cleaner leaves of records of one key."""
+    log = LogMaker()
+    for one in records:
+        log.data([(one.key, one.value, one.timestamp)], headers=one.headers, gap=one.offset - log.next_offset)
+    log.data([(b"another key", b"", 0)])  # the last record of a log always remains
+    log.write(directory)
+    content = run(log.job(directory, strategy=order.strategy, header=order.header)).contents[0]
+    return [record for _, batch, _ in parse(content) for record in batch if record.key == KEY]
 
 
 def test_the_strategy_of_a_topic() -> None:
