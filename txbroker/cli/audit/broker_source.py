@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from txbroker.cli.audit.record_rows import Bounds, Chunk
 from txbroker.cli.failures import CommandFailed
-from txbroker.client.client_errors import RequestFailed
+from txbroker.cli.topic_order import topic_order
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED, TopicReader
@@ -31,17 +31,8 @@ class BrokerTopic:
         self._reader.close()
 
     def order(self) -> CompactionOrder:
-        """Which record of a key is the latest, by the topic's configuration; by offset where the broker has no such configuration."""
-        strategy, header = "compaction.strategy", "compaction.strategy.header"
-        try:
-            configs = self._reader.configs([strategy, header])
-        except RequestFailed as refused:
-            raise RequestFailed(f"{refused.what} (or specify --compaction-strategy)", refused.code, refused.message) from None
-        found = {key: value or "" for key, value in configs.items()}
-        try:
-            return CompactionOrder.of_topic(found.get(strategy, ""), found.get(header, ""))
-        except ValueError:
-            raise CommandFailed(f"compaction.strategy={found[strategy]} is not known here; specify --compaction-strategy") from None
+        """Which record of a key is the latest."""
+        return topic_order(self._reader)
 
     def bounds(self) -> Mapping[int, Bounds]:
         """First and end offset of each partition, now."""
