@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from txbroker.errors import CorruptRecords
 from txbroker.log.cleaner.cleanable import Cleanable, assess
@@ -21,6 +22,7 @@ from txbroker.log.producer_replay import replay_batch
 from txbroker.log.producer_snapshots import parse_snapshot
 from txbroker.log.producers import ProducerStates
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
+from txbroker.logtools.partition_files import find_files
 from txbroker.names import TopicPartition
 
 _TIME_ENTRY = struct.Struct(">qI")
@@ -35,6 +37,13 @@ class Planned:
     job: CleaningJob | None
     cleanable: Cleanable
     log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+
+
+class LogEnds(NamedTuple):
+    """Where a log ends, and the first offset of the first open transaction: equal if none is open."""
+
     log_end_offset: int
     last_stable_offset: int
 
@@ -86,6 +95,20 @@ class _End:
         self.base_offset = base_offset
 
 
+def log_ends(disk: Disk, directory: str, topic_partition: TopicPartition) -> LogEnds:
+    """The ends of the log in a partition's directory; both 0 without a segment. StorageError."""
+    bases = find_files(disk, directory).logs
+    if not bases:
+        return LogEnds(0, 0)
+    producers, end = _replayed(disk, directory, topic_partition, [_Segment(disk, directory, base) for base in bases])
+    return LogEnds(end, _last_stable(producers, end))
+
+
+def _last_stable(producers: ProducerStates, end: int) -> int:
+    unstable = producers.first_unstable_offset(end)
+    return end if unstable is None else unstable
+
+
 def plan(
     disk: Disk,
     directory: str,
@@ -104,14 +127,13 @@ def plan(
     `checkpoint` and `log_start_offset` come from the checkpoint files. `roll`: as if the active segment were closed first.
     StorageError when a file cannot be read or does not exist any more, because a broker has cleaned or deleted it.
     """
-    offsets = sorted(parsed[0] for name in disk.names(directory) if (parsed := parse_name(name)) and parsed[1:] == (LOG, ""))
+    offsets = find_files(disk, directory).logs
     if not offsets:
         return None
     found = [_Segment(disk, directory, offset) for offset in offsets]
     start = max(log_start_offset, found[0].base_offset)
     producers, end = _replayed(disk, directory, topic_partition, found)
-    unstable = producers.first_unstable_offset(end)
-    stable = end if unstable is None else unstable
+    stable = _last_stable(producers, end)
     segments: list[_Segment | _End] = [*found, _End(end)] if roll and end > found[-1].base_offset else [*found]
     cleanable = assess(
         segments,

@@ -1,0 +1,193 @@
+"""Kafka's segment files as a DataFrame, a task for each segment: a Python data source over `txbroker.log` and `txbroker.wire`.
+
+    register(spark)
+    spark.read.format("txbroker-segments").option("topic", "orders").load("/var/lib/kafka")
+    spark.read.format("txbroker-segments").option("topic", "orders").load("broker-1=/srv/1,broker-2=/srv/2")
+
+Options, whose names have no case, as all of Spark's:
+
+- path: directories of log.dirs, or of single partitions, comma-separated, each after `NAME=` if it has a name; names may repeat.
+- topic, partition: comma-separated topics, and a partition's number; default: all.
+- startingOffset, endingOffset: of every partition, the end exclusive; default: from the log start offset in the directory's checkpoint.
+- offsets: ranges by partition as JSON, `{"orders": {"0": [5, 20]}}`; partitions without a range are left out.
+- startingTimestamp, endingTimestamp: in ms, the end exclusive.
+- columns: comma-separated, of `segment_rows.COLUMNS`.
+- isolationLevel: read_committed (default), or read_uncommitted.
+- controlRecords: true: control records too.
+- damage: fail (default), or report: rows with a `problem`.
+
+A broker may be using the directories. They are only read; a segment that the broker replaces meanwhile fails its task. What the broker has
+written and not replicated yet is read too: give `endingOffset` or `offsets` where that matters. `txbroker` must be installed on executors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from txbroker.cli.failures import CommandFailed
+from txbroker.errors import StorageError
+from txbroker.log.checkpoints import LOG_START_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
+from txbroker.log.disk import Disk
+from txbroker.logtools.bounded_read import read_small
+from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey
+from txbroker.logtools.partition_files import find_files
+from txbroker.names import TopicPartition
+from txbroker.spark.segment_rows import COLUMNS, SegmentFile, Wanted
+from txbroker.wire.records import INT64_MAX
+
+FORMAT = "txbroker-segments"
+OPTIONS = ("path", "topic", "partition", "startingOffset", "endingOffset", "offsets", "startingTimestamp", "endingTimestamp", "columns",
+           "isolationLevel", "controlRecords", "damage")  # fmt: skip
+_DAMAGE = {"fail": False, "report": True}
+_LEVELS = {"read_committed": True, "read_uncommitted": False}
+_TRUTH = {"true": True, "false": False}
+T = TypeVar("T")
+Ranges = Mapping[str, Mapping[str, Sequence[int]]]
+
+
+def register(spark: Any) -> None:
+    """Make the format known to a session."""
+    from txbroker.spark.segment_format import SegmentSource
+
+    spark.dataSource.register(SegmentSource)
+
+
+def replicas(text: str) -> list[tuple[str, str]]:
+    """The names and directories in the option `path`, and in --log-dir."""
+    found = []
+    for one in text.split(","):
+        name, equals, path = one.strip().partition("=")
+        if not equals:
+            name, path = path or name, name
+        if not path.startswith("/") or not name:
+            what = "specify absolute paths, comma-separated, each after NAME= if it has a name"
+            raise CommandFailed(f"{one.strip()!r} is no log directory: {what}")
+        found.append((name, path.rstrip("/") or "/"))
+    return found
+
+
+@dataclass(frozen=True)
+class SegmentOptions:
+    """The options, checked; CommandFailed."""
+
+    replicas: Sequence[tuple[str, str]]
+    topics: Sequence[str]
+    partition: int | None
+    ranges: Ranges | None
+    wanted: Wanted
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SegmentOptions:
+        options = {name.lower(): value for name, value in given.items()}
+        unknown = sorted(options.keys() - {name.lower() for name in OPTIONS})
+        if unknown:
+            raise CommandFailed(f"the format {FORMAT} has no option {unknown[0]}; it has {', '.join(OPTIONS)}")
+        if not options.get("path"):
+            raise CommandFailed(f"the format {FORMAT} needs the option path: the log directories, comma-separated")
+        columns = [name.strip() for name in options["columns"].split(",")] if options.get("columns") else list(COLUMNS)
+        strange = [name for name in columns if name not in COLUMNS]
+        if strange:
+            raise CommandFailed(f"there is no column {strange[0]!r}; there are {', '.join(COLUMNS)}")
+        wanted = Wanted(
+            columns=columns,
+            start=_number(options, "startingOffset") or 0,
+            end=INT64_MAX if (end := _number(options, "endingOffset")) is None else end,
+            time_start=_number(options, "startingTimestamp"),
+            time_end=_number(options, "endingTimestamp"),
+            committed_only=_choice(options, "isolationLevel", _LEVELS, "read_committed"),
+            control=_choice(options, "controlRecords", _TRUTH, "false"),
+            report_damage=_choice(options, "damage", _DAMAGE, "fail"),
+        )
+        topics = [name.strip() for name in options.get("topic", "").split(",") if name.strip()]
+        return cls(replicas(options["path"]), topics, _number(options, "partition"), _ranges(options.get("offsets")), wanted)
+
+    def range_of(self, known: TopicPartition, log_start: int) -> tuple[int, int]:
+        """The offsets [start, end) to read of a partition."""
+        start, end = max(self.wanted.start, log_start), self.wanted.end
+        if self.ranges is None:
+            return start, end
+        first, last = self.ranges.get(known.topic, {}).get(str(known.partition), (0, 0))
+        return max(self.wanted.start, first), min(end, last)
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise CommandFailed(f"{name} is {text!r}; it must be a whole number") from None
+
+
+def _choice(options: Mapping[str, str], name: str, choices: Mapping[str, T], default: str) -> T:
+    text = options.get(name.lower(), default).lower()
+    if text not in choices:
+        raise CommandFailed(f"{name} is {text!r}; it must be {' or '.join(choices)}")
+    return choices[text]
+
+
+def _ranges(text: str | None) -> Ranges | None:
+    if text is None:
+        return None
+    try:
+        found: Ranges = json.loads(text)
+        if all(len(one) == 2 and all(type(offset) is int for offset in one) for topic in found.values() for one in topic.values()):
+            return found
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise CommandFailed('offsets must be JSON such as {"orders": {"0": [5, 20]}}')
+
+
+class Task(NamedTuple):
+    """What one task reads."""
+
+    segment: SegmentFile
+    wanted: Wanted
+
+
+def plan(disk: Disk, options: SegmentOptions) -> list[Task]:
+    """The tasks, in the order of replica, topic, partition and offset; CommandFailed."""
+    tasks: list[Task] = []
+    for replica, path in options.replicas:
+        try:
+            for place in sorted(survey(disk, [path]).partitions, key=lambda place: place.topic_partition):
+                if options.topics and place.topic_partition.topic not in options.topics:
+                    continue
+                if options.partition in (None, place.topic_partition.partition):
+                    tasks += _of_place(disk, replica, place, options)
+        except NoLogDirectory as error:
+            raise CommandFailed(str(error)) from None
+        except StorageError as error:
+            raise CommandFailed(f"{error}; correct the option path, or mount the directory on the driver and all executors") from None
+    return tasks
+
+
+def _of_place(disk: Disk, replica: str, place: PartitionPlace, options: SegmentOptions) -> list[Task]:
+    known = place.topic_partition
+    start, end = options.range_of(known, log_start_offset(disk, place))
+    if start >= end:
+        return []
+    wanted = options.wanted._replace(start=start, end=end)
+    bases = find_files(disk, place.path).logs
+    found = []
+    for base, limit in zip(bases, [*bases[1:], None], strict=True):
+        if base < end and (limit is None or limit > start):
+            segment = SegmentFile(replica, place.path, known.topic, known.partition, base, limit, place.live)
+            found.append(Task(segment, wanted))
+    return found
+
+
+def log_start_offset(disk: Disk, place: PartitionPlace) -> int:
+    """The log start offset in the checkpoint of a partition's data directory, 0 without one. A running broker may be ahead of it."""
+    if place.data is None:
+        return 0
+    path = f"{place.data.path}/{LOG_START_OFFSETS}"
+    try:
+        content = read_small(disk, path, SIZE_MAX)
+        return parse_offsets(content or b"").get(place.topic_partition, 0)
+    except (MalformedCheckpoint, StorageError) as error:
+        raise CommandFailed(f"{path} cannot be read: {error}; specify startingOffset, or see `txbroker log verify`") from None
