@@ -152,10 +152,22 @@ def test_timestamp_limits_apply_to_each_record(tmp_path: Path, full: bool) -> No
 
 def test_log_append_time_ignores_the_timestamps_of_the_producer(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_log_append=True, message_timestamp_after_max_ms=0, message_timestamp_before_max_ms=0)
-    for data in (many(3, latest=0), many(3, attributes=8), many(100, base=5, latest=-1), many(1, base=2**62, latest=2**62)):
+    for data in (many(3, latest=0), many(100, base=5, latest=-1), many(1, base=2**62, latest=2**62)):
         assert produce(log, data) is ErrorCode.NONE
     assert {timestamp for _, timestamp, _, _ in rows(log)} == {NOW}
     assert produce(log, many(3, last=PLAIN)) is INVALID
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_producers_may_not_claim_log_append_time(tmp_path: Path, codec: Codec) -> None:
+    stamping = open_log(tmp_path / "stamping", message_timestamp_log_append=True)
+    assert produce(stamping, many(100, codec=codec, attributes=8)) is ErrorCode.INVALID_TIMESTAMP
+    log = open_log(tmp_path / "log", message_timestamp_before_max_ms=HOUR_MS, message_timestamp_after_max_ms=HOUR_MS)
+    for latest in (-1, NOW - HOUR_MS - 1, NOW + HOUR_MS + 1):
+        assert produce(log, many(100, codec=codec, latest=latest, attributes=8)) is ErrorCode.INVALID_TIMESTAMP
+    assert produce(log, many(100, codec=codec, latest=NOW + 5, attributes=8)) is ErrorCode.NONE
+    ((header, _),) = entries(log)
+    assert not header.log_append_time and header.max_timestamp == NOW
 
 
 def test_a_corrected_header_has_a_correct_crc_and_the_rest_is_kept(tmp_path: Path) -> None:

@@ -106,9 +106,8 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
 
 def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchHeader:
     """Walk all records of a batch, and refuse it or correct its header, which is returned."""
-    if header.attributes & LOG_APPEND_TIME:  # for the broker to set; Kafka clears it too
-        stamp_max_timestamp(records, 0, header.max_timestamp, log_append_time=False)
-        header = read_header(records)
+    if header.attributes & LOG_APPEND_TIME:
+        header = _with_create_time(records, header, config, now_ms)
     try:
         earliest, latest, _, first_without_key = walk_records(records, 0, header, config.unpacked_bytes_max, True)
     except CorruptRecords as error:
@@ -125,6 +124,24 @@ def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, 
         stamp_max_timestamp(records, 0, latest, log_append_time=False)
         return read_header(records)
     return header
+
+
+def _with_create_time(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchHeader:
+    """Clear the timestamp type LogAppendTime, which only brokers may set; returns the header.
+
+    As in Kafka, INVALID_TIMESTAMP if the topic has this type, or if the header's largest timestamp, which is that of all records, is
+    missing or too far from now.
+    """
+    latest = header.max_timestamp
+    if (
+        config.message_timestamp_log_append
+        or latest == -1
+        or latest - now_ms > config.message_timestamp_after_max_ms
+        or now_ms - latest > config.message_timestamp_before_max_ms
+    ):
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a record batch was refused: producers may not set the timestamp type LogAppendTime")
+    stamp_max_timestamp(records, 0, latest, log_append_time=False)
+    return read_header(records)
 
 
 def _convert(records: memoryview, config: LogConfig) -> memoryview:

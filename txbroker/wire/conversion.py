@@ -19,24 +19,23 @@ def to_v2(
     bytes_max: int,
     codec: Codec | None = None,
     level: int | None = None,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
-    log_append_time: int | None = None,
 ) -> bytes:
-    """A produced message set (magic 0 or 1) as one record batch, its offsets counted from `base_offset`.
+    """A produced message set (magic 0 or 1) as one record batch, its offsets counted from 0.
 
     `codec`: None keeps the set's own. `bytes_max` limits the messages of a wrapper once decompressed. A torn tail is dropped, as in
-    Kafka; b"" when nothing is left. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than
+    Kafka; b"" when nothing is left. If a message has the timestamp type LogAppendTime, the batch has it too. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than
     legacy.MESSAGES_MAX messages), INVALID_TIMESTAMP for a timestamp below -1, and INVALID_RECORD when the set mixes formats or has
     more than one wrapper (Kafka's LogValidator).
     """
     found: list[Record] = []
-    magic, own_codec = None, Codec.NONE
+    magic, own_codec, append_time = None, Codec.NONE, None
     for position, header in legacy.iterate(buffer):
         legacy.check_crc(buffer, position, header)
         if magic is not None and (header.magic != magic or header.codec is not Codec.NONE or own_codec is not Codec.NONE):
             raise BrokerError(ErrorCode.INVALID_RECORD, "a message set must hold one wrapper, or plain messages of one format")
         magic, own_codec = header.magic, header.codec
+        if header.log_append_time:
+            append_time = header.max_timestamp
         found += legacy.read_records(buffer, position, header, bytes_max)
         if len(found) > legacy.MESSAGES_MAX:
             raise legacy.too_many()
@@ -45,11 +44,10 @@ def to_v2(
     if min(record.timestamp for record in found) < -1:
         raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a message has a negative timestamp")
     return records.build(
-        [record._replace(offset=base_offset + index) for index, record in enumerate(found)],
+        [record._replace(offset=index) for index, record in enumerate(found)],
         codec=own_codec if codec is None else codec,
         level=level,
-        leader_epoch=leader_epoch,
-        log_append_time=log_append_time,
+        log_append_time=append_time,
     )
 
 
