@@ -81,6 +81,7 @@ class DirectoryHarness:
 
     def stop(self) -> None:
         self.directories.stop()
+        self.directories.hold()
         self.directories.close(one_by_one)
 
     def crash(self) -> None:

@@ -12,7 +12,11 @@ from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.worker import Worker
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log import log as log_module
+from txbroker.log.flush import FlushPlan
+from txbroker.log.log import Log
 from txbroker.log.open_segments import OpenSegments
+from txbroker.log.region import Region
+from txbroker.log.replica_moves import Move
 from txbroker.log.segment import Segment
 from txbroker.wire.records import Record, build
 
@@ -71,6 +75,41 @@ def test_a_worker_closes_no_files_of_other_logs(directory: DiskPath, small_steps
     shared = other.segments[0].open_segments
     assert shared is not None and all(segment.open_segments is shared for segment in moved.segments[:-1])
     assert len(shared) <= 3
+
+
+def test_a_flush_that_ends_while_a_worker_appends_to_the_copy_is_counted_later(
+    directory: DiskPath, small_steps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flush of a rolled segment runs in one worker, the next step of the move in another."""
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    working: list[bool] = []
+    flushed: list[bool] = []
+    transfer, count = Move._transfer, Log.flushed
+
+    def transfer_noted(self: Move, region: Region) -> None:
+        if self._busy:  # otherwise it is the rest, in the logs' thread
+            working.append(True)
+            broker.worker.run()
+        transfer(self, region)
+        working.clear()
+
+    def count_noted(self: Log, plan: FlushPlan) -> None:
+        flushed.append(bool(working))
+        count(self, plan)
+
+    monkeypatch.setattr(Move, "_transfer", transfer_noted)
+    monkeypatch.setattr(Log, "flushed", count_noted)
+    directories.moves.begin(T0, broker.paths[1], NOW)
+    while broker.worker.waiting and not broker.watcher.moved:
+        step = broker.worker.waiting.pop()  # the flush, which was given before it, ends during this step
+        step.work()
+        assert step.done is not None
+        step.done()
+    moved = check_arrived(broker, content(log))
+    assert len(flushed) >= len(moved.segments) - 1 > 2 and not any(flushed)
+    assert moved.recovery_point > 0
 
 
 def test_a_copy_takes_snapshots_of_producers_at_once(directory: DiskPath, small_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:

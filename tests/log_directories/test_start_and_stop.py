@@ -9,6 +9,7 @@ import pytest
 from tests.log_directories.support import IDENTITY, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from txbroker.errors import StartError
+from txbroker.log.directories import one_by_one
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
 
@@ -141,6 +142,34 @@ def test_logs_and_their_ids_survive_a_clean_stop(directory: DiskPath) -> None:
     assert log is not None
     assert (log.topic_id, log.log_end_offset, log.recovery_point) == (TOPIC_ID, 2, 2)
     assert again.progress[-1] == (again.paths[0], 2, 2)
+
+
+def test_a_sync_that_fails_while_the_directories_close_leaves_no_clean_mark(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
+    log = first.start() and first.create(T0)
+    append(log, b"one")
+    first.worker.run()
+    first.directories.flush(log)
+    first.directories.stop()
+    first.directories.hold()
+    first.disk.fail("sync", times=1)
+    (flush,) = first.worker.waiting
+    flush.work()  # the logs' thread has not seen its end
+    first.directories.close(one_by_one)
+    assert ".kafka_cleanshutdown" not in first.names()
+    assert DirectoryHarness(directory).start().logs().keys() == {T0}
+
+
+def test_a_flush_that_ends_while_the_directories_close_changes_no_log(directory: DiskPath) -> None:
+    first = DirectoryHarness(directory)
+    log = first.start() and first.create(T0)
+    append(log, b"one")
+    first.directories.flush(log)
+    first.directories.hold()
+    first.worker.run()
+    assert log.recovery_point == 0, "a worker may be closing the log now"
+    first.directories.close(one_by_one)
+    assert first.checkpoint("recovery-point-offset-checkpoint") == ["t 0 1"]
 
 
 def test_the_clean_shutdown_file_of_an_older_broker_is_empty(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:

@@ -187,8 +187,12 @@ class Broker:
         self._status.offline = lambda: None if directories.online() else "all log directories are offline"
         self._status.problems = directories.problems
         # From here on every failure closes and unlocks the directories.
-        self._on_stop("log directories", lambda: world.in_worker(lambda: directories.close(world.run_all)))
+        self._on_stop("log directories", lambda: self._close(directories))
         return directories
+
+    def _close(self, directories: LogDirectories) -> Deferred[None]:
+        directories.hold()
+        return self._world.in_worker(lambda: directories.close(self._world.run_all))
 
     def _log_config(self, topic: str) -> LogConfig:
         made = topic_settings(self._config, self._topic_overrides(topic))

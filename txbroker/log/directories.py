@@ -1,9 +1,9 @@
 """The broker's log directories (`log.dirs`): which logs are where, checkpoints, failures, deletions, moves (Kafka's LogManager).
 
 Life cycle: `open` (create and lock the directories, read identities), `claim` (check and write the identity), `load` (open logs,
-recover them where needed), `start`, then serving, then `close` (sync all, mark as clean). All methods belong to the thread of the logs;
-`load` and `close` wait for the disk and may run in a worker while nothing else uses the directories. Other work that waits for the disk
-goes through the injected `Later`.
+recover them where needed), `start`, then serving, then `stop`, `hold` and `close` (sync all, mark as clean). All methods belong to the
+thread of the logs; `load` and `close` wait for the disk and may run in a worker while nothing else uses the directories. Other work that
+waits for the disk goes through the injected `Later`.
 """
 
 from __future__ import annotations
@@ -161,21 +161,27 @@ class LogDirectories:
     def start(self) -> None:
         """Loading is over: from now on workers delete and copy what is due, and the observer is notified."""
         for directory in self._list.online():
-            directory.later.release()
+            directory.release()
         for directory, path in self._to_remove:
             directory.later(0, partial(self._disk.remove_tree, path))
         self._to_remove.clear()
         self.moves.run()
 
     def stop(self) -> None:
-        """Begin no more moves and passes; before `close`."""
+        """Begin no more moves and passes; before `hold`."""
         self.moves.stop()
         self._producer_expiry.stop()
 
-    def close(self, run_all: RunAll) -> None:
-        """Sync and close all logs, write checkpoints and the mark of a clean shutdown, and unlock the directories.
+    def hold(self) -> None:
+        """Leave the logs to `close`: what ends in other workers from now on changes no log."""
+        for directory in self._list.all:
+            directory.hold()
 
-        Before `load` it only unlocks. After an interrupted `load`, only directories whose logs are all recovered get the mark.
+    def close(self, run_all: RunAll) -> None:
+        """Sync and close all logs, write checkpoints and the mark of a clean shutdown, and unlock the directories; after `hold`.
+
+        Before `load` it only unlocks. After an interrupted `load`, only directories whose logs are all recovered get the mark. A directory
+        in which a worker failed gets none: of several syncs of a file, the system may report a failure to the first one only.
         """
         errors: dict[str, StorageError] = {}
         online = self._list.online()
@@ -191,7 +197,7 @@ class LogDirectories:
             run_all(jobs, at_once=CLOSING_AT_ONCE)
         for directory in online:
             if self._list.serving or self._interrupted:
-                self._finish(directory, errors.get(directory.path))
+                self._finish(directory, errors.get(directory.path) or directory.worker_failure)
             directory.unlock()
 
     def _finish(self, directory: LogDirectory, error: StorageError | None) -> None:

@@ -48,6 +48,7 @@ class LogDirectory:
         self.path = path
         self.online = True
         self.failure = ""  # why it is offline
+        self.worker_failure: StorageError | None = None  # the first failure of work in a worker, which `failed` gets too
         self._usable_when_full: int | None = None  # bytes, when a write found no space
         self.was_clean = False
         self.identity = NO_IDENTITY
@@ -59,12 +60,11 @@ class LogDirectory:
         self.kept_cleaner_offsets: dict[TopicPartition, int] = {}
         self.kept_cleaning_histories: dict[TopicPartition, History] = {}
         self._disk = disk
-        self._unguarded_later = later
+        # Held until loading is over, and while closing: both use the logs in workers.
+        self._unguarded_later = BufferedLater(later, held=True)
         self._failed = failed
         self._lock: Lock | None = None
         self._lacking = False
-        # Held until loading, which runs in workers, is over.
-        self.later = BufferedLater(self._guarded_later, held=True)
         self._entries_sync = SingleFlight(self.later, lambda: partial(disk.sync, path))
         self.recovery_points = self._checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points)
         self.log_start_offsets = self._checkpoint(checkpoints.LOG_START_OFFSETS, self._log_start_offsets)
@@ -101,7 +101,15 @@ class LogDirectory:
 
     # --- work in workers ---
 
-    def _guarded_later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
+    def hold(self) -> None:
+        """Begin no work, and ignore what running work has done, until `release`. What is running still notes its failure."""
+        self._unguarded_later.hold()
+
+    def release(self) -> None:
+        """Begin what was given since the start or since `hold`."""
+        self._unguarded_later.release()
+
+    def later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
         """A `Later` whose errors take this directory offline, also unexpected ones: callers would wait for ever otherwise.
 
         Work that lacked resources is repeated until it succeeds.
@@ -117,6 +125,8 @@ class LogDirectory:
             except Exception as error:
                 logger.exception("work in %s failed", self.path)
                 failures.append(StorageError(f"work in {self.path} failed: {error!r}"))
+            if failures and not isinstance(failures[0], OutOfResources) and self.worker_failure is None:
+                self.worker_failure = failures[0]
 
         def finished() -> None:
             if failures and isinstance(failures[0], OutOfResources):
@@ -137,7 +147,7 @@ class LogDirectory:
         if not self._lacking:
             logger.warning("%s; retrying every second", error)
         self._lacking = True
-        self._guarded_later(AGAIN_MS, work, done)
+        self.later(AGAIN_MS, work, done)
 
     def ask(self, work: Callable[[], T], done: Callable[[T | StorageError], None]) -> None:
         """Run `work`, which reads, in a worker. `done` is always called, with its result or its error."""

@@ -23,9 +23,9 @@ def to_v2(
     """A produced message set (magic 0 or 1) as one record batch, its offsets counted from 0.
 
     `codec`: None keeps the set's own. `bytes_max` limits the messages of a wrapper once decompressed. A torn tail is dropped, as in
-    Kafka; b"" when nothing is left. If a message has the timestamp type LogAppendTime, the batch has it too. Errors: CorruptRecords (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than
-    legacy.MESSAGES_MAX messages), INVALID_TIMESTAMP for a timestamp below -1, and INVALID_RECORD when the set mixes formats or has
-    more than one wrapper (Kafka's LogValidator).
+    Kafka; b"" when nothing is left. If a message has the timestamp type LogAppendTime, the batch has it too. Errors: CorruptRecords
+    (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than legacy.MESSAGES_MAX messages), INVALID_TIMESTAMP for a timestamp
+    below -1, and INVALID_RECORD when the set mixes formats or has more than one wrapper (Kafka's LogValidator).
     """
     found: list[Record] = []
     magic, own_codec, append_time = None, Codec.NONE, None
