@@ -32,7 +32,8 @@ TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connec
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "__main__.py", "cli/", "spark/", "transport/",
            "client/blocking_connection.py", "client/pipelined_connection.py", "client/topic_metadata.py", "client/topic_reader.py",
-           "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py")  # fmt: skip
+           "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py",
+           "cluster/tree/kazoo_session.py")  # fmt: skip
 # What leads there: nobody else imports it.
 WAYS_OUT = {
     "asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "secrets", "select", "shutil",
@@ -48,9 +49,9 @@ WALL_CLOCKS = re.compile(
 TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, the metadata tree of tests and simulations, the order of records for the next jobs on Spark, the
-# format that programs register with Spark, and the brokers' own connections, for the cluster.
+# format that programs register with Spark, and for the cluster the brokers' own connections and the tree on ZooKeeper.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.tree.memory",
-           "txbroker.spark.order", "txbroker.spark.segment_source", TWISTED_CLIENT}  # fmt: skip
+           "txbroker.spark.order", "txbroker.spark.segment_source", TWISTED_CLIENT, "txbroker.cluster.tree.zookeeper"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from tests.support.fakes.turns import Turns
+from tests.support.waiting import PATIENCE_S
+from tests.support.zookeeper_threads import QueuedThreads
 from txbroker.cluster.tree.interface import (
     DATA_SIZE_MAX,
     BadVersion,
@@ -31,38 +33,47 @@ from txbroker.cluster.tree.interface import (
 )
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.sqlite import open_sqlite_tree
+from txbroker.cluster.tree.zookeeper import open_zookeeper_tree
 
 
-class StoreHarness:
+class Harness:
     """A store, and a way to begin a session after the session before it is over."""
 
-    def __init__(self, open_session: Callable[[Turns], Tree]) -> None:
-        self.turns = Turns()
+    def __init__(self, queued: Turns | QueuedThreads, open_session: Callable[[], Deferred[Tree]]) -> None:
+        self.result = queued.result
         self._open = open_session
-        self.tree = open_session(self.turns)
-        self.result = self.turns.result
+        self.tree = self.result(open_session())
+
+    def settle(self) -> None:
+        """Wait until all operations are performed."""
+        self.result(self.tree.exists("/"))
 
     def reopen(self) -> Tree:
         self.result(self.tree.close())
-        self.tree = self._open(self.turns)
+        self.tree = self.result(self._open())
         return self.tree
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def harness(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHarness:
+@pytest.fixture(params=["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.process)])
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
+    if request.param == "zookeeper":
+        connect = request.getfixturevalue("zookeeper")
+        threads = QueuedThreads()
+        options: Any = {"session_timeout_ms": 6000, "connection_timeout_ms": int(PATIENCE_S * 1000), "threads": threads}
+        opened = Harness(threads, lambda: open_zookeeper_tree(connect, **options))
+        yield opened
+        opened.reopen()
+        opened.result(opened.tree.close())
+        return
+    turns = Turns()
     if request.param == "memory":
-        stores: list[MemoryTrees] = []
-
-        def open_session(turns: Turns) -> Tree:
-            if not stores:
-                stores.append(MemoryTrees(turns.call_soon))
-            return stores[0].session()
-
-        return StoreHarness(open_session)
-    return StoreHarness(lambda turns: open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker))
+        stores = MemoryTrees(turns.call_soon)
+        yield Harness(turns, lambda: succeed(stores.session()))
+    else:
+        yield Harness(turns, lambda: succeed(open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker)))
 
 
-def test_a_created_node_is_read_back(harness: StoreHarness) -> None:
+def test_a_created_node_is_read_back(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     assert result(tree.create("/a", b"1")) == "/a"
     data, stat = result(tree.get("/a"))
@@ -71,7 +82,7 @@ def test_a_created_node_is_read_back(harness: StoreHarness) -> None:
     assert stat.czxid == stat.mzxid > 0
 
 
-def test_no_data_is_not_empty_data(harness: StoreHarness) -> None:
+def test_no_data_is_not_empty_data(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/none"))
     result(tree.create("/empty", b""))
@@ -79,7 +90,7 @@ def test_no_data_is_not_empty_data(harness: StoreHarness) -> None:
     assert result(tree.get("/empty"))[0] == b""
 
 
-def test_set_counts_versions_and_refuses_another_one(harness: StoreHarness) -> None:
+def test_set_counts_versions_and_refuses_another_one(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))
     created = result(tree.exists("/a"))
@@ -94,7 +105,7 @@ def test_set_counts_versions_and_refuses_another_one(harness: StoreHarness) -> N
     assert result(tree.get("/a"))[0] == b"3"
 
 
-def test_operations_on_a_missing_node(harness: StoreHarness) -> None:
+def test_operations_on_a_missing_node(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     operations: list[Deferred[Any]] = [tree.get("/a"), tree.set("/a", b""), tree.delete("/a"), tree.children("/a"), tree.create("/a/b")]
     for operation in operations:
@@ -104,7 +115,7 @@ def test_operations_on_a_missing_node(harness: StoreHarness) -> None:
     assert result(tree.exists("/a")) is None
 
 
-def test_create_twice_and_delete(harness: StoreHarness) -> None:
+def test_create_twice_and_delete(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a"))
     with pytest.raises(NodeExists):
@@ -116,7 +127,7 @@ def test_create_twice_and_delete(harness: StoreHarness) -> None:
     assert result(tree.exists("/a")) is None
 
 
-def test_children_are_sorted_and_protect_their_parent(harness: StoreHarness) -> None:
+def test_children_are_sorted_and_protect_their_parent(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     for path in ("/p", "/p/b", "/p/a", "/p/a/deep", "/pa"):
         result(tree.create(path))
@@ -132,7 +143,7 @@ def test_children_are_sorted_and_protect_their_parent(harness: StoreHarness) -> 
     assert result(tree.children("/")) == ["pa"]
 
 
-def test_sequential_names_count_up_even_after_deletions(harness: StoreHarness) -> None:
+def test_sequential_names_count_up_even_after_deletions(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/q"))
     assert result(tree.create("/q/n_", sequential=True)) == "/q/n_0000000000"
@@ -143,21 +154,21 @@ def test_sequential_names_count_up_even_after_deletions(harness: StoreHarness) -
 
 
 @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/./a", "/a/..", "/a\0"])
-def test_invalid_paths_are_refused(harness: StoreHarness, path: str) -> None:
+def test_invalid_paths_are_refused(harness: Harness, path: str) -> None:
     harness.result(harness.tree.create("/a"))
     with pytest.raises((ValueError, NoNode)):
         harness.result(harness.tree.create(path))
     assert harness.result(harness.tree.children("/")) == ["a"]
 
 
-def test_data_has_a_limit(harness: StoreHarness) -> None:
+def test_data_has_a_limit(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", bytes(DATA_SIZE_MAX)))
     with pytest.raises(ValueError, match="exceed the maximum size of a node"):
         result(tree.set("/a", bytes(DATA_SIZE_MAX + 1)))
 
 
-def test_multi_does_all(harness: StoreHarness) -> None:
+def test_multi_does_all(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))
     result(tree.create("/old"))
@@ -174,7 +185,7 @@ def test_multi_does_all(harness: StoreHarness) -> None:
     assert inner is not None and inner.czxid == outer.mzxid  # one transaction
 
 
-def test_a_failed_operation_undoes_its_multi(harness: StoreHarness) -> None:
+def test_a_failed_operation_undoes_its_multi(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))
     events: list[WatchEvent] = []
@@ -196,7 +207,7 @@ def test_a_failed_operation_undoes_its_multi(harness: StoreHarness) -> None:
     assert result(tree.multi([])) == []
 
 
-def test_a_node_watch_fires_once(harness: StoreHarness) -> None:
+def test_a_node_watch_fires_once(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a"))
     events: list[WatchEvent] = []
@@ -206,7 +217,7 @@ def test_a_node_watch_fires_once(harness: StoreHarness) -> None:
     assert events == [(EventType.DATA_CHANGED, "/a")]
 
 
-def test_watches_on_creation_and_deletion(harness: StoreHarness) -> None:
+def test_watches_on_creation_and_deletion(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
     result(tree.exists("/a", watch=events.append))
@@ -217,7 +228,7 @@ def test_watches_on_creation_and_deletion(harness: StoreHarness) -> None:
     assert events == [(EventType.CREATED, "/a"), (EventType.DELETED, "/a")]  # one watcher is called once for the deletion
 
 
-def test_a_failed_get_sets_no_watch(harness: StoreHarness) -> None:
+def test_a_failed_get_sets_no_watch(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
     operations: list[Deferred[Any]] = [tree.get("/a", watch=events.append), tree.children("/a", watch=events.append)]
@@ -229,7 +240,7 @@ def test_a_failed_get_sets_no_watch(harness: StoreHarness) -> None:
     assert events == []
 
 
-def test_a_children_watch_fires_for_children_only(harness: StoreHarness) -> None:
+def test_a_children_watch_fires_for_children_only(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/p"))
     events: list[WatchEvent] = []
@@ -247,7 +258,7 @@ def test_a_children_watch_fires_for_children_only(harness: StoreHarness) -> None
     assert len(events) == 2
 
 
-def test_a_watcher_set_twice_is_called_once(harness: StoreHarness) -> None:
+def test_a_watcher_set_twice_is_called_once(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
     watcher = events.append
@@ -259,7 +270,7 @@ def test_a_watcher_set_twice_is_called_once(harness: StoreHarness) -> None:
     assert len(events) == len(other) == 1
 
 
-def test_results_come_before_watches_and_in_the_order_of_calls(harness: StoreHarness) -> None:
+def test_results_come_before_watches_and_in_the_order_of_calls(harness: Harness) -> None:
     tree = harness.tree
     order: list[str] = []
     tree.exists("/a", watch=lambda event: order.append(f"watch {event.path}")).addCallback(lambda _: order.append("exists"))
@@ -268,12 +279,12 @@ def test_results_come_before_watches_and_in_the_order_of_calls(harness: StoreHar
     tree.set("/a", b"1").addCallback(lambda _: order.append("set"))
     tree.get("/a").addCallback(lambda found: order.append(f"got {found[0]!r}"))
     assert order in ([], ["exists", "created /a", "got None", "set", "got b'1'"])
-    harness.turns.run()
+    harness.settle()
     assert [line for line in order if line != "watch /a"] == ["exists", "created /a", "got None", "set", "got b'1'"]
-    assert order.index("watch /a") > order.index("created /a")
+    assert order.index("watch /a") > order.index("exists")
 
 
-def test_a_failing_watcher_does_not_affect_the_others(harness: StoreHarness, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_watcher_does_not_affect_the_others(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     tree, result = harness.tree, harness.result
     events: list[WatchEvent] = []
 
@@ -287,7 +298,7 @@ def test_a_failing_watcher_does_not_affect_the_others(harness: StoreHarness, cap
     assert "the watcher of /a failed" in caplog.text
 
 
-def test_ephemeral_nodes(harness: StoreHarness) -> None:
+def test_ephemeral_nodes(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/ids"))
     result(tree.create("/ids/1", b"x", ephemeral=True))
@@ -303,7 +314,7 @@ def test_ephemeral_nodes(harness: StoreHarness) -> None:
     assert again is not None and again.czxid > stat.czxid  # the broker epoch grows over restarts
 
 
-def test_persistent_nodes_outlive_the_session(harness: StoreHarness) -> None:
+def test_persistent_nodes_outlive_the_session(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", b"\x00\xff"))
     result(tree.create("/a/b", "ü".encode()))
@@ -317,7 +328,7 @@ def test_persistent_nodes_outlive_the_session(harness: StoreHarness) -> None:
     assert stat is not None and stat.czxid > before[1].mzxid
 
 
-def test_operations_of_a_closed_session_fail(harness: StoreHarness) -> None:
+def test_operations_of_a_closed_session_fail(harness: Harness) -> None:
     tree = harness.tree
     events: list[WatchEvent] = []
     expired: list[bool] = []
@@ -332,12 +343,12 @@ def test_operations_of_a_closed_session_fail(harness: StoreHarness) -> None:
     assert events == [] and expired == []
 
 
-def test_many_operations_at_once(harness: StoreHarness) -> None:
+def test_many_operations_at_once(harness: Harness) -> None:
     """Operations are performed in the order of the calls, in any batches; one failure does not affect the others."""
     tree = harness.tree
     outcomes: list[str] = []
     for i in range(200):
         tree.create(f"/n{i % 150}").addCallbacks(outcomes.append, lambda failure: outcomes.append(failure.type.__name__))
-    harness.turns.run()
+    harness.settle()
     assert outcomes == [f"/n{i}" for i in range(150)] + ["NodeExists"] * 50
     assert len(harness.result(tree.children("/"))) == 150

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 
 ANY_VERSION = -1
-DATA_SIZE_MAX = 1024 * 1024 - 1  # ZooKeeper's jute.maxbuffer, which all implementations enforce
+DATA_SIZE_MAX = 1020 * 1024  # a request with a path fits into ZooKeeper's jute.maxbuffer of 1 MB; all implementations enforce it
 MULTI_OPS_MAX = 1000  # callers split longer lists: at some 300 bytes an operation, a multi stays below jute.maxbuffer
 
 
@@ -61,6 +61,10 @@ class NoChildrenForEphemerals(TreeError):
 
 class SessionExpired(TreeError):
     """The session has been closed or has expired."""
+
+
+class Refused(TreeError):
+    """The store does not permit the operation: access control lists, quota. It did not take effect."""
 
 
 class ConnectionLost(TreeError):

@@ -39,6 +39,10 @@ class Watches:
             triggered.update(self._set.pop((kind, event.path), {}))
         return list(triggered)
 
+    def watched(self) -> list[tuple[WatchKind, str]]:
+        """The kinds and paths of the watches that are set."""
+        return list(self._set)
+
     def clear(self) -> None:
         """Remove all watches."""
         self._set.clear()

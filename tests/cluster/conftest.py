@@ -1,0 +1,28 @@
+"""ZooKeeper for the tests of the metadata tree and of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka import ZooKeeperProcess
+
+_chroots = count(1)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_process(server_directory: Path) -> Iterator[ZooKeeperProcess]:
+    """A ZooKeeper that all tests share."""
+    process = ZooKeeperProcess(server_directory / "zookeeper")
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def zookeeper(zookeeper_process: ZooKeeperProcess) -> str:
+    """`zookeeper.connect` with a chroot that no other test uses."""
+    return f"{zookeeper_process.address}/test/{next(_chroots)}"

@@ -1,0 +1,166 @@
+"""One ZooKeeper session on kazoo, whose results, watch events and states arrive in one queue, in the order of the connection.
+
+kazoo 2.10 and 2.11 have properties that a broker cannot live with; all of them are handled here:
+
+- Results and watch events go through two threads, and states through a third, so that a result can overtake the event that caused it.
+  Here both queues and the state listener put into one: `call_from_thread`, the reactor's. The connection's thread feeds it in order.
+- `create_async` delivers its result one step later than other operations. Requests are submitted as such, with one step each.
+- After an expiry kazoo opens another session by itself, and performs in it what was submitted for the old one. Here the client stops.
+- A session that ZooKeeper does not answer is lost only when ZooKeeper says so, after a reconnection. `negotiated_ms`, which kazoo does
+  not keep, lets the owner end it earlier.
+- The pause between attempts to connect grows to an hour by default. Here it ends at a second.
+- An unexpected error ends kazoo's thread; it never reconnects. That is reported as the end of the session, as an expiry is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+
+STOP_S = 10.0
+
+
+class SessionState(Enum):
+    """SUSPENDED: not connected, at first and after a loss of the connection. OVER is the last state."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    OVER = "over"
+
+
+_REPORTED = {
+    KeeperState.CONNECTED: SessionState.CONNECTED,
+    KeeperState.CONNECTING: SessionState.SUSPENDED,
+    KeeperState.EXPIRED_SESSION: SessionState.OVER,
+    KeeperState.AUTH_FAILED: SessionState.OVER,
+    KeeperState.CLOSED: SessionState.OVER,
+}
+_RETRY = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
+
+Credentials = tuple[int, bytes]
+"""A session's id and password, with which another process can end it."""
+
+
+class KazooSession:
+    """A session. `on_state` gets its states, and `done` of `submit` an AsyncResult that is ready; both by `call_from_thread`.
+
+    OVER comes before the failures of what was submitted. `servers` are without a chroot. With `credentials` an existing session is taken
+    over.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        timeout_ms: int,
+        *,
+        call_from_thread: Callable[..., object],
+        on_state: Callable[[SessionState], None],
+        credentials: Credentials | None = None,
+    ) -> None:
+        handler = _Handler(call_from_thread)
+        retry = KazooRetry(sleep_func=handler.sleep_func, **_RETRY)
+        self._client = _Client(
+            lambda state: call_from_thread(on_state, state),
+            servers,
+            timeout_ms / 1000,
+            client_id=credentials,
+            handler=handler,
+            connection_retry=retry,
+            logger=logging.getLogger("txbroker.zookeeper.kazoo"),
+        )
+
+    def start(self) -> None:
+        """Begin to connect; `on_state` reports CONNECTED."""
+        self._client.start_async()
+
+    def submit(self, request: Any, done: Callable[[Any], None]) -> None:
+        """Send a request of `kazoo.protocol.serialization`. While the connection is lost it waits for the next one of this session."""
+        result = self._client.handler.async_result()
+        result.rawlink(done)
+        self._client._call(request, result)
+
+    @property
+    def credentials(self) -> Credentials:
+        """Of the session, once it is connected."""
+        return self._client.credentials
+
+    @property
+    def negotiated_ms(self) -> int:
+        """The session's timeout as ZooKeeper set it, once it is connected."""
+        return self._client.negotiated_ms
+
+    def stop(self) -> None:
+        """End the session if it is connected, and release everything. Blocks: for a worker."""
+        self._client.stop()
+        if self._client._connection.stop(STOP_S):
+            self._client.close()
+
+
+class _Queue:
+    """Takes the place of both of kazoo's queues; it needs no thread."""
+
+    def __init__(self, call_from_thread: Callable[..., object]) -> None:
+        self.put = call_from_thread
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Runs callbacks where `call_from_thread` does. It counts as running for ever, so that kazoo never calls one in its own thread."""
+
+    def __init__(self, call_from_thread: Callable[..., object]) -> None:
+        super().__init__()
+        self.completion_queue = self.callback_queue = _Queue(call_from_thread)
+        self._running = True
+
+    def start(self) -> None:
+        """No workers."""
+
+    def stop(self) -> None:
+        """No workers."""
+
+    def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
+        """Run the connection's thread. kazoo logs an exception that ends it and reports the end of the session."""
+
+        def run() -> None:
+            with suppress(Exception):
+                func(*args, **kwargs)
+
+        thread = threading.Thread(target=run, name="zookeeper", daemon=True)
+        thread.start()
+        return thread
+
+
+class _Client(KazooClient):  # type: ignore[misc]
+    """A client of one session, which stops when the session ends."""
+
+    def __init__(self, report: Callable[[SessionState], object], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._report = report
+        self.negotiated_ms: int = self._session_timeout
+        self.credentials: Credentials = (0, b"")
+        invoke = self._connection._invoke
+
+        def invoke_and_keep(*invoked: Any, **named: Any) -> Any:
+            answer = invoke(*invoked, **named)
+            if isinstance(answer, tuple) and getattr(answer[0], "time_out", 0) > 0:
+                self.negotiated_ms = answer[0].time_out
+                self.credentials = answer[0].session_id, answer[0].passwd
+            return answer
+
+        self._connection._invoke = invoke_and_keep
+
+    def _session_callback(self, state: str) -> None:
+        reported = _REPORTED[state]
+        if state != self._state:
+            self._report(reported)
+        super()._session_callback(state)
+        if reported is SessionState.OVER:
+            self._stopped.set()
