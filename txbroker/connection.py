@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, fail
@@ -84,6 +84,25 @@ class _Slot:
         self.request_size = request_size
 
 
+class _FirstRoutes:
+    """The routes of a new connection, until its first request that is not ApiVersions. Later requests do not pay for this."""
+
+    __slots__ = ("_on_other", "_routes", "greeted")
+
+    def __init__(self, routes: Mapping[int, Route], on_other: Callable[[], None]) -> None:
+        self._routes = routes
+        self._on_other = on_other
+        self.greeted = False
+        """Whether there was an ApiVersions request."""
+
+    def __getitem__(self, key: int) -> Route:
+        if key >> 16 == API_VERSIONS_KEY:
+            self.greeted = True
+        else:
+            self._on_other()
+        return self._routes[key]
+
+
 class Connection:
     """Decodes each request, calls its handler, and keeps the responses in order. Satisfies `FrameProtocol`."""
 
@@ -113,10 +132,11 @@ class Connection:
 
     _transport: FrameTransport
     _session: Session
+    _routes: Mapping[int, Route] | _FirstRoutes
 
     def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
         self._registry = registry
-        self._routes = registry.routes
+        self._routes = _FirstRoutes(registry.routes, self._is_used)
         self._in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
         self._output: list[Part] = []
@@ -143,6 +163,10 @@ class Connection:
 
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""
+        if isinstance(self._routes, _FirstRoutes):
+            if self._routes.greeted and not self._closing and not self._transport.disconnecting:
+                self._registry.unsupported.closed_unused(self._session, self._client_id)
+            self._routes = self._registry.routes
         self._closing = self.full = True
         slots, self._slots = self._slots, deque()
         for slot in slots:
@@ -151,6 +175,12 @@ class Connection:
                     slot.deferred.cancel()
                 except Exception:
                     log.exception("internal error cancelling a request from %s", self._who())
+
+    def _is_used(self) -> None:
+        """The client has sent its first request that is not ApiVersions."""
+        if isinstance(self._routes, _FirstRoutes) and self._routes.greeted:
+            self._registry.unsupported.used(self._session, self._client_id)
+        self._routes = self._registry.routes
 
     @property
     def in_flight(self) -> int:
@@ -377,7 +407,7 @@ class Connection:
         """Close, except for an ApiVersions request of an unknown version: clients learn the known ones from the response (KIP-511)."""
         key, correlation_id = _START.unpack_from(frame)
         if not (isinstance(error, UnsupportedVersion) and key >> 16 == API_VERSIONS_KEY):
-            route = self._routes.get(key)
+            route = self._registry.routes.get(key)
             unserved = "unsupported_version" if isinstance(error, UnsupportedVersion) else "unknown_api"
             self._close("unparsable_request" if route else unserved, f"{route.name}: {error}" if route else str(error))
             return

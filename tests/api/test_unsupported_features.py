@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txbroker.api.request_context import Session
-from txbroker.api.unsupported_features import LOGGED_CLIENT_ID_MAX, LOGGED_CLIENTS_MAX, Feature, UnsupportedFeatures
+from txbroker.api.unsupported_features import LOGGED_CLIENT_ID_MAX, LOGGED_CLIENTS_MAX, UNUSED_CONNECTIONS_MAX, Feature, UnsupportedFeatures
 
 
 def session(host: str = "10.0.0.9") -> Session:
@@ -50,3 +50,29 @@ def test_the_number_of_logged_clients_is_bounded(caplog: pytest.LogCaptureFixtur
     features.required(Feature.SASL, session(), "0")
     assert len(caplog.records) == 2
     assert len(features._logged) == LOGGED_CLIENTS_MAX
+
+
+def test_a_client_that_sends_only_api_versions(caplog: pytest.LogCaptureFixture) -> None:
+    features = UnsupportedFeatures()
+    for _ in range(3):
+        features.closed_unused(session(), "me")
+    assert [record.message for record in caplog.records] == [
+        "client 10.0.0.9:5000 (client id 'me') sent only ApiVersions and closed its connection: it requires an API that this broker does "
+        "not have, probably SASL; listener INTERNAL://10.0.0.1:9092 is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+    ]
+    assert features.counts == {Feature.MISSING_API: 3}
+
+
+def test_a_client_that_closes_a_connection_unused_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    features = UnsupportedFeatures()
+    for _ in range(2):
+        features.used(session(), "me")
+        for _ in range(UNUSED_CONNECTIONS_MAX):
+            features.closed_unused(session(), "me")
+    assert not caplog.records and not features.counts
+    features.closed_unused(session(), "me")
+    features.closed_unused(session(), "another")
+    assert len(caplog.records) == 2
+    for number in range(3 * LOGGED_CLIENTS_MAX):
+        features.used(session(), str(number))
+    assert len(features._unused) == LOGGED_CLIENTS_MAX

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import http.client
 import io
 import re
 import socket
 import ssl
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import aiokafka.errors
 import kafka.errors as errors
 import kio.index
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
@@ -25,7 +30,7 @@ from tests.metrics.scraping import ON, Scrape
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import advertised
 from tests.support.server import HOST, Server
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 
 ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 34, 35, 53
 SASL_HANDSHAKE, CONSUMER_GROUP_HEARTBEAT = 17, 68
@@ -108,7 +113,6 @@ def test_the_answer_to_a_consumer_group_heartbeat(broker: Server, version: int) 
 
 
 def test_sasl_is_refused_and_not_advertised(own: Server) -> None:
-    assert SASL_HANDSHAKE not in advertised(own)
     with RawConnection(own.address, client_id="secure") as connection:
         for version in (0, 1):
             answer = connection.call(SaslHandshakeRequest(mechanism="PLAIN"), version)
@@ -118,6 +122,51 @@ def test_sasl_is_refused_and_not_advertised(own: Server) -> None:
         "set security.protocol=PLAINTEXT in the client"
     ]
     assert refused(own) == {"unsupported_sasl": 2}
+    assert SASL_HANDSHAKE not in advertised(own)
+
+
+def producer_of_librdkafka(address: str) -> None:
+    found: list[KafkaError] = []
+    producer = Producer({
+        "bootstrap.servers": address, "client.id": "me", "error_cb": found.append,
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p",
+    })  # fmt: skip
+    until(lambda: producer.poll(0.1) is not None and found, "an error of the producer")
+    assert "SASL Handshake not supported by broker" in found[0].str()
+
+
+def producer_of_kafka_python(address: str) -> None:
+    with pytest.raises(errors.IncompatibleBrokerVersion, match="SaslHandshake"):
+        KafkaProducer(bootstrap_servers=address, client_id="me", **SASL)
+
+
+def producer_of_aiokafka(address: str) -> None:
+    async def start() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=address, client_id="me", **SASL)
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):  # aiokafka leaves the socket open
+        with pytest.raises(aiokafka.errors.KafkaConnectionError):
+            asyncio.run(start())
+        gc.collect()
+
+
+SASL: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p",
+}
+
+
+@pytest.mark.parametrize("connect", [producer_of_librdkafka, producer_of_kafka_python, producer_of_aiokafka])
+def test_clients_that_miss_sasl_in_api_versions_are_logged(own: Server, connect: Callable[[str], None]) -> None:
+    connect(own.address)
+    (line,) = until(lambda: logged(own), "a line about the client")
+    assert re.fullmatch(
+        r"127\.0\.0\.1 \(client id 'me'.*\) sent only ApiVersions and closed its connection: it requires an API that this broker does not "
+        rf"have, probably SASL; listener PLAINTEXT://{own.address} is PLAINTEXT: set security\.protocol=PLAINTEXT in the client", line
+    )
 
 
 def test_tls_is_refused(own: Server) -> None:

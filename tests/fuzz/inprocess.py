@@ -45,13 +45,13 @@ class _Transport:
     def __init__(self, number: int) -> None:
         self.session = Session(peer_host="127.0.0.1", peer_port=40_000, local_host="127.0.0.1", local_port=9092, listener="PLAINTEXT",
                                number=number)
-        self.closed = False
+        self.closed = self.disconnecting = False
 
     def flush(self) -> None:
         pass
 
     def loseConnection(self) -> None:
-        self.closed = True
+        self.closed = self.disconnecting = True
 
 
 class _Watch(logging.Handler):

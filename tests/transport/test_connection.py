@@ -70,13 +70,13 @@ class Transport:
 
     def __init__(self) -> None:
         self.flushes = 0
-        self.closing = False
+        self.closing = self.disconnecting = False
 
     def flush(self) -> None:
         self.flushes += 1
 
     def loseConnection(self) -> None:
-        self.closing = True
+        self.closing = self.disconnecting = True
 
 
 class Peer:
@@ -431,6 +431,29 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(row.api_key, row.min_version, row.max_version) for row in found.api_keys] == [(18, 0, 4)]
     assert not peer.transport.closing
+
+
+@pytest.mark.parametrize(
+    ("requests", "closed_by_broker", "warned"),
+    [
+        (["versions"], False, True), (["versions", "versions"], False, True),
+        (["versions"], True, False), (["versions", "heartbeat"], False, False), (["heartbeat"], False, False), ([], False, False),
+    ],
+)  # fmt: skip
+def test_a_client_that_closes_after_api_versions_is_logged(
+    requests: list[str], closed_by_broker: bool, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer(ApiVersionsOfOne(), Heartbeats(lambda request, context: HeartbeatResponse(error_code=0)))
+    for number, request in enumerate(requests):
+        if request == "versions":
+            peer.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, number)
+        else:
+            peer.beat(number)
+    if closed_by_broker:
+        peer.transport.loseConnection()
+    peer.connection.connectionLost(DONE)
+    lines = [record.message for record in caplog.records]
+    assert [line.partition(":5000 ")[2].partition(" and")[0] for line in lines] == ["(client id 'me') sent only ApiVersions"] * warned
 
 
 def test_the_response_to_api_versions_has_the_old_header() -> None:

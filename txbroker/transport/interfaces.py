@@ -30,6 +30,9 @@ class FrameTransport(Protocol):
 
     session: Session
 
+    disconnecting: bool
+    """Whether the broker closes the connection. False when `connectionLost` is called: the client has closed it."""
+
     def flush(self) -> None:
         """Output is ready: take it with `take_output` and send it, at the latest at the end of the poller's turn."""
 
