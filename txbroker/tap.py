@@ -32,6 +32,7 @@ from twisted.python.threadpool import ThreadPool
 from txbroker import __version__, log_output
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
+from txbroker.names import amount
 from txbroker.signals import StopSignals
 from txbroker.startup import Startup, read_startup
 from txbroker.supervisor import supervisor
@@ -167,7 +168,7 @@ class BrokerService(Service):
         return started
 
     def _progress(self, directory: str, done: int, total: int) -> None:
-        log.info("%s: %d of %d logs loaded", directory, done, total)
+        log.info("%s: %d of %s loaded", directory, done, amount(total, "log"))
         self._supervisor.status(f"loading logs: {done} of {total} of {directory}")
 
     def _started(self) -> None:

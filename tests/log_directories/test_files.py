@@ -45,8 +45,8 @@ def test_a_checkpoint() -> None:
     [
         (b"1\n0\n", "version 1"),
         (b"0\n", "the line that counts"),
-        (b"0\n2\nt 0 1\n", "its count is 2, and it has 1 entries"),
-        (b"0\n0\nt 0 1\n", "its count is 0, and it has 1 entries"),
+        (b"0\n2\nt 0 1\n", "its count is 2, and it has 1 entry"),
+        (b"0\n0\nt 0 1\n", "its count is 0, and it has 1 entry"),
         (b"0\n1\nt 0\n", "line 3 has 2 fields"),
         (b"0\n1\nt 0 -1\n", "'-1' is not a number"),
         (b"0\n1\nt 0 9223372036854775808\n", "is not a number"),

@@ -60,7 +60,7 @@ def load(broker: DirectoryHarness, interrupted: Callable[[], bool]) -> None:
 
 def given_up(root: DiskPath, interruption: Interruption) -> DirectoryHarness:
     broker = DirectoryHarness(root, segment_bytes=200)
-    with pytest.raises(StartInterrupted, match=r"logs were loaded; the next start loads them"):
+    with pytest.raises(StartInterrupted, match=r"could be loaded; the next start continues"):
         load(broker, interruption)
     broker.stop()
     return broker

@@ -180,7 +180,7 @@ def test_the_clean_shutdown_file_of_an_older_broker_is_empty(directory: DiskPath
     (directory / "a" / ".kafka_cleanshutdown").write_bytes(b"")
     caplog.set_level("INFO")
     DirectoryHarness(directory).start()
-    assert "loading 1 logs from" in caplog.text
+    assert "loading 1 log from" in caplog.text
 
 
 def test_a_crash_is_recovered_from_the_recovery_point_on(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
@@ -198,7 +198,7 @@ def test_a_crash_is_recovered_from_the_recovery_point_on(directory: DiskPath, ca
     active.write_bytes(active.read_bytes()[:-1])
 
     again = DirectoryHarness(directory).start()
-    assert "recovering 1 logs of" in caplog.text
+    assert "recovering 1 log of" in caplog.text
     found = again.get(T0)
     assert found is not None
     assert (found.log_end_offset, found.recovery_point) == (1, 1)

@@ -19,7 +19,7 @@ from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, Topi
 from txbroker.config.describe import describe_topic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID
+from txbroker.names import NULL_TOPIC_ID, amount
 from txbroker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -48,7 +48,7 @@ class CreateTopicsHandler:
         default = self._config.int("num.partitions")
         count = sum(len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default) for topic in request.topics)
         if count > PARTITIONS_MAX:
-            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"The request has {count} partitions; the limit is {PARTITIONS_MAX}.")
+            raise BrokerError(ErrorCode.POLICY_VIOLATION, f"The request has {amount(count, 'partition')}; the limit is {PARTITIONS_MAX:,}.")
         return Deferred.fromCoroutine(self._create(request))
 
     async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:

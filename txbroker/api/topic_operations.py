@@ -31,7 +31,7 @@ from txbroker.config.describe import ConfigEntry
 from txbroker.config.keys import Type
 from txbroker.config.resolve import Source
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 log = logging.getLogger("txbroker.api.operations")
 
@@ -124,7 +124,7 @@ class TopicOperations:
         errors = [(partition, error) for partition, waiter in waiters if (error := await waiter) is not None]
         if errors:
             partition, error = errors[0]
-            others = f" (and {len(errors) - 1} more of {len(partitions)} partitions)" if len(errors) > 1 else ""
+            others = f" (and {len(errors) - 1} more of {amount(len(partitions), 'partition')})" if len(errors) > 1 else ""
             raise BrokerError(error.code, f"{partition}: {error.message or error.code.name}{others}")
 
     def cleaner_entries(self, topic: str, named: Collection[str]) -> list[ConfigEntry]:

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.config.environment import FirstTopic
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import amount
 
 log = logging.getLogger("txbroker.broker")
 
@@ -29,4 +30,4 @@ async def _make(admin: TopicAdmin, topics: Sequence[FirstTopic]) -> None:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.error("cannot create topic %s of KAFKA_CREATE_TOPICS: %s (%s)", topic.name, error, error.code.name)
         else:
-            log.info("created topic %s of KAFKA_CREATE_TOPICS with %d partitions", topic.name, topic.partitions)
+            log.info("created topic %s of KAFKA_CREATE_TOPICS with %s", topic.name, amount(topic.partitions, "partition"))

@@ -10,6 +10,7 @@ from txbroker.cli.failures import BadUsage, broker_error, warn
 from txbroker.client.offset_requests import EARLIEST as EARLIEST
 from txbroker.client.offset_requests import LATEST as LATEST
 from txbroker.client.offset_requests import MAX_TIMESTAMP as MAX_TIMESTAMP
+from txbroker.names import amount
 
 _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>\d*))?)?")
 
@@ -75,7 +76,7 @@ def some(partitions: Sequence[Partition]) -> str:
     if len(partitions) == 1:
         return f"partition {partitions[0]}"
     named = ", ".join(map(str, partitions[:NAMED_MAX])) + (", ..." if len(partitions) > NAMED_MAX else "")
-    return f"{len(partitions)} partitions ({named})"
+    return f"{amount(len(partitions), 'partition')} ({named})"
 
 
 def warn_of_refused(what: str, refused: Mapping[Partition, int]) -> None:

@@ -15,6 +15,7 @@ from txbroker.cli.partition_flags import Partition
 from txbroker.cli.reassignment_file import ANY, Assignment, as_json, document, read_assignments, read_topics
 from txbroker.cli.results import Results, results
 from txbroker.errors import ErrorCode
+from txbroker.names import amount
 
 DESCRIPTION = """\
 Move replicas from one log directory of their broker to another, while clients go on reading and writing. The replicas of a partition stay
@@ -318,5 +319,5 @@ def _list(admin: Any, shown: Results) -> int:
     else:
         shown.line("Current partition reassignments:")
         for replica, log in moving.items():
-            shown.line(f"{replica}: moving from {log.current or 'an offline log dir'} to {log.future}, {log.lag} records behind.")
+            shown.line(f"{replica}: moving from {log.current or 'an offline log dir'} to {log.future}, {amount(log.lag, 'record')} behind.")
     return DONE

@@ -16,7 +16,7 @@ from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 CONSUMER = -1  # the replica id of readers that are not replicas
 
@@ -200,7 +200,7 @@ class Partition:
         log = self.log
         wanted = log.config.min_insync_replicas
         if all_in_sync and len(self.state.isr) < wanted:
-            message = f"{self.topic_partition} has {len(self.state.isr)} in-sync replicas, min.insync.replicas is {wanted}"
+            message = f"{self.topic_partition} has {amount(len(self.state.isr), 'in-sync replica')}, min.insync.replicas is {wanted}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         try:  # no `_reporting` here and in `read`, which are called for each request
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)

@@ -51,7 +51,7 @@ def _check(broker_count: int, partition_count: int, replication_factor: int) -> 
     if replication_factor <= 0:
         raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor must be at least 1.")
     if replication_factor > broker_count:
-        message = f"The replication factor is {replication_factor}, but only {broker_count} brokers are available."
+        message = f"The replication factor is {replication_factor}, but the number of available brokers is {broker_count}."
         raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 

@@ -12,6 +12,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import ProducerIdBlock, decode_producer_id_block
 from txbroker.cluster.tree.interface import BadVersion, NoSpaceInStore, Tree
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import amount
 
 log = logging.getLogger("txbroker.cluster")
 
@@ -75,6 +76,6 @@ class ProducerIds:
         code = ErrorCode.KAFKA_STORAGE_ERROR
         if not failure.check(NoSpaceInStore):  # which the tree has logged
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            log.error("failed to allocate a block of producer ids, %d producers must retry: %s", len(waiting), problem)
+            log.error("failed to allocate a block of producer ids, %s must retry: %s", amount(len(waiting), "producer"), problem)
         for result in waiting:
             result.errback(BrokerError(code, f"No block of producer ids could be allocated: {problem}"))

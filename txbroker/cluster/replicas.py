@@ -17,7 +17,7 @@ from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
-from txbroker.names import NULL_TOPIC_ID, TopicPartition
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, amount
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -241,7 +241,7 @@ class Replicas:
 
     def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
         """Take the partitions of a failed directory offline: requests for them receive KAFKA_STORAGE_ERROR."""
-        log.error("log directory %s is offline, with %d partitions", directory, len(partitions))
+        log.error("log directory %s is offline, with %s", directory, amount(len(partitions), "partition"))
         for topic_partition in partitions:
             partition = self._partitions.pop(topic_partition, None)
             self._offline.add(topic_partition)

@@ -17,7 +17,7 @@ from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
 from txbroker.cluster.tree.operations import for_admin
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID, RESERVED_TOPIC_IDS, check_topic_name, collision_key, id_to_text
+from txbroker.names import NULL_TOPIC_ID, RESERVED_TOPIC_IDS, amount, check_topic_name, collision_key, id_to_text
 
 FROM_DEFAULT = -1
 PARTITIONS_MAX = 10_000  # created by one request: KRaft's ReplicationControlManager has the same limit
@@ -232,13 +232,14 @@ class TopicAdmin:
             raise BrokerError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "Partitions of the topic are being reassigned.")
         present = len(before.partitions)
         if count <= present:
-            raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"The topic has {present} partitions; it cannot be changed to {count}.")
+            message = f"The topic has {amount(present, 'partition')}; it cannot be changed to {count}."
+            raise BrokerError(ErrorCode.INVALID_PARTITIONS, message)
         _check_count(count - present)
         first = before.partitions[0].replicas
         if assignments is None:
             return place(self._brokers(), count - present, len(first), self._random, first_partition=present, after_leader=first[0])
         if len(assignments) != count - present:
-            message = f"The request adds {count - present} partitions, but has {len(assignments)} assignments."
+            message = f"The request adds {amount(count - present, 'partition')}, but has {amount(len(assignments), 'assignment')}."
             raise BrokerError(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, message)
         return self._checked(list(enumerate(assignments, present)), first_partition=present, replication_factor=len(first))
 
@@ -249,4 +250,5 @@ def _assignment(topic_id: bytes, placed: Mapping[int, tuple[int, ...]]) -> Topic
 
 def _check_count(count: int) -> None:
     if count > PARTITIONS_MAX:
-        raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{count} new partitions exceed the limit of one request ({PARTITIONS_MAX}).")
+        message = f"{amount(count, 'new partition')} exceed the limit of one request ({PARTITIONS_MAX:,})."
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, message)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from txbroker.config.listeners import Listeners
 from txbroker.config.resolve import BrokerConfig
+from txbroker.names import amount
 
 
 def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
@@ -18,7 +19,7 @@ def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
     if len(voters) > 1:
         place = _place(config, "controller.quorum.voters")
         yield (
-            f"{place}controller.quorum.voters has {len(voters)} members, but this broker does not join a KRaft quorum: "
+            f"{place}controller.quorum.voters has {amount(len(voters), 'member')}, but this broker does not join a KRaft quorum: "
             "it is a separate cluster"
         )
 

@@ -15,6 +15,7 @@ from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.properties import Origin, Property
 from txbroker.config.static import similar_key
 from txbroker.errors import ConfigError
+from txbroker.names import amount
 
 PREFIX = "KAFKA_"
 BITNAMI_PREFIX = "KAFKA_CFG_"
@@ -146,7 +147,7 @@ def parse_topics(text: str) -> tuple[FirstTopic, ...]:
     # In "compact,delete" the comma separates no topics: a part without a colon belongs to the one before it.
     parts = [part.strip() for part in re.split(r"[\s,]+(?=[^\s,:]+:)", text.strip(" ,\t\r\n")) if part.strip(" ,")]
     if len(parts) > TOPICS_MAX:
-        raise ConfigError(f"{origin(CREATE_TOPICS_VARIABLE)} has {len(parts)} topics; the maximum is {TOPICS_MAX}")
+        raise ConfigError(f"{origin(CREATE_TOPICS_VARIABLE)} has {amount(len(parts), 'topic')}; the maximum is {TOPICS_MAX:,}")
     topics = []
     for part in parts:
         match = _TOPIC.fullmatch(part)

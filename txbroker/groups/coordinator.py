@@ -37,7 +37,7 @@ from txbroker.groups.keyed_deadlines import monotonic_ms
 from txbroker.groups.offsets_expiry import expired
 from txbroker.groups.offsets_store import OffsetsStore, Pair
 from txbroker.groups.writer import Writer
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 log = logging.getLogger("txbroker.groups")
 
@@ -332,7 +332,7 @@ class GroupCoordinator:
         for hosted in among:
             partitions = [p for p, _ in hosted.offsets if p.topic in topics]
             if partitions:
-                log.info("group %s: removing %d offsets of deleted topics", hosted.group.group_id, len(partitions))
+                log.info("group %s: removing %s of deleted topics", hosted.group.group_id, amount(len(partitions), "offset"))
                 removals.append(self._clean(hosted, partitions))
         return gatherResults(removals).addCallback(lambda _: None)
 
@@ -360,7 +360,7 @@ class GroupCoordinator:
     def _expire_group(self, hosted: HostedGroup, now_ms: int) -> None:
         partitions = expired(hosted.group, hosted.offsets, now_ms, self._config.offsets_retention_ms)
         if partitions:
-            log.info("group %s: removing %d expired offsets", hosted.group.group_id, len(partitions))
+            log.info("group %s: removing %s", hosted.group.group_id, amount(len(partitions), "expired offset"))
         if partitions or hosted.is_unused:
             self._clean(hosted, partitions)
 

@@ -19,7 +19,7 @@ from txbroker.groups.group_offsets import GroupOffsets
 from txbroker.groups.keyed_deadlines import monotonic_ms
 from txbroker.groups.loader import LoadedPartition, load
 from txbroker.groups.offsets_store import OffsetsStore
-from txbroker.names import OFFSETS_TOPIC, coordinator_partition
+from txbroker.names import OFFSETS_TOPIC, amount, coordinator_partition
 
 log = logging.getLogger("txbroker.groups")
 
@@ -137,7 +137,8 @@ class CoordinatorPartitions:
         partition = self._partitions.pop(index, None)
         if partition is None:
             return
-        log.log(_level(partition.groups), "%s-%d: no longer coordinator; unloaded %d groups", OFFSETS_TOPIC, index, len(partition.groups))
+        unloaded = amount(len(partition.groups), "group")
+        log.log(_level(partition.groups), "%s-%d: no longer coordinator; unloaded %s", OFFSETS_TOPIC, index, unloaded)
         for hosted in list(partition.groups.values()):
             self._hosted.pop(hosted.group.group_id, None)
             hosted.group.die(ErrorCode.NOT_COORDINATOR)
@@ -176,8 +177,8 @@ class CoordinatorPartitions:
             offsets_here = loaded.offsets.get(group.group_id)
             self._hold(partition, group, GroupOffsets() if offsets_here is None else offsets_here)
         partition.state = LoadState.ACTIVE
-        log.log(_level(loaded.record_count), "%s-%d: coordinator of %d groups (%d records read, %d skipped)",
-                OFFSETS_TOPIC, partition.index, len(partition.groups), loaded.record_count, loaded.skipped_count)
+        log.log(_level(loaded.record_count), "%s-%d: coordinator of %s (%s read, %d skipped)", OFFSETS_TOPIC, partition.index,
+                amount(len(partition.groups), "group"), amount(loaded.record_count, "record"), loaded.skipped_count)
         self._loaded(partition)
         self._end_waiting(partition)
 

@@ -43,6 +43,7 @@ from txbroker.groups.group_results import (
 )
 from txbroker.groups.group_states import TRANSITIONS, GroupState
 from txbroker.groups.roster import Member
+from txbroker.names import amount
 
 log = logging.getLogger("txbroker.groups")
 
@@ -383,7 +384,7 @@ class Group(GroupMembership):
         self.generation += 1
         self.protocol_name = self.roster.select_protocol() if len(self.roster) else None
         self.read_subscriptions()
-        log.info("group %s: generation %d with %d members", self.group_id, self.generation, len(self.roster))
+        log.info("group %s: generation %d with %s", self.group_id, self.generation, amount(len(self.roster), "member"))
         if not len(self.roster):
             self.move_to(EMPTY)
             self.effects.append(Persist(self.record({}), EmptyWritten(self.generation)))

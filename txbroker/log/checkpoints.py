@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -57,9 +57,9 @@ def parse_lines(content: bytes, field_count: int) -> list[list[str]]:
     entries = [line.split() for line in lines[2:]]
     for position, entry in enumerate(entries, start=3):
         if len(entry) != field_count:
-            raise MalformedCheckpoint(f"line {position} has {len(entry)} fields and not {field_count}")
+            raise MalformedCheckpoint(f"line {position} has {amount(len(entry), 'field')} and not {field_count}")
     if len(entries) != count:
-        raise MalformedCheckpoint(f"its count is {count}, and it has {len(entries)} entries")
+        raise MalformedCheckpoint(f"its count is {count}, and it has {amount(len(entries), 'entry')}")
     return entries
 
 

@@ -32,7 +32,7 @@ from txbroker.log.meta_properties import NO_IDENTITY, Identity
 from txbroker.log.offset_checkpoints import OffsetCheckpoints
 from txbroker.log.producer_expiry import ProducerExpiry
 from txbroker.log.recovery import never
-from txbroker.names import NULL_TOPIC_ID, TopicPartition, partition_directory
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, amount, partition_directory
 
 logger = logging.getLogger("txbroker.log")
 
@@ -135,7 +135,7 @@ class LogDirectories:
         left = sum(len(loading.left) for loading in loadings)
         if left:
             self._interrupted = {loading.directory.path: loading.keep_checkpoints() for loading in loadings}
-            raise StartInterrupted(f"the start was interrupted before {left} logs were loaded; the next start loads them")
+            raise StartInterrupted(f"the start was interrupted before {amount(left, 'log')} could be loaded; the next start continues")
         for directory in self._list.online():
             for topic_partition in list(directory.copies):
                 self.moves.resume(directory, topic_partition, now_ms)

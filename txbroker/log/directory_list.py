@@ -12,7 +12,7 @@ from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
 from txbroker.log.open_segments import OpenSegments
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 logger = logging.getLogger("txbroker.log")
 
@@ -117,7 +117,7 @@ class DirectoryList:
         for topic_partition in partitions:
             del self.by_partition[topic_partition]
         if self.serving or self.online():  # otherwise the start fails with this error
-            logger.error("the log directory %s is offline with its %d logs: %s", directory.path, len(partitions), error)
+            logger.error("the log directory %s is offline with its %s: %s", directory.path, amount(len(partitions), "log"), error)
         for callback in self._when_offline:
             callback(directory)
         if self.observer is not None and self.serving:

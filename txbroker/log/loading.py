@@ -17,7 +17,7 @@ from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.recovery import never
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 Job = Callable[[], None]
 Progress = Callable[[str, int, int], None]
@@ -133,9 +133,9 @@ class Loading:
         if not self._total:
             logger.info("%s has no logs yet", path)
         elif self.directory.was_clean:
-            logger.info("loading %d logs from %s, which was shut down cleanly", self._total, path)
+            logger.info("loading %s from %s, which was shut down cleanly", amount(self._total, "log"), path)
         else:
-            logger.warning("recovering %d logs of %s, which was not shut down cleanly", self._total, path)
+            logger.warning("recovering %s of %s, which was not shut down cleanly", amount(self._total, "log"), path)
 
     def _open(self, path: str, parsed: PartitionDirectory, config: LogConfig) -> None:
         if self.error is not None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import Region
+from txbroker.names import amount
 
 
 class Origin(Enum):
@@ -82,7 +83,9 @@ class RejectedRecords(BrokerError):
 
     def __init__(self, code: ErrorCode, record_errors: list[RecordError]) -> None:
         first = record_errors[0]
-        super().__init__(code, f"{len(record_errors)} records were refused, the first at index {first.batch_index}: {first.message}")
+        others = len(record_errors) - 1
+        more = f" (and {amount(others, 'other record')})" if others else ""
+        super().__init__(code, f"the record at index {first.batch_index} was refused{more}: {first.message}")
         self.record_errors = record_errors
 
 

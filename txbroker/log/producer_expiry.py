@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
+from txbroker.names import amount
 
 logger = logging.getLogger("txbroker.log")
 
@@ -51,7 +52,7 @@ def _expire(logs: list[Log], now_ms: int, expiration_ms: int) -> Iterator[int]:
             yield seen
         yield 0
     if total:
-        logger.debug("%d producers have expired", total)
+        logger.debug("expired %s", amount(total, "producer"))
 
 
 def _nothing() -> None:

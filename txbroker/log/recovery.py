@@ -24,7 +24,7 @@ from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.scan import Walk
 from txbroker.log.segment import Segment
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader
 
@@ -248,7 +248,7 @@ class Loader:
         for at in range(first, len(self._segments)):
             segment = self._segments[at]
             if self._interrupted():
-                raise StartInterrupted(f"{self._topic_partition}: {len(self._segments) - at} segments are not recovered yet")
+                raise StartInterrupted(f"{self._topic_partition}: {amount(len(self._segments) - at, 'segment')} not recovered yet")
             if at > first:
                 self._snapshots.take(self._producers, segment.base_offset)
             end, sound = self._recover_segment(segment, max(end, segment.base_offset))

@@ -25,6 +25,7 @@ from typing import TypeAlias
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log_config import FOREVER_MS, LogConfig
 from txbroker.log.log_results import Origin, RecordError, RejectedRecords
+from txbroker.names import amount
 from txbroker.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -168,11 +169,11 @@ def _not_from_client(header: BatchHeader) -> BrokerError:
     if header.base_offset != 0:
         problem = f"its base offset is {header.base_offset} and not 0"
     elif header.count != header.last_offset_delta + 1:
-        problem = f"it counts {header.count} records and its last offset delta is {header.last_offset_delta}"
+        problem = f"it counts {amount(header.count, 'record')} and its last offset delta is {header.last_offset_delta}"
     elif header.count > RECORDS_MAX:
-        code, problem = ErrorCode.MESSAGE_TOO_LARGE, f"it has {header.count} records, {RECORDS_MAX} are allowed"
+        code, problem = ErrorCode.MESSAGE_TOO_LARGE, f"it has {amount(header.count, 'record')}, {RECORDS_MAX:,} are allowed"
     elif header.count > header.size * _RECORDS_PER_BYTE_MAX:
-        problem = f"it counts {header.count} records in {header.size} bytes"
+        problem = f"it counts {amount(header.count, 'record')} in {header.size} bytes"
     elif header.attributes & CONTROL:
         problem = "clients may not write control batches"
     else:

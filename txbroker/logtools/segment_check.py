@@ -14,6 +14,7 @@ from txbroker.log.scan import Entry
 from txbroker.logtools.damaged_walk import Damage, DamagedWalk, read_content
 from txbroker.logtools.findings import Findings, Remedy
 from txbroker.logtools.index_checks import IndexEntries, OffsetIndexCheck, TimeIndexCheck
+from txbroker.names import amount
 from txbroker.wire.records import INT64_MAX
 
 # Reports progress: bytes and records since the last call.
@@ -127,9 +128,9 @@ class SegmentCheck:
             remedy = Remedy.CUT if at_end else Remedy.TAKE_OUT
             findings.fault(self._path, damage.problem, remedy, start=damage.start, end=damage.end)
         if self._unread:
-            findings.note(self._path, f"{self._unread} batches are too large to be decompressed here: their records were not checked")
+            findings.note(self._path, f"records not checked in {amount(self._unread, 'batch')}: too large to be decompressed here")
         if self._odd_times:
-            findings.note(self._path, f"{self._odd_times} batches have a maximum timestamp in the header that differs from their records")
+            findings.note(self._path, f"the maximum timestamp in the header differs from the records in {amount(self._odd_times, 'batch')}")
 
     def _note_bare(self, findings: Findings, offsets: OffsetIndexCheck, facts: SegmentFacts) -> None:
         """Note an index that ends far before its log: look-ups are slower, but correct. With a large index.interval.bytes it is normal."""
@@ -146,13 +147,13 @@ class SegmentCheck:
         if found.missing:
             problem = "the file is missing" if facts.size else ""
         elif found.torn:
-            problem = f"{found.torn} bytes follow its last complete entry"
+            problem = f"{amount(found.torn, 'byte')} after its last complete entry"
         elif found.zeros and not problem:
             if not self._closed:
                 what = "as in the file of a broker that was killed: the next start truncates them"
-                findings.note(path, f"{found.zeros} empty entries at the end, {what}")
+                findings.note(path, f"{amount(found.zeros, 'empty entry')} at the end, {what}")
                 return
             if found.zeros > 1 or found.count or facts.size == 0:
-                problem = f"{found.zeros} empty entries follow its {found.count} entries"
+                problem = f"{amount(found.zeros, 'empty entry')} after its {amount(found.count, 'entry')}"
         if problem:
             findings.fault(path, problem, Remedy.REBUILD_INDEXES)

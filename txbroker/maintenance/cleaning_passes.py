@@ -19,7 +19,7 @@ from txbroker.maintenance.cleaning_pass import CRASHED, HUNG, Pass, Workers
 from txbroker.maintenance.cleaning_requests import CleaningRequests
 from txbroker.maintenance.cleaning_schedule import Schedule
 from txbroker.maintenance.failed_partitions import FailedPartitions
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 log = logging.getLogger("txbroker.cleaner")
 
@@ -163,14 +163,14 @@ class Passes:
             log.warning("%s: %s", topic_partition, reason)
             self._requests.fail(topic_partition, BrokerError(ErrorCode.POLICY_VIOLATION, reason))
         log.info(
-            "%s is clean up to offset %d: %d of %d records and %d of %d bytes are left, in %d segments of %d, after %.1f s",
+            "%s is clean up to offset %d: %d of %s and %d of %d bytes remain, in %s (before: %d), after %.1f s",
             topic_partition,
             totals.end_offset,
             totals.records_after,
-            totals.records_before,
+            amount(totals.records_before, "record"),
             totals.bytes_after,
             totals.bytes_before,
-            totals.segments_after,
+            amount(totals.segments_after, "segment"),
             totals.segments_before,
             totals.seconds,
         )

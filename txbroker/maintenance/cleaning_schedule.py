@@ -18,6 +18,7 @@ from txbroker.log.cleaner.cleaning_job import CleaningJob, GroupCleaned, Mapped,
 from txbroker.log.cleaner.generational_schedule import Plan, plan
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
+from txbroker.names import amount
 
 log = logging.getLogger("txbroker.cleaner")
 
@@ -88,11 +89,11 @@ class Schedule:
         # The checkpoint must cover the segments that were not rewritten, even if the topic's configuration has changed meanwhile.
         self._directories.cleaning.set_history(topic_partition, after if covered else None)
         log.debug(
-            "%s: %d of %d closed segments were rewritten; the others have at most %d obsolete records",
+            "%s: %d of %s rewritten; the others have at most %s",
             topic_partition,
             sum(len(group.old_base_offsets) for group in groups),
-            len(job.segments),
-            after.hidden,
+            amount(len(job.segments), "closed segment"),
+            amount(after.hidden, "obsolete record"),
         )
         return after.lowest_end
 

@@ -11,7 +11,7 @@ from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.replicas import Replicas
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log_expiry import Expired, lag_ms
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 log = logging.getLogger("txbroker.broker")
 
@@ -96,7 +96,7 @@ class Retention:
             self.pass_s = self._clock.seconds() - self._pass_begun_s
             self._pass_begun_s = None
             if self._deleted_segments:
-                log.info("retention deleted %d segments", self._deleted_segments)
+                log.info("retention deleted %s", amount(self._deleted_segments, "segment"))
 
     def _start_moved(self, topic_partition: TopicPartition) -> None:
         partition = self._replicas.find(*topic_partition)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.names import amount
 from txbroker.spark.snapshot import Snapshot
 
 
@@ -80,7 +81,7 @@ def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool) 
             if start < found.log_start:
                 if not skip_expired:
                     raise CommandFailed(f"{topic.name}-{index} begins at offset {found.log_start}, and the table has it up to {start}: "
-                                        f"{found.log_start - start} offsets were deleted before they were loaded; "
+                                        f"{amount(found.log_start - start, 'offset')} deleted before they were loaded; "
                                         "--on-expired skip goes on without them")
                 expired.append(OffsetRange(topic.name, index, start, found.log_start))
                 start = found.log_start

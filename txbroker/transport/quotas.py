@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from txbroker.names import amount
+
 
 class ConnectionQuotas:
     """Counts connections for max.connections, max.connections.per.ip and max.connections.per.ip.overrides.
@@ -91,7 +93,7 @@ class ConnectionQuotas:
     def report(self, log: logging.Logger) -> None:
         """Log the refused connections since the last report, one line per address, and whether accepting had to wait."""
         for ip, count in self._refused.items():
-            log.warning("refused %d connections from %s: the limit is max.connections.per.ip", count, ip)
+            log.warning("refused %s from %s: the limit is max.connections.per.ip", amount(count, "connection"), ip)
         self._refused.clear()
         if self._waited:
             self._waited = bool(self._waiting)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords
+from txbroker.names import amount
 from txbroker.wire.compression import CODECS, Codec
 from txbroker.wire.compression import Buffer as Buffer  # importers take it from here
 
@@ -123,7 +124,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             header.count,
         ) = _unpack_header(buffer, position)
     except struct.error:
-        raise CorruptRecords(f"{max(0, len(buffer) - position)} bytes at {position} are too few for a batch header") from None
+        raise CorruptRecords(f"a batch header at {position} needs more than {amount(max(0, len(buffer) - position), 'byte')}") from None
     header.size = size = length + LOG_OVERHEAD
     if (
         header.magic != 2
@@ -146,7 +147,7 @@ def _problem_of(header: BatchHeader, available: int) -> str:
     if header.size > available:
         return f"a record batch has a size of {header.size} bytes, of which {available} are present"
     if header.count < 0 or header.last_offset_delta < 0:
-        return f"a record batch has {header.count} records and the last offset delta {header.last_offset_delta}"
+        return f"a record batch has {amount(header.count, 'record')} and the last offset delta {header.last_offset_delta}"
     return f"a record batch has the unknown codec {header.attributes & CODEC_MASK}"
 
 

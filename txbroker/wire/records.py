@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.names import amount
 from txbroker.wire import record_walk
 from txbroker.wire.batch import (
     CODEC_MASK,
@@ -65,7 +66,7 @@ def read_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
         try:
             at = decode_records(data, at, min(left, _DECODED_AT_ONCE), headers_left, decoded)
         except IndexError:
-            problem = CorruptRecords(f"the {header.count} records of the batch at offset {base_offset} end early")
+            problem = CorruptRecords(f"the batch at offset {base_offset} ends before its last record (of {header.count})")
         except BrokerError as error:
             problem = error
         left -= len(decoded)
@@ -74,7 +75,7 @@ def read_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
         if problem is not None:
             raise problem
     if at != len(data):
-        raise CorruptRecords(f"the batch at offset {base_offset} has {len(data) - at} bytes after its {header.count} records")
+        raise CorruptRecords(f"the batch at offset {base_offset} has {amount(len(data) - at, 'byte')} after its last record")
 
 
 def _records(decoded: list[Decoded], header: BatchHeader) -> Iterator[Record]:
@@ -114,7 +115,7 @@ def first_of_time(
     try:
         index, time_delta, offset_delta = find_time(buffer, start, end, header.count, time_delta_min, offset_delta_min)
     except IndexError:
-        raise CorruptRecords(f"the {header.count} records of the batch at offset {header.base_offset} end early") from None
+        raise CorruptRecords(f"the batch at offset {header.base_offset} ends before its last record (of {header.count})") from None
     if index < 0:
         return None
     if offset_delta > header.last_offset_delta:
@@ -156,14 +157,14 @@ def walk_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
     try:
         earliest, latest, content_bytes, first_without_key = check_records(buffer, start, end, count, consecutive)
     except IndexError:
-        raise CorruptRecords(f"the {count} records of the batch end early") from None
+        raise CorruptRecords(f"the batch ends before its last record (of {count})") from None
     base = header.base_timestamp
     return _new_walked(Walked, (base + earliest, base + latest, content_bytes, first_without_key))
 
 
 def _check_count(header: BatchHeader) -> None:
     if header.count > RECORDS_MAX:
-        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch has {header.count} records, at most {RECORDS_MAX} can be read")
+        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch has {amount(header.count, 'record')}, at most {RECORDS_MAX:,} can be read")
 
 
 def payload_size(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> int:

@@ -88,7 +88,7 @@ def rows_of(counted: Sequence[PartitionStats]) -> list[Row]:
     if len(others) == 1 and len(singles) < ROWS_MAX:
         singles, others = singles + others, []
     rows = [Row(str(stats.topic_partition), [stats], True) for stats in singles]
-    return [*rows, Row(f"{len(others)} others", others, False)] if others else rows
+    return [*rows, Row(amount(len(others), "other"), others, False)] if others else rows
 
 
 def _title(counted: Sequence[PartitionStats], directories: str, now: datetime) -> str:

@@ -83,4 +83,5 @@ def complaint(one: CheckedRange) -> str:
                 f"{one.gaps.first_unexplained}; look at the broker's log and its files with `txbroker log verify`")
     if one.doubled:
         return f"{name}: {amount(one.doubled, 'row')} are doubled or outside of [{one.range.start}, {one.range.end})"
-    return f"{name}: {one.rows} rows and {one.gaps.total} gaps are not {one.range.size} offsets; run the load again and report it"
+    found = f"{amount(one.rows, 'row')} and {amount(one.gaps.total, 'gap')}"
+    return f"{name}: {found} are not {amount(one.range.size, 'offset')}; run the load again and report it"

@@ -22,7 +22,7 @@ from txbroker.cluster.node_data import FEATURES, MalformedNode, TopicAssignment,
 from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
 from txbroker.cluster.tree.operations import found
 from txbroker.errors import ErrorCode
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from txbroker.wire.schema import Response
@@ -85,8 +85,8 @@ class ControllerTerm:
         await self._deletions.begin(sorted(self.context.deleting))
         await self._drop_deletions(unknown)
         await self.log_dirs_changed()
-        topics, brokers = len(self.context.topics), len(self.context.brokers)
-        log.info("this broker is the controller, epoch %d: %d topics, %d brokers", self.controlling.epoch, topics, brokers)
+        topics, brokers = amount(len(self.context.topics), "topic"), amount(len(self.context.brokers), "broker")
+        log.info("this broker is the controller, epoch %d: %s, %s", self.controlling.epoch, topics, brokers)
 
     # Reactions to watches
 
@@ -301,5 +301,5 @@ class ControllerTerm:
                     opened.add(topic_partition)
         self.context.offline[broker_id] = (before - opened) | failed
         if failed - before:
-            log.warning("broker %d: the log directories of %d partitions failed", broker_id, len(failed - before))
+            log.warning("broker %d: the log directories of %s failed", broker_id, amount(len(failed - before), "partition"))
             await self.replicas_offline(failed - before)

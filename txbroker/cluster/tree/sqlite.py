@@ -21,6 +21,7 @@ from txbroker.cluster.tree.interface import ConnectionLost, NoSpaceInStore, Tree
 from txbroker.cluster.tree.local_session import Operation, Session, Watch
 from txbroker.cluster.tree.znodes import ROOT, Node, Overlay
 from txbroker.errors import StartError
+from txbroker.names import amount
 
 if TYPE_CHECKING:
     import sqlite3
@@ -252,7 +253,7 @@ class _SqliteStore:
             self._failed_jobs += 1
             if self._failed_jobs & (self._failed_jobs - 1) == 0:  # the first, second, fourth, eighth time: callers retry
                 times = self._failed_jobs
-                log.error("metadata file error, %d operations fail (failures in a row: %d): %s", len(batch), times, problem)
+                log.error("metadata file error, %s failed (failures in a row: %d): %s", amount(len(batch), "operation"), times, problem)
             raise (NoSpaceInStore("/", problem) if _is_full(error) else ConnectionLost("/")) from error
 
     def _fail_all(self, failure: Failure, batch: list[_Pending]) -> None:

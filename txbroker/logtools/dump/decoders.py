@@ -11,6 +11,7 @@ from txbroker.errors import ProtocolError
 from txbroker.logtools.dump.dump_run import Decoder, DumpOptions, Form
 from txbroker.logtools.dump.kraft_metadata import show_metadata
 from txbroker.logtools.dump.message_json import plain, to_json
+from txbroker.names import amount
 from txbroker.wire.codec import decode
 from txbroker.wire.messages import consumer_group_records, share_group_records, share_state_records, streams_group_records
 from txbroker.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -87,7 +88,7 @@ def _in_form(data: bytes | None, form: Form) -> str | None:
     if form is Form.TEXT:
         return data.decode("utf-8", "replace")
     if len(data) != form.value:
-        return f"<{len(data)} bytes, not a number of {form.value} bytes>"
+        return f"<{amount(len(data), 'byte')}, not a number of {form.value} bytes>"
     return str(int.from_bytes(data, "big", signed=True))
 
 
@@ -183,7 +184,7 @@ _DECODERS: dict[Decoder, Callable[[Record], Shown]] = {
 def _versioned(data: bytes) -> tuple[int, bytes]:
     """The version at the start of a key or value, and the rest."""
     if len(data) < 2:
-        raise ProtocolError(f"{len(data)} bytes are too few for a version")
+        raise ProtocolError(f"a version needs more than {amount(len(data), 'byte')}")
     return int.from_bytes(data[:2], "big", signed=True), data[2:]
 
 
