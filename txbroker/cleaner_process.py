@@ -9,13 +9,23 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, event_from_json, to_json
+from txbroker.log.cleaner.cleaning_job import (
+    CleaningJob,
+    Done,
+    Event,
+    Failed,
+    FailureKind,
+    LastRecord,
+    event_from_json,
+    producer_lines,
+    to_json,
+)
 from txbroker.maintenance.cleaning_pass import CRASHED, HUNG, WorkerLost
 
 IDLE_S = 60.0
@@ -56,17 +66,17 @@ class CleanerProcesses:
         self._idle_s = idle_s
         self._processes: list[_Process] = []
 
-    def run(self, job: CleaningJob, on_event: OnEvent, *, timeout_s: float) -> JobRun:
+    def run(self, job: CleaningJob, producers: Iterator[LastRecord], on_event: OnEvent, *, timeout_s: float) -> JobRun:
         """Give a job to an idle process, or to a new one."""
         process = next((process for process in self._processes if process.idle), None)
         if process is not None:
-            return process.take(job, on_event, timeout_s)
+            return process.take(job, producers, on_event, timeout_s)
         process = _Process(self._reactor, self._idle_s, self._processes.remove)
         run = JobRun(process, on_event)
         if self.stuck:  # each one holds memory, and a new one would wait for the same device
             self._refuse(on_event, f"{self.stuck} workers hang and cannot be killed: check the disks")
             return run
-        run = process.take(job, on_event, timeout_s)
+        run = process.take(job, producers, on_event, timeout_s)
         try:
             self._reactor.spawnProcess(process, self._command[0], self._command, env=_environment(), path=None)
         except OSError as error:
@@ -89,11 +99,6 @@ class CleanerProcesses:
     def stuck(self) -> int:
         """Processes that hung and have not ended since they were killed."""
         return sum(process.stuck for process in self._processes)
-
-    @property
-    def pids(self) -> list[int]:
-        """The ids of the processes that are alive."""
-        return [process.transport.pid for process in self._processes if process.transport is not None]
 
 
 class JobRun:
@@ -132,14 +137,26 @@ class _Process(ProcessProtocol):
     def idle(self) -> bool:
         return self._run is None and not (self._closing or self._failure)
 
-    def take(self, job: CleaningJob, on_event: OnEvent, timeout_s: float) -> JobRun:
+    def take(self, job: CleaningJob, producers: Iterator[LastRecord], on_event: OnEvent, timeout_s: float) -> JobRun:
         """Begin a job; the process must be idle."""
-        self._run = JobRun(self, on_event)
+        run = self._run = JobRun(self, on_event)
         self._timeout_s = timeout_s
         self._silent_checks = 0
         self._call_later(timeout_s / WATCHDOG_CHECKS, self._check_progress)
-        self._send(to_json(job).encode() + b"\n")
-        return self._run
+        self._send_job(run, producer_lines(producers), job)
+        return run
+
+    def _send_job(self, run: JobRun, producers: Iterator[str], job: CleaningJob) -> None:
+        """Send one line of producers in each turn, then the job."""
+        if run is not self._run or self._failure:
+            return
+        self._silent_checks = 0
+        line = next(producers, None)
+        if line is not None:
+            self._send(line.encode() + b"\n")
+            self._reactor.callLater(0, self._send_job, run, producers, job)
+        else:
+            self._send(to_json(job).encode() + b"\n")
 
     def abandon(self) -> None:
         """The process could not be started."""

@@ -16,7 +16,18 @@ from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.errors import BrokerError, ErrorCode, NoSpace
 from txbroker.log.cleaner.cleanable import Why
-from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, SegmentYield
+from txbroker.log.cleaner.cleaning_job import (
+    CleaningJob,
+    Done,
+    Event,
+    Failed,
+    FailureKind,
+    GroupCleaned,
+    LastRecord,
+    Mapped,
+    Progress,
+    SegmentYield,
+)
 from txbroker.log.cleaner.cleaning_status import CleaningStatus, State, Totals
 from txbroker.log.log import Log
 from txbroker.maintenance.cleaning_pass import CRASHED, HUNG, WorkerLost
@@ -46,7 +57,7 @@ class ScriptedWorkers:
         self.runs: list[Run] = []
         self.closed = False
 
-    def run(self, job: CleaningJob, on_event: Callable[[Happening], None], *, timeout_s: float) -> Run:
+    def run(self, job: CleaningJob, producers: Iterator[LastRecord], on_event: Callable[[Happening], None], *, timeout_s: float) -> Run:
         assert timeout_s == 300
         self.runs.append(Run(job, on_event))
         return self.runs[-1]

@@ -12,7 +12,20 @@ from twisted.python.failure import Failure
 
 from tests.cleaner.logs import NOW, LogMaker
 from txbroker.cleaner_process import KILL_S, WATCHDOG_CHECKS, CleanerProcesses, _Process
-from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Progress, to_json
+from txbroker.log.cleaner.cleaning_job import (
+    PRODUCERS_PER_LINE,
+    CleaningJob,
+    Done,
+    Event,
+    Failed,
+    FailureKind,
+    GroupCleaned,
+    LastRecord,
+    Progress,
+    job_from_json,
+    producers_from_json,
+    to_json,
+)
 from txbroker.maintenance.cleaning_pass import HUNG, WorkerLost
 
 GROUP = GroupCleaned(old_base_offsets=(0,), new_base_offset=0, size=0, max_timestamp=-1, max_timestamp_offset=0, yields=())
@@ -24,9 +37,10 @@ class _Pipes:
 
     def __init__(self) -> None:
         self.signals: list[str] = []
+        self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        pass
+        self.written.append(data)
 
     def signalProcess(self, name: str) -> None:
         self.signals.append(name)
@@ -48,7 +62,7 @@ def test_after_an_event_that_cannot_be_handled_the_last_event_is_a_lost_worker(t
         if len(seen) == 1 and line != "not an event":
             raise RuntimeError("a bug")
 
-    process.take(log.job(tmp_path), on_event, 300)
+    process.take(log.job(tmp_path), iter(()), on_event, 300)
     process.outReceived(f"{line}\n{to_json(DONE)}\n".encode())
     assert pipes.signals == ["KILL"]
     assert not process.idle
@@ -70,6 +84,14 @@ class _Reactor(Clock):
     def spawnProcess(self, process: _Process, *_: object, **__: object) -> None:
         self.spawned.append(process)
         process.transport = _Pipes()
+        process.connectionMade()
+
+    def turn(self) -> None:
+        """Run what is due now, and not what that calls for."""
+        for call in [call for call in self.getDelayedCalls() if call.getTime() <= self.seconds()]:
+            function, args = call.func, call.args
+            call.cancel()
+            function(*args)
 
 
 class _Watched:
@@ -85,7 +107,7 @@ class _Watched:
         self.events: list[Event | WorkerLost] = []
 
     def run(self) -> None:
-        self.workers.run(self.job, self.events.append, timeout_s=TIMEOUT_S)
+        self.workers.run(self.job, iter(()), self.events.append, timeout_s=TIMEOUT_S)
 
     def signals(self) -> list[str]:
         pipes: Any = self.reactor.spawned[0].transport
@@ -144,3 +166,31 @@ def test_no_worker_starts_while_one_cannot_be_killed(tmp_path: Path) -> None:
     assert watched.workers.stuck == 0
     watched.run()
     assert len(watched.reactor.spawned) == 2
+
+
+def test_many_producers_are_read_and_sent_in_many_turns_of_the_reactor(tmp_path: Path) -> None:
+    watched = _Watched(tmp_path)
+    producers = [LastRecord(number, 1, number) for number in range(3 * PRODUCERS_PER_LINE + 5)]
+    left = iter(producers)
+    run = watched.workers.run(watched.job, left, watched.events.append, timeout_s=TIMEOUT_S)
+    pipes: Any = watched.reactor.spawned[0].transport
+    for turn in range(1, 5):
+        assert len(pipes.written) == turn
+        assert left.__length_hint__() == max(len(producers) - turn * PRODUCERS_PER_LINE, 0)
+        watched.reactor.turn()
+    *lines, job = b"".join(pipes.written).decode().splitlines()
+    assert producers_from_json(lines) == tuple(producers)
+    assert job_from_json(job) == watched.job
+    run.stop()
+    assert pipes.written[-1] == b"stop\n"
+
+
+def test_a_process_that_ends_before_it_has_its_job_gets_no_more_of_it(tmp_path: Path) -> None:
+    watched = _Watched(tmp_path)
+    left = (LastRecord(number, 1, number) for number in range(3 * PRODUCERS_PER_LINE))
+    watched.workers.run(watched.job, left, watched.events.append, timeout_s=TIMEOUT_S)
+    (process,) = watched.reactor.spawned
+    process.processEnded(Failure(ProcessTerminated(None, 9)))
+    watched.reactor.advance(0)
+    assert len(process.transport.written) == 1 and not watched.reactor.getDelayedCalls()
+    assert [type(event) for event in watched.events] == [WorkerLost]

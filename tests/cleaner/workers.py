@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from txbroker.log.cleaner.cleaning_job import CleaningJob, Event
+from txbroker.log.cleaner.cleaning_job import CleaningJob, Event, LastRecord
 from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.maintenance.cleaning_pass import WorkerLost
 
@@ -22,7 +23,10 @@ class RealWorkers:
 
     stuck = 0
 
-    def run(self, job: CleaningJob, on_event: Callable[[Event | WorkerLost], None], *, timeout_s: float) -> RealWorkers:
+    def run(
+        self, job: CleaningJob, producers: Iterator[LastRecord], on_event: Callable[[Event | WorkerLost], None], *, timeout_s: float
+    ) -> RealWorkers:
+        job = replace(job, producers=tuple(producers))
         self.jobs.append(job)
         self._waiting.append((job, on_event))
         return self

@@ -323,8 +323,11 @@ class Log(LocalLog):
     # Cleaning
 
     def last_records(self) -> Iterator[LastRecord]:
-        """The last record of each known producer: cleaning keeps its batch, for the sequence numbers."""
-        for state in self.producers:
+        """The last record of each known producer: cleaning keeps its batch, for the sequence numbers.
+
+        Producers may change between two of them; one that does has its last record at that moment.
+        """
+        for state in list(self.producers):
             yield LastRecord(state.producer_id, state.epoch, state.last_offset)
 
     # Truncation

@@ -12,7 +12,7 @@ MAP_BYTES_MAX = 2**31 - 1
 
 
 def make_job(chosen: Log, cleanable: Cleanable, config: BrokerConfig, *, now_ms: int, seed: int) -> CleaningJob:
-    """The job that cleans all of `cleanable`. StorageError."""
+    """The job that cleans all of `cleanable`, without its producers. StorageError."""
     return CleaningJob(
         directory=chosen.directory,
         topic=chosen.topic_partition.topic,
@@ -22,7 +22,6 @@ def make_job(chosen: Log, cleanable: Cleanable, config: BrokerConfig, *, now_ms:
         log_end_offset=chosen.log_end_offset,
         first_dirty_offset=cleanable.first_dirty_offset,
         first_uncleanable_offset=cleanable.first_uncleanable_offset,
-        producers=tuple(chosen.last_records()),
         now_ms=now_ms,
         seed=seed,
         settings=_settings(chosen.config, config),

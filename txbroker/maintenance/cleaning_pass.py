@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from txbroker.errors import OutOfResources, StorageError
-from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Mapped, Progress, Strategy
+from txbroker.log.cleaner.cleaning_job import (
+    CleaningJob,
+    Done,
+    Event,
+    Failed,
+    FailureKind,
+    GroupCleaned,
+    LastRecord,
+    Mapped,
+    Progress,
+    Strategy,
+)
 from txbroker.log.cleaner.cleaning_status import PassFacts, Totals
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
@@ -43,8 +54,12 @@ class Workers(Protocol):
     def stuck(self) -> int:
         """Workers that hung and that the kernel has not ended after SIGKILL, as they wait for a device or a network file system."""
 
-    def run(self, job: CleaningJob, on_event: Callable[[Event | WorkerLost], None], *, timeout_s: float) -> Run:
-        """Begin a job. A worker that reports nothing for `timeout_s` (monotonic) hangs and is killed.
+    def run(
+        self, job: CleaningJob, producers: Iterator[LastRecord], on_event: Callable[[Event | WorkerLost], None], *, timeout_s: float
+    ) -> Run:
+        """Begin a job. `producers` are read some at a time, each time in another turn of the reactor.
+
+        A worker that reports nothing for `timeout_s` (monotonic) hangs and is killed.
 
         `on_event` is called in the reactor's thread, never before this returns; the last event is Done, Failed or WorkerLost.
         """
@@ -96,7 +111,7 @@ class Pass:
         if stale or self.failure:
             self._end(FailureKind.STALE.value, stale)
         else:
-            self._run = workers.run(self.job, self._on_event, timeout_s=timeout_s)
+            self._run = workers.run(self.job, self.log.last_records(), self._on_event, timeout_s=timeout_s)
 
     def end_if_lost(self) -> None:
         """End a pass whose log is no longer in use before a worker has the job: the flush of such a log never completes."""

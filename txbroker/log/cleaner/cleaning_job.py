@@ -1,16 +1,21 @@
 """The job of one pass over one partition, and the events that a worker reports. Plain values.
 
-They cross a pipe between processes as JSON, one object a line (`to_json`, `job_from_json`, `event_from_json`). The owner of the log makes
-the job. The worker reads segments and writes `.cleaned` files beside them; the owner swaps these in.
+They cross a pipe between processes as JSON, one object a line (`to_json`, `job_from_json`, `event_from_json`). A log may have hundreds of
+thousands of producers: they are sent before their job, some in each line (`producer_lines`). The owner of the log makes the job. The
+worker reads segments and writes `.cleaned` files beside them; the owner swaps these in.
 An offset that is called end is exclusive. Sizes are bytes, times are milliseconds of wall clock.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from itertools import islice
 from typing import Any, NamedTuple
+
+PRODUCERS_PER_LINE = 1000  # about a millisecond
 
 
 class Strategy(Enum):
@@ -66,7 +71,8 @@ class CleaningJob:
     `segments`: all closed segments that begin below `first_uncleanable_offset`. `rewrite`: base offsets of the clean segments to rewrite
     (the generational schedule); None: all. A segment is clean when its `clean_end` is at or above its `next_offset`; others are always
     rewritten. `first_dirty_offset` is at or below the `clean_end` of each segment that is rewritten. Tombstones and markers stay while
-    the records that they delete or end may be in a segment that is not rewritten. `dry`: report removable records and write nothing.
+    the records that they delete or end may be in a segment that is not rewritten. `producers`: empty as long as a broker has the job;
+    the worker adds them. `dry`: report removable records and write nothing.
     """
 
     directory: str
@@ -77,7 +83,7 @@ class CleaningJob:
     log_end_offset: int
     first_dirty_offset: int
     first_uncleanable_offset: int
-    producers: tuple[LastRecord, ...]
+    producers: tuple[LastRecord, ...] = ()
     now_ms: int
     seed: int
     settings: CleaningSettings
@@ -195,8 +201,18 @@ def _plain(value: Any) -> Any:
 
 def to_json(message: CleaningJob | Event) -> str:
     """One line without its end."""
-    # `asdict` makes deep copies, which takes too long in the reactor's thread with a hundred thousand producers.
     return json.dumps({"message": type(message).__name__, **_fields(message)}, default=_plain)
+
+
+def producer_lines(producers: Iterator[LastRecord]) -> Iterator[str]:
+    """The lines, without their ends, that come before the line of a job. Each is made when it is asked for."""
+    while some := list(islice(producers, PRODUCERS_PER_LINE)):
+        yield json.dumps(some)
+
+
+def producers_from_json(lines: Iterable[str]) -> tuple[LastRecord, ...]:
+    """The producers in these lines."""
+    return tuple(LastRecord(*last) for line in lines for last in json.loads(line))
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -204,7 +220,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def job_from_json(line: str) -> CleaningJob:
-    """The job in a line. It comes from the broker's own process and is trusted."""
+    """The job in a line, which may have producers of its own. It comes from the broker's own process and is trusted."""
     content = json.loads(line)
     del content["message"]
     settings = content.pop("settings")

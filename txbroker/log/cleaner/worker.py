@@ -1,7 +1,7 @@
 """The worker process of the log cleaner: reads jobs from standard input and writes events to standard output, one JSON object a line.
 
-A line `stop` ends the running job. When its standard input ends, the broker is gone: the process exits at once, and the next start of the
-broker removes its unfinished files.
+Before the line of a job come lines with its producers. A line `stop` ends the running job. When its standard input ends, the broker is
+gone: the process exits at once, and the next start of the broker removes its unfinished files.
 """
 
 from __future__ import annotations
@@ -13,34 +13,41 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import IO
 
-from txbroker.log.cleaner.cleaning_job import Event, Failed, FailureKind, job_from_json, to_json
+from txbroker.log.cleaner.cleaning_job import Event, Failed, FailureKind, job_from_json, producers_from_json, to_json
 from txbroker.log.disk import OsDisk
 
 NICENESS = 5  # the broker has priority
 
 
 class _Input:
-    """Reads standard input, in a thread of its own."""
+    """Reads standard input, in a thread of its own. `jobs`: the lines of each job; the last one is the job itself."""
 
     def __init__(self, source: IO[bytes]) -> None:
-        self.jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self.stopped = threading.Event()
         self._source = source
 
     def read(self) -> None:
+        lines: list[str] = []
         for line in self._source:
             if line == b"stop\n":
                 self.stopped.set()
-            else:
+                continue
+            if not lines:
                 # The broker sends a job only after the end of the last one: an earlier `stop` was for that one.
                 self.stopped.clear()
-                self.jobs.put(line.decode())
+            lines.append(line.decode())
+            if not line.startswith(b"["):
+                self.jobs.put(lines)
+                lines = []
         os._exit(0)
 
 
-def _run(line: str, input_: _Input, report: IO[bytes]) -> None:
+def _run(lines: Sequence[str], input_: _Input, report: IO[bytes]) -> None:
     from txbroker.log.cleaner.compaction_pass import run_job
 
     def send(event: Event) -> None:
@@ -48,7 +55,9 @@ def _run(line: str, input_: _Input, report: IO[bytes]) -> None:
         report.flush()
 
     try:
-        run_job(job_from_json(line), OsDisk(), send, input_.stopped.is_set, monotonic=time.monotonic, sleep=time.sleep)
+        *producers, line = lines
+        job = replace(job_from_json(line), producers=producers_from_json(producers))
+        run_job(job, OsDisk(), send, input_.stopped.is_set, monotonic=time.monotonic, sleep=time.sleep)
     except MemoryError:
         send(Failed(kind=FailureKind.RESOURCES, reason="not enough memory for the map of keys"))
     except BrokenPipeError:
