@@ -11,10 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.spark.loads import Load
+from tests.spark.producing import PARTITIONS, produce
 from tests.support import cache
 from tests.support.java import SHORT_LIVED, ClassArchive, java
+from tests.support.raw_admin import create_topic
+from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S
 from txbroker.spark import session
+from txbroker.spark.load import LoadOptions, LoadReport, load
+from txbroker.spark.topic_source import TopicSource
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +73,31 @@ class _Unstopped:
 def commands_share_the_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`txbroker spark` commands that run in this process use the session of all tests."""
     monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: _Unstopped(spark))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The folder of a table, which does not exist yet."""
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def topic(broker: Server, name: str) -> str:
+    """A topic with ten records in each of `PARTITIONS` partitions."""
+    create_topic(broker, name, PARTITIONS)
+    produce(broker, name, 10 * PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def loading(spark: Any, broker: Server, topic: str, table: Path) -> Load:
+    """Load the topic into the table; arguments are those of `LoadOptions` and `load`."""
+    def loading(**options: Any) -> LoadReport:
+        on_step = options.pop("on_step", lambda step: None)
+        source = TopicSource(broker.address, options.pop("topics", [topic]), options.pop("include", None))
+        return load(spark, LoadOptions(source, **{"table": str(table), **options}), on_step=on_step)
+
+    return loading
 
 
 def _settings(place: Path, java_options: tuple[str, ...]) -> dict[str, str]:

@@ -114,6 +114,16 @@ def committed_offsets(admin: Any, names: Sequence[str], timeout_ms: int) -> dict
     }
 
 
+def commit_offsets(admin: Any, group: str, offsets: Mapping[Partition, int], metadata: str = "") -> dict[Partition, int]:
+    """Commit as a tool does, without a generation and a leader epoch; the error codes of the partitions that are refused. KafkaError."""
+    from kafka import TopicPartition
+    from kafka.structs import OffsetAndMetadata
+
+    wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, metadata, None) for partition, offset in offsets.items()}
+    answers = admin.alter_group_offsets(group, wanted)
+    return {Partition(*partition): error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
+
+
 def _by_coordinator(found: Mapping[str, Coordinator]) -> dict[Coordinator, list[str]]:
     groups: dict[Coordinator, list[str]] = defaultdict(list)
     for name, coordinator in found.items():

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
+from txbroker.cli.group_requests import Group, commit_offsets, committed_offsets, describe_groups
 from txbroker.cli.input_files import read_text
 from txbroker.cli.partition_flags import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of, warn_of_refused
 from txbroker.cli.results import Column, Results, Row
@@ -198,12 +198,7 @@ def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown
 
 def _commit(admin: Any, group: str, offsets: Offsets) -> set[Partition]:
     """Commit; the partitions that are refused, after warnings about them."""
-    from kafka import TopicPartition
-    from kafka.structs import OffsetAndMetadata
-
-    wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, "", None) for partition, offset in offsets.items()}
-    answers = admin.alter_group_offsets(group, wanted)
-    refused = {Partition(*partition): error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
+    refused = commit_offsets(admin, group, offsets)
     warn_of_refused(f"the offset of group {group} was not set for {{}}", refused)
     return set(refused)
 

@@ -92,6 +92,11 @@ def jar_problems(folder: Path, *, delta: bool) -> list[str]:
     return problems
 
 
+def has_delta(folder: Path) -> bool:
+    """Whether the jars of Delta are in a folder."""
+    return (folder / next(jar for jar in required() if jar.artifact == DELTA).name).is_file()
+
+
 def check(folder: Path, *, delta: bool) -> None:
     """CommandFailed with everything that is missing."""
     wrong = problems(folder, delta=delta)

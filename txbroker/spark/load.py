@@ -3,6 +3,7 @@
 1. Read what the table has, and the offsets of the topics. Refuse what does not belong together.
 2. Read the ranges that the table lacks, and append them. The commit has the ranges, the cluster id and the topic ids.
 3. Check the rows of the commit against its ranges, and commit the result.
+4. Commit the end offsets to a group, if one is given.
 
 The table is the only state. A run that is killed before the commit leaves files that no reader sees; the next run reads the same ranges
 again. A run that is killed after it leaves a commit that is not checked; the next run checks it.
@@ -16,27 +17,37 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.cli.partition_flags import Partition
+from txbroker.spark.group_offsets import GroupCommit, advance, check_group
 from txbroker.spark.load_check import CheckedRange, check_rows
 from txbroker.spark.offset_ranges import OffsetRange, Plan, TableOffsets, plan
 from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session
 from txbroker.spark.snapshot import Snapshot, take
 from txbroker.spark.spark_failures import failure, is_expired, spark_failures
-from txbroker.spark.tables.delta import DeltaTable
 from txbroker.spark.tables.load_commit import LoadCommit
+from txbroker.spark.tables.opening import open_table
+from txbroker.spark.tables.table import Table
+from txbroker.spark.tables.table_folder import DELTA, locked
 from txbroker.spark.topic_source import TopicSource
 
 ATTEMPTS = 3  # to read ranges whose first offsets expire meanwhile
-STEPS = ("locked", "planned", "created", "committed", "checked")
+STEPS = ("locked", "planned", "created", "committed", "checked", "followed")
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What to load, and the table's folder. `skip_expired`: go on without offsets that were deleted before they were loaded."""
+    """What to load, and the table's folder. `skip_expired`: go on without offsets that were deleted before they were loaded.
+
+    `group`: a consumer group whose committed offsets follow the table. `format`: `delta` or `parquet`; by default that of the table, and
+    for a new one Delta if the session has it.
+    """
 
     source: TopicSource
     table: str
     skip_expired: bool = False
+    group: str | None = None
+    format: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,17 +55,19 @@ class LoadReport:
     """`checked`: what this run loaded, and what an earlier one loaded and did not check. `unchecked`: what could not be checked any more.
 
     `expired`: offsets that were deleted before they were loaded. `waiting`: per partition, the offsets above the last stable offset, which
-    open transactions keep from being read.
+    open transactions keep from being read. `group`: what was committed to `LoadOptions.group`.
     """
 
     run: str
     table: str
+    format: str
     snapshot: Snapshot
     loaded: Sequence[OffsetRange]
     checked: Sequence[CheckedRange]
     unchecked: Sequence[OffsetRange]
     expired: Sequence[OffsetRange]
     waiting: Sequence[OffsetRange]
+    group: GroupCommit | None
 
     @property
     def wrong(self) -> Sequence[CheckedRange]:
@@ -66,9 +79,11 @@ class LoadReport:
         return {
             "run": self.run,
             "table": self.table,
+            "format": self.format,
             "cluster_id": self.snapshot.cluster_id,
             "topic_ids": {topic.name: topic.topic_id for topic in self.snapshot.topics},
             "partitions": [one.as_json() for one in self.checked],
+            "group": None if self.group is None else self.group._asdict(),
             **{name: [one._asdict() for one in getattr(self, name)] for name in ("loaded", "unchecked", "expired", "waiting")},
         }
 
@@ -80,9 +95,12 @@ def load(spark: Any, options: LoadOptions, stream: TextIO | None = None, on_step
     became shorter than what was loaded of it.
     """
     options.source.check()
-    check_session(spark, delta=True)
-    job = _Load(spark, options, stream, on_step)
-    with job.table.locked(), spark_failures():
+    if options.group is not None:
+        check_group(options.source.servers, options.group)
+    table = open_table(spark, options.table, options.format)
+    check_session(spark, delta=table.format == DELTA)
+    job = _Load(spark, table, options, stream, on_step)
+    with locked(spark, table.path), spark_failures():
         on_step("locked")
         return job.run()
 
@@ -90,15 +108,17 @@ def load(spark: Any, options: LoadOptions, stream: TextIO | None = None, on_step
 class _Load:
     """One run."""
 
-    def __init__(self, spark: Any, options: LoadOptions, stream: TextIO | None, on_step: Callable[[str], None]) -> None:
+    def __init__(
+        self, spark: Any, table: Table, options: LoadOptions, stream: TextIO | None, on_step: Callable[[str], None]
+    ) -> None:
         self._spark = spark
+        self.table = table
         self._options = options
         self._stream = stream
         self._on_step = on_step
         self._id = str(uuid.uuid4())
         self._source = options.source
         self._topics = self._source.find()
-        self.table = DeltaTable(spark, options.table)
 
     def run(self) -> LoadReport:
         """The steps, with the table locked."""
@@ -120,10 +140,21 @@ class _Load:
             self._on_step("committed")
             self._check(commit, checked, unchecked)
             self._on_step("checked")
+        group = self._follow(snapshot, commit.table if commit is not None else None if before is None else before.offsets)
         waiting = [OffsetRange(topic.name, index, found.end, found.high_watermark) for topic in snapshot.topics
                    for index, found in sorted(topic.partitions.items()) if found.end < found.high_watermark]
-        return LoadReport(self._id, str(self.table.path), snapshot, () if commit is None else commit.ranges, checked, unchecked,
-                          planned.expired, waiting)
+        loaded = () if commit is None else commit.ranges
+        return LoadReport(self._id, str(self.table.path), self.table.format, snapshot, loaded, checked, unchecked, planned.expired,
+                          waiting, group)
+
+    def _follow(self, snapshot: Snapshot, table: TableOffsets | None) -> GroupCommit | None:
+        """Commit the table's offsets of this run's topics to the group, also if this run has loaded nothing."""
+        if self._options.group is None or table is None:
+            return None
+        ends = {Partition(topic.name, index): end for topic in snapshot.topics for index, end in table.offsets.get(topic.name, {}).items()}
+        followed = advance(self._source.servers, self._options.group, ends)
+        self._on_step("followed")
+        return followed
 
     def _plan(self, loaded: TableOffsets | None) -> tuple[Snapshot, Plan]:
         snapshot = take(self._source.addresses, self._topics, self._source.isolation_level)

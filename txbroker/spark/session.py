@@ -47,16 +47,25 @@ def check_session(spark: Any, *, delta: bool) -> None:
     """CommandFailed unless the session has the classes of the Kafka source, and Delta and its settings if `delta`."""
     if spark.version != jars.spark_version():
         raise CommandFailed(f"Spark is {spark.version}, and this version of txbroker is for {jars.spark_version()}; use that release")
-    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for is_delta, name in _CLASSES.items():
-        if delta or not is_delta:
-            try:
-                loader.loadClass(name)
-            except Exception as error:
-                if "ClassNotFound" not in str(error):
-                    raise
-                names = ", ".join(jar.name for jar in jars.required() if delta or not jar.is_delta)
-                raise CommandFailed(f"the Spark session has no class {name}; start it with --jars and these files: {names}") from None
+        if (delta or not is_delta) and not _has_class(spark, name):
+            names = ", ".join(jar.name for jar in jars.required() if delta or not jar.is_delta)
+            raise CommandFailed(f"the Spark session has no class {name}; start it with --jars and these files: {names}")
     if delta and EXTENSION not in spark.conf.get("spark.sql.extensions", ""):
         raise CommandFailed(f"the Spark session is not set up for Delta: set spark.sql.extensions={EXTENSION} and "
                             f"spark.sql.catalog.spark_catalog={CATALOG}")
+
+
+def has_delta(spark: Any) -> bool:
+    """Whether the session has Delta's classes."""
+    return _has_class(spark, _CLASSES[True])
+
+
+def _has_class(spark: Any, name: str) -> bool:
+    try:
+        spark._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Exception as error:
+        if "ClassNotFound" not in str(error):
+            raise
+        return False
+    return True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
 from txbroker.cli.clients import read_properties
-from txbroker.cli.failures import DONE, FAILED, complain, complain_as_json, warn
+from txbroker.cli.failures import DONE, FAILED, USAGE, complain, complain_as_json, warn
 from txbroker.cli.spark.setup_command import add_jars, jar_folder
 
 if TYPE_CHECKING:
@@ -20,11 +20,20 @@ DEFAULT_MASTER = "local[*]"
 
 @dataclass(frozen=True)
 class Outcome:
-    """`lines`: for standard output, the totals last. `complaints`: what is wrong with the data and what to do. `report`: for --json."""
+    """`lines`: for standard output, the totals last. `complaints`: what is wrong with the data and what to do. `report`: for --json.
+
+    `faults`: what the job could not do, without harm to the data.
+    """
 
     lines: Sequence[str]
     complaints: Sequence[str]
     report: Mapping[str, Any]
+    faults: Sequence[str] = ()
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return FAILED if self.complaints else USAGE if self.faults else DONE
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +96,8 @@ def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outco
         spark.stop()
     for line in outcome.lines:
         print(line)
-    for complaint in outcome.complaints:
-        warn(complaint)
+    for problem in (*outcome.complaints, *outcome.faults):
+        warn(problem)
     if arguments.json:
-        write_report(arguments.json, job, version, {"ok": not outcome.complaints, **outcome.report})
-    return FAILED if outcome.complaints else DONE
+        write_report(arguments.json, job, version, {"ok": outcome.status == DONE, **outcome.report})
+    return outcome.status

@@ -7,8 +7,7 @@ is read back: it is done only if it has this run's id.
 The metadata is in Delta's log, which Delta removes after `delta.logRetentionDuration` (30 days). After that the offsets are taken from the
 data. Cluster and topic ids are properties of the table, which Delta keeps.
 
-On a POSIX file system two JVMs can both believe that they wrote a version of Delta's log. A lock on a file beside the table's folder
-prevents that (Delta creates no table in a folder that has a file). The JVM holds it, since it is the JVM that commits: it ends with it.
+On a POSIX file system two JVMs can both believe that they wrote a version of Delta's log. The lock of `table_folder` prevents that.
 """
 
 from __future__ import annotations
@@ -17,74 +16,35 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.cli.failures import CommandFailed
 from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.tables.load_commit import LoadCommit, parse
+from txbroker.spark.tables.table import Loaded
+from txbroker.spark.tables.table_folder import DELTA, DELTA_LOG
 
 CLUSTER_ID = "txbroker.cluster.id"
 TOPIC_ID = "txbroker.topic.id."
 FORGETS = "delta.setTransactionRetentionDuration"
 _COMMIT_FILE = re.compile(r"\d{20}\.json")
-_held: set[str] = set()  # opening the lock's file again in one process would release the lock
-
-
-class Loaded(NamedTuple):
-    """`offsets`: what the table has. `unchecked`: its last commit, if the gaps in it are not classified yet.
-
-    `transaction`: the version of the last commit, where its metadata is gone.
-    """
-
-    offsets: TableOffsets
-    unchecked: LoadCommit | None
-    transaction: int | None = None
 
 
 class DeltaTable:
-    """The table in a folder. CommandFailed for a folder that has something else."""
+    """The table in a folder; see `table.Table`."""
 
-    def __init__(self, spark: Any, location: str) -> None:
-        if "://" in location.removeprefix("file://"):
-            raise BadUsage(f"--table is {location}: only folders of a file system that the driver and all executors mount are supported")
-        self.path = Path(location.removeprefix("file://")).absolute()
-        if "`" in str(self.path):
-            raise BadUsage(f"--table is {location}: a backquote in the path is not supported; rename the folder")
+    format = DELTA
+
+    def __init__(self, spark: Any, path: Path) -> None:
+        self.path = path
         self._spark = spark
-        self._log = self.path / "_delta_log"
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the table, for one load at a time; CommandFailed if another one holds it."""
-        busy = CommandFailed(f"another load writes to {self.path}; wait until it has ended, and run this again")
-        folder = self.path.resolve()
-        path = str(folder.with_name(f".{folder.name}.load.lock"))
-        if path in _held:
-            raise busy
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            file = self._spark._jvm.java.io.RandomAccessFile(path, "rw")
-        except Exception as error:
-            reason = str(error).splitlines()[0]
-            raise CommandFailed(f"{self.path} cannot be written ({reason}); correct --table or its permissions") from None
-        _held.add(path)
-        try:
-            if file.getChannel().tryLock() is None:
-                raise busy
-            yield
-        finally:
-            _held.discard(path)
-            file.close()
+        self._log = path / DELTA_LOG
 
     def loaded(self) -> Loaded | None:
-        """What the table has; None if there is no table yet. CommandFailed if it is not a table of `load`."""
+        """What the table has; CommandFailed if it is not a table of `load`."""
         if not self._log.is_dir() or not any(self._log.iterdir()):
-            others = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
-            if others:
-                raise CommandFailed(f"{self.path} is not empty and has no Delta table ({others[0]}); specify another --table")
             return None
         properties = self._properties()
         if CLUSTER_ID not in properties:
@@ -108,18 +68,15 @@ class DeltaTable:
             self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
 
     def append(self, data: Any, commit: LoadCommit) -> None:
-        """Append a DataFrame and commit both in one step. CommandFailed if another load was first.
-
-        Another exception does not mean that nothing was committed; `has` shows it.
-        """
+        """Append, and read the commit back."""
         (data.write.format("delta").mode("append").option("txnAppId", self._application(commit.table.cluster_id))
          .option("txnVersion", commit.version).option("userMetadata", commit.to_json()).save(str(self.path)))
         if not self.has(commit):
             raise CommandFailed(f"another load committed to {self.path} first, and this one wrote nothing; run it again")
 
     def append_check(self, commit: LoadCommit) -> None:
-        """Commit what was found about the gaps of the commit before."""
-        self.append(self._spark.read.format("delta").load(str(self.path)).limit(0), commit)
+        """A commit without data."""
+        self.append(self.read().limit(0), commit)
 
     def has(self, commit: LoadCommit) -> bool:
         """Whether the newest commit of a load is this one."""
@@ -127,16 +84,20 @@ class DeltaTable:
         return newest is not None and newest.run == commit.run and (newest.checked is None) is (commit.checked is None)
 
     def rows(self, commit: LoadCommit) -> Any | None:
-        """A DataFrame of topic, partition and offset of the rows that a commit added; None if Delta's log does not have it any more."""
+        """The rows of the files that a commit added."""
         for path, line in self._commit_lines():
             found = parse(line.get("userMetadata"))
             if found is not None and found.run == commit.run and found.checked is None:
                 files = [str(self.path / added["path"]) for added in _actions(path, "add")]
                 if not all(Path(file).exists() for file in files):
                     return None
-                schema = "topic STRING, partition INT, offset BIGINT"
+                schema = self.read().schema
                 return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
         return None
+
+    def read(self) -> Any:
+        """By Delta."""
+        return self._spark.read.format("delta").load(str(self.path))
 
     @property
     def _name(self) -> str:
@@ -165,7 +126,7 @@ class DeltaTable:
 
     def _loaded_by_data(self, properties: Mapping[str, str]) -> Loaded:
         """The offsets from the rows. Offsets without a record at a partition's end are read again, which adds nothing."""
-        rows = self._spark.read.format("delta").load(str(self.path)).groupBy("topic", "partition").agg({"offset": "max"}).collect()
+        rows = self.read().groupBy("topic", "partition").agg({"offset": "max"}).collect()
         offsets: dict[str, dict[int, int]] = {}
         for row in rows:
             offsets.setdefault(row[0], {})[row[1]] = row[2] + 1

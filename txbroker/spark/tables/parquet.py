@@ -1,0 +1,193 @@
+"""A Parquet table that `load` appends to: data files that Spark writes, and manifests that say which of them are the table.
+
+Each attempt of a run writes into a folder of its own, `data/RUN-ATTEMPT`. Then the driver syncs the files, and one new manifest makes them
+data, with the offsets in it. Files of a run that was killed are in no manifest; a later load deletes them when they are a day old.
+
+The number of the next manifest is that of the one that was read when the load was planned, plus one. So a load that another one overtook
+cannot commit, even where the lock of the table does not work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from txbroker.cli.failures import CommandFailed
+from txbroker.spark.tables.load_commit import LoadCommit
+from txbroker.spark.tables.manifests import DataFile, Manifests, ManifestTaken, State, sync_folder
+from txbroker.spark.tables.table import Loaded
+from txbroker.spark.tables.table_folder import PARQUET
+
+DATA = "data"
+ORPHAN_AGE_S = 24 * 3600
+_MAGIC = b"PAR1"
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+
+
+class ParquetTable:
+    """The table in a folder; see `table.Table`. `now_s`: the wall clock, which is compared with the times of files."""
+
+    format = PARQUET
+
+    def __init__(self, spark: Any, path: Path, now_s: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._spark = spark
+        self._manifests = Manifests(path)
+        self._now_s = now_s
+        self._state: State | None = None  # as this process knows it: the base of its next commit
+        self._attempts = 0
+
+    def loaded(self) -> Loaded | None:
+        """What the table has."""
+        self._state = self._manifests.newest()
+        if self._state is None:
+            return None
+        load = self._state.load
+        return Loaded(load.table, load if load.checked is None else None)
+
+    def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
+        """The ids are in each manifest."""
+        self._manifests.create_folder()
+
+    def append(self, data: Any, commit: LoadCommit) -> None:
+        """Write files, and commit them."""
+        self._attempts += 1
+        folder = f"{DATA}/{commit.run}-{self._attempts}"
+        with _timestamps_in_microseconds(self._spark):
+            data.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(self.path / folder))
+        files = self._written(folder)
+        known = {} if self._state is None else self._state.files
+        number = 1 if self._state is None else self._state.number + 1
+        self._add(State(number, commit, data.schema.json(), {**known, **{one.path: one for one in files}}, files), ())
+        self.delete_orphans()
+
+    def append_check(self, commit: LoadCommit) -> None:
+        """A manifest without files."""
+        state = self._known()
+        self._add(state._replace(number=state.number + 1, load=commit, added=()), ())
+
+    def has(self, commit: LoadCommit) -> bool:
+        """Whether the newest manifest has this commit."""
+        newest = self._manifests.newest()
+        return newest is not None and newest.load.run == commit.run and (newest.load.checked is None) is (commit.checked is None)
+
+    def rows(self, commit: LoadCommit) -> Any | None:
+        """The rows of the files that a commit added."""
+        added = self._manifests.adding(commit.run)
+        if added is None or not all((self.path / one.path).is_file() for one in added):
+            return None
+        return self._read(self._known(), [one.path for one in added])
+
+    def read(self) -> Any:
+        """The rows of all files of the newest manifest."""
+        state = self._manifests.newest()
+        if state is None:
+            raise CommandFailed(f"{self.path} has no data yet; run `txbroker spark load` first")
+        return self._read(state, list(state.files))
+
+    def delete_orphans(self) -> None:
+        """Delete what no reader and no job can use: in no manifest, or removed from the table, in both cases for a day or longer."""
+        oldest_s = self._now_s() - ORPHAN_AGE_S
+        kept = {*self._known().files, *self._manifests.removed_since(oldest_s)}
+        for folder in sorted((self.path / DATA).iterdir()):
+            _delete_older(folder, {self.path / path for path in kept}, oldest_s)
+
+    def _known(self) -> State:
+        assert self._state is not None
+        return self._state
+
+    def _add(self, state: State, removed: Iterable[str]) -> None:
+        try:
+            self._manifests.add(state, list(removed))
+        except ManifestTaken:
+            raise CommandFailed(f"another load committed to {self.path} first, and this one wrote nothing; run it again") from None
+        self._state = state
+
+    def _read(self, state: State, paths: list[str]) -> Any:
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromJson(json.loads(state.schema))
+        if not paths:
+            return self._spark.createDataFrame([], schema)
+        return self._spark.read.schema(schema).parquet(*(str(self.path / path) for path in paths))
+
+    def _written(self, folder: str) -> list[DataFile]:
+        """The files that Spark wrote, with their names and contents on the disk."""
+        found = []
+        for path in sorted((self.path / folder).glob("*.parquet")):
+            size, digest = footer_of(path, sync=True)
+            found.append(DataFile(f"{folder}/{path.name}", size, self._count(path), digest))
+        for each in (self.path / folder, self.path / DATA, self.path):
+            sync_folder(each)
+        return found
+
+    def _count(self, path: Path) -> int:
+        """The rows of a file, by its footer."""
+        jvm = self._spark._jvm
+        name = jvm.org.apache.hadoop.fs.Path(path.as_uri())
+        hadoop = self._spark._jsc.hadoopConfiguration()
+        parquet = jvm.org.apache.parquet.hadoop
+        reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(name, hadoop))
+        try:
+            return int(reader.getRecordCount())
+        finally:
+            reader.close()
+
+
+def read_parquet_table(spark: Any, location: str) -> Any:
+    """A DataFrame of a Parquet table: of the files in its manifests and no others. CommandFailed if there is no such table."""
+    return ParquetTable(spark, Path(location)).read()
+
+
+def footer_of(path: Path, *, sync: bool = False) -> tuple[int, str]:
+    """The size of a Parquet file and the SHA-256 of its footer, as text; CommandFailed for a file that is none."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - 8, 0))
+            tail = file.read(8)
+            length = struct.unpack("<I", tail[:4])[0] if len(tail) == 8 and tail[4:] == _MAGIC else size
+            if length + 8 > size:
+                raise CommandFailed(f"{path} is no whole Parquet file; restore it from a backup of the table")
+            file.seek(size - 8 - length)
+            digest = hashlib.sha256(file.read(length)).hexdigest()
+            if sync:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be read: {error.strerror}; restore it from a backup of the table") from None
+    return size, digest
+
+
+@contextmanager
+def _timestamps_in_microseconds(spark: Any) -> Iterator[None]:
+    """Spark's own default is INT96, which is deprecated and has no statistics."""
+    before = spark.conf.get(_TIMESTAMPS)
+    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(_TIMESTAMPS, before)
+
+
+def _delete_older(folder: Path, kept: set[Path], oldest_s: float) -> None:
+    """Delete the files of a run's folder that are older and not kept, and the folder when it is empty."""
+    there = sorted(folder.rglob("*"), reverse=True)  # what is in a folder comes before it
+    names = {path for path in kept if path.parent == folder}
+    checksums = {path.with_name(f".{path.name}.crc") for path in names}
+    for path in there:
+        if path in names or path in checksums or path.stat().st_mtime >= oldest_s:
+            continue
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        else:
+            path.unlink()
+    if folder.stat().st_mtime < oldest_s and not any(folder.iterdir()):
+        folder.rmdir()
