@@ -29,13 +29,16 @@ def test_files_that_no_manifest_has_are_not_read(spark: Any, broker: Server, top
     before = listed(table)
     assert len(before) == 3 and all(Path(path).is_file() for path in before)
 
+    class Killed(BaseException):
+        """Before the commit."""
+
     def fail(*_: Any) -> None:
-        raise RuntimeError("before the commit")
+        raise Killed
 
     produce(broker, topic, 3)
     with monkeypatch.context() as patch:
         patch.setattr(parquet.ParquetTable, "_add", fail)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(Killed):
             loading()
     orphans = {str(path) for path in (table / "data").glob("*/*.parquet")} - set(before)
     assert len(orphans) == 3

@@ -40,7 +40,7 @@ class LoadOptions:
     """What to load, and the table's folder. `skip_expired`: go on without offsets that were deleted before they were loaded.
 
     `group`: a consumer group whose committed offsets follow the table. `format`: `delta` or `parquet`; by default that of the table, and
-    for a new one Delta if the session has it.
+    for a new one Delta if the session has it. `compact`: rewrite small files after the load if there are so many.
     """
 
     source: TopicSource
@@ -48,6 +48,7 @@ class LoadOptions:
     skip_expired: bool = False
     group: str | None = None
     format: str | None = None
+    compact: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class LoadReport:
 
     `expired`: offsets that were deleted before they were loaded. `waiting`: per partition, the offsets above the last stable offset, which
     open transactions keep from being read. `group`: what was committed to `LoadOptions.group`.
+    `compacted`: how many small files were rewritten.
     """
 
     run: str
@@ -68,6 +70,12 @@ class LoadReport:
     expired: Sequence[OffsetRange]
     waiting: Sequence[OffsetRange]
     group: GroupCommit | None
+    compacted: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Of the ranges in `checked`."""
+        return sum(one.rows for one in self.checked)
 
     @property
     def wrong(self) -> Sequence[CheckedRange]:
@@ -83,6 +91,7 @@ class LoadReport:
             "cluster_id": self.snapshot.cluster_id,
             "topic_ids": {topic.name: topic.topic_id for topic in self.snapshot.topics},
             "partitions": [one.as_json() for one in self.checked],
+            "compacted": self.compacted,
             "group": None if self.group is None else self.group._asdict(),
             **{name: [one._asdict() for one in getattr(self, name)] for name in ("loaded", "unchecked", "expired", "waiting")},
         }
@@ -94,9 +103,19 @@ def load(spark: Any, options: LoadOptions, stream: TextIO | None = None, on_step
     CommandFailed and ClientError: nothing is lost and nothing doubled, run it again when the reason is gone. WrongData, one of these: a log
     became shorter than what was loaded of it.
     """
+    check_options(options)
+    return load_once(spark, options, stream, on_step)
+
+
+def check_options(options: LoadOptions) -> None:
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
     options.source.check()
     if options.group is not None:
         check_group(options.source.servers, options.group)
+
+
+def load_once(spark: Any, options: LoadOptions, stream: TextIO | None, on_step: Callable[[str], None] = lambda step: None) -> LoadReport:
+    """As `load`, with options that were checked."""
     table = open_table(spark, options.table, options.format)
     check_session(spark, delta=table.format == DELTA)
     job = _Load(spark, table, options, stream, on_step)
@@ -144,8 +163,9 @@ class _Load:
         waiting = [OffsetRange(topic.name, index, found.end, found.high_watermark) for topic in snapshot.topics
                    for index, found in sorted(topic.partitions.items()) if found.end < found.high_watermark]
         loaded = () if commit is None else commit.ranges
+        compacted = self.table.compact(self._options.compact) if loaded and self._options.compact else 0
         return LoadReport(self._id, str(self.table.path), self.table.format, snapshot, loaded, checked, unchecked, planned.expired,
-                          waiting, group)
+                          waiting, group, compacted)
 
     def _follow(self, snapshot: Snapshot, table: TableOffsets | None) -> GroupCommit | None:
         """Commit the table's offsets of this run's topics to the group, also if this run has loaded nothing."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
 from txbroker.cli.failures import warn
-from txbroker.client.client_errors import ClientError
-from txbroker.spark.load import LoadOptions, LoadReport, load
+from txbroker.client.client_errors import ClientError, NotKafka, RequestFailed, TooOld, TopicMissing
+from txbroker.spark.load import LoadOptions, LoadReport, check_options, load_once
 
 
 class Stop(Protocol):
@@ -47,19 +47,22 @@ def load_every(
     """Load now and every `every_s` seconds until `stop` is set, which ends it after the current round.
 
     A round that takes longer is followed by the next one at once, and the times that it missed are left out. A broker that cannot be
-    reached is tried again at the next time. Any other failure ends the loop: CommandFailed, as from `load`.
+    reached, or stops responding, is tried again at the next time. Any other failure ends the loop: as from `load`.
     """
+    check_options(options)
     rounds = Rounds()
     next_s = monotonic_s()
     while True:
         try:
-            report = load(spark, options, stream)
+            report = load_once(spark, options, stream)
+        except (NotKafka, TooOld, RequestFailed, TopicMissing):
+            raise
         except ClientError as error:
             warn(f"{error}; trying again in {every_s:g} s")
         else:
             rounds.count += 1
             rounds.rows += report.rows
-            rounds.wrong = rounds.wrong or bool(report.complaints)
+            rounds.wrong = rounds.wrong or bool(report.wrong)
             rounds.last = report
             on_round(report)
         next_s = max(next_s + every_s, monotonic_s())

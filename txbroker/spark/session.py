@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,22 @@ def open_session(master: str, folder: Path, *, delta: bool) -> Any:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+@contextmanager
+def configured(spark: Any, properties: Mapping[str, str]) -> Iterator[None]:
+    """Set properties of a session while the block runs."""
+    before = {key: spark.conf.get(key, None) for key in properties}
+    for key, value in properties.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
 
 
 def check_session(spark: Any, *, delta: bool) -> None:

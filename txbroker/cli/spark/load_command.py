@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from txbroker.cli.arguments import number
+from txbroker.cli.failures import warn
 from txbroker.cli.spark.job_flags import Outcome, add_expired, add_session, add_source, run_job, source_of
+from txbroker.cli.spark.load_output import complaints, faults, lines
 from txbroker.cli.spark.setup_command import jar_folder
 from txbroker.names import amount
 
 if TYPE_CHECKING:
-    from txbroker.spark.load import LoadReport
-    from txbroker.spark.load_check import CheckedRange
+    from txbroker.spark.load import LoadOptions, LoadReport
 
 DESCRIPTION = """\
 Load topics into a Delta or Parquet table, each record exactly once, also after a kill at any point. A run loads what the table does not
@@ -40,6 +45,10 @@ def add_parser(jobs: Any) -> None:
     add_expired(parser)
     group_help = "commit the end offsets to this consumer group after each load, so that tools show its lag; it must have no members"
     parser.add_argument("--commit-group", metavar="NAME", help=group_help)
+    compact_help = "after a load, rewrite the table's small files (below 32 MiB) into larger ones if there are N or more"
+    parser.add_argument("--compact", type=number(2), metavar="N", help=compact_help)
+    every_help = "load again every N seconds, until SIGTERM or SIGINT, which ends after the current load with exit status 0"
+    parser.add_argument("--every", type=number(1), metavar="N", help=every_help)
     add_session(parser)
     parser.set_defaults(command=run)
 
@@ -49,14 +58,53 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.spark.load import LoadOptions, load
 
     skip_expired = arguments.on_expired == "skip"
-    options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format)
+    options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, arguments.compact)
 
     def work(spark: Any) -> Outcome:
+        if arguments.every is not None:
+            return _rounds(spark, options, arguments.every)
         report = load(spark, options, sys.stderr)
-        faults = [f"the data is loaded, but {report.group.problem}"] if report.group is not None and report.group.problem else []
-        return Outcome(lines(report), [complaint(one) for one in report.wrong], report.as_json(), faults)
+        return Outcome(lines(report), complaints(report), report.as_json(), faults(report))
 
     return run_job(arguments, "load", work, delta=_needs_delta(arguments))
+
+
+def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
+    """Load until a signal, with the output of each round at its end."""
+    from txbroker.spark.load_loop import load_every
+
+    def show(report: LoadReport) -> None:
+        for line in lines(report) if report.loaded or report.checked else ():
+            print(line, flush=True)
+        for problem in (*complaints(report), *faults(report)):
+            warn(problem)
+
+    with stop_signals() as stop:
+        rounds = load_every(spark, options, every_s, stop, show, sys.stderr)
+    totals = f"stopped after {amount(rounds.count, 'load')} with {amount(rounds.rows, 'row')}"
+    wrong = ["at least one of the loads found records that are lost or doubled, see above"] if rounds.wrong else []
+    last = {} if rounds.last is None else rounds.last.as_json()
+    return Outcome([totals], wrong, {**last, "loads": rounds.count, "rows": rounds.rows})
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; a second one ends the process as usual."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def received(number: int, frame: object) -> None:
+        stop.set()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        before[one] = signal.signal(one, received)
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _needs_delta(arguments: argparse.Namespace) -> bool:
@@ -65,41 +113,3 @@ def _needs_delta(arguments: argparse.Namespace) -> bool:
 
     chosen = format_of(folder(arguments.table)) or arguments.format
     return jars.has_delta(jar_folder(arguments)) if chosen is None else chosen == DELTA
-
-
-def lines(report: LoadReport) -> Sequence[str]:
-    """The report for people: a line a partition, and the totals last."""
-    found = [_partition(one) for one in report.checked]
-    for one in report.expired:
-        found.append(f"{one.topic}-{one.partition} [{one.start}, {one.end}): expired before it was loaded, skipped")
-    for one in report.unchecked:
-        found.append(f"{one.topic}-{one.partition} [{one.start}, {one.end}): loaded by an earlier run, cannot be checked any more")
-    for one in report.waiting:
-        found.append(f"{one.topic}-{one.partition} [{one.start}, {one.end}): in open transactions, not loaded yet")
-    if report.group is not None and report.group.committed:
-        found.append(f"group {report.group.group}: the offsets of {amount(report.group.committed, 'partition')} committed")
-    if not report.loaded:
-        return [*found, "nothing new"]
-    rows = sum(one.rows for one in report.checked)
-    offsets = sum(one.size for one in report.loaded)
-    return [*found, f"{amount(rows, 'row')} of {amount(offsets, 'offset')} in {amount(len(report.loaded), 'partition')} loaded"]
-
-
-def _partition(one: CheckedRange) -> str:
-    gaps = one.gaps
-    counts = {"compacted": gaps.compacted, "aborted": gaps.aborted, "control": gaps.control, "expired": gaps.expired,
-              "UNEXPLAINED": gaps.unexplained, "DOUBLED": one.doubled}
-    where = f"{one.range.topic}-{one.range.partition} [{one.range.start}, {one.range.end})"
-    return ", ".join([f"{where}: {amount(one.rows, 'row')}", *(f"{count:,} {name}" for name, count in counts.items() if count)])
-
-
-def complaint(one: CheckedRange) -> str:
-    """What is wrong with a partition, and what to look at."""
-    name = f"{one.range.topic}-{one.range.partition}"
-    if one.gaps.unexplained:
-        return (f"{name}: {amount(one.gaps.unexplained, 'offset')} without a record and without a reason, the first is "
-                f"{one.gaps.first_unexplained}; look at the broker's log and its files with `txbroker log verify`")
-    if one.doubled:
-        return f"{name}: {amount(one.doubled, 'row')} are doubled or outside of [{one.range.start}, {one.range.end})"
-    found = f"{amount(one.rows, 'row')} and {amount(one.gaps.total, 'gap')}"
-    return f"{name}: {found} are not {amount(one.range.size, 'offset')}; run the load again and report it"

@@ -18,17 +18,21 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from txbroker.cli.failures import CommandFailed
 from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.offset_ranges import TableOffsets
+from txbroker.spark.session import configured
 from txbroker.spark.tables.load_commit import LoadCommit, parse
-from txbroker.spark.tables.table import Loaded
+from txbroker.spark.tables.table import COMPACTED_BYTES, SMALL_BYTES, Loaded
 from txbroker.spark.tables.table_folder import DELTA, DELTA_LOG
 
 CLUSTER_ID = "txbroker.cluster.id"
 TOPIC_ID = "txbroker.topic.id."
 FORGETS = "delta.setTransactionRetentionDuration"
+_OPTIMIZE_BELOW = "spark.databricks.delta.optimize.minFileSize"
+_OPTIMIZE_TO = "spark.databricks.delta.optimize.maxFileSize"
 _COMMIT_FILE = re.compile(r"\d{20}\.json")
 
 
@@ -98,6 +102,16 @@ class DeltaTable:
     def read(self) -> Any:
         """By Delta."""
         return self._spark.read.format("delta").load(str(self.path))
+
+    def compact(self, files_min: int) -> int:
+        """By OPTIMIZE, whose limits are settings of the session."""
+        files = [Path(unquote(urlsplit(name).path)) for name in self.read().inputFiles()]
+        small = sum(path.stat().st_size < SMALL_BYTES for path in files)
+        if small < files_min:
+            return 0
+        with configured(self._spark, {_OPTIMIZE_BELOW: str(SMALL_BYTES), _OPTIMIZE_TO: str(COMPACTED_BYTES)}):
+            self._spark.sql(f"OPTIMIZE {self._name}").collect()
+        return small
 
     @property
     def _name(self) -> str:

@@ -28,7 +28,7 @@ _NAME = re.compile(r"(\d{20})\.json")
 
 class DataFile(NamedTuple):
     """A Parquet file. `path`: in the table's folder. `footer_sha256`: of the footer's bytes, which have the schema, the positions and the
-    statistics of all columns; it tells files apart and shows a truncated or replaced one without reading the data."""
+    statistics of all columns: it changes with the data, and a truncated or replaced file is found without reading the data."""
 
     path: str
     bytes: int
@@ -80,11 +80,15 @@ class Manifests:
                 return None  # the commit of an unchecked run is the newest load
         return None
 
+    def written_s(self, number: int) -> float:
+        """When a manifest was written, by the file system's clock."""
+        return self._name(number).stat().st_mtime
+
     def removed_since(self, oldest_s: float) -> set[str]:
         """The files that manifests younger than this time, of the file system's clock, removed: readers may still use them."""
         found: set[str] = set()
         for number in reversed(self._numbers()):
-            if self._name(number).stat().st_mtime < oldest_s:
+            if self.written_s(number) < oldest_s:
                 break
             found.update(str(path) for path in self._content(number)["removed"])
         return found

@@ -13,34 +13,32 @@ import hashlib
 import json
 import os
 import struct
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.spark.session import configured
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.manifests import DataFile, Manifests, ManifestTaken, State, sync_folder
-from txbroker.spark.tables.table import Loaded
+from txbroker.spark.tables.table import COMPACTED_BYTES, SMALL_BYTES, Loaded
 from txbroker.spark.tables.table_folder import PARQUET
 
 DATA = "data"
 ORPHAN_AGE_S = 24 * 3600
 _MAGIC = b"PAR1"
-_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
 class ParquetTable:
-    """The table in a folder; see `table.Table`. `now_s`: the wall clock, which is compared with the times of files."""
+    """The table in a folder; see `table.Table`."""
 
     format = PARQUET
 
-    def __init__(self, spark: Any, path: Path, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, spark: Any, path: Path) -> None:
         self.path = path
         self._spark = spark
         self._manifests = Manifests(path)
-        self._now_s = now_s
         self._state: State | None = None  # as this process knows it: the base of its next commit
         self._attempts = 0
 
@@ -59,10 +57,7 @@ class ParquetTable:
     def append(self, data: Any, commit: LoadCommit) -> None:
         """Write files, and commit them."""
         self._attempts += 1
-        folder = f"{DATA}/{commit.run}-{self._attempts}"
-        with _timestamps_in_microseconds(self._spark):
-            data.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(self.path / folder))
-        files = self._written(folder)
+        files = self._write(data, f"{DATA}/{commit.run}-{self._attempts}")
         known = {} if self._state is None else self._state.files
         number = 1 if self._state is None else self._state.number + 1
         self._add(State(number, commit, data.schema.json(), {**known, **{one.path: one for one in files}}, files), ())
@@ -92,9 +87,31 @@ class ParquetTable:
             raise CommandFailed(f"{self.path} has no data yet; run `txbroker spark load` first")
         return self._read(state, list(state.files))
 
+    def compact(self, files_min: int) -> int:
+        """Into new files, sorted by offset; the old ones are deleted when they were removed a day ago."""
+        state = self._known()
+        assert state.load.checked is not None
+        small = {path: one for path, one in state.files.items() if one.bytes < SMALL_BYTES}
+        if len(small) < files_min:
+            return 0
+        count = -(-sum(one.bytes for one in small.values()) // COMPACTED_BYTES)
+        order = ("topic", "partition", "offset")
+        data = self._read(state, list(small)).repartitionByRange(count, *order).sortWithinPartitions(*order)
+        files = self._write(data, f"{DATA}/compacted-{state.number + 1}-{uuid.uuid4()}")
+        rows = sum(one.rows for one in files)
+        if rows != sum(one.rows for one in small.values()):
+            raise CommandFailed(f"compaction of {self.path} read {rows} rows and not those of the manifest; nothing was changed; "
+                                "check the files with `txbroker spark files --verify`")
+        kept = {path: one for path, one in state.files.items() if path not in small}
+        self._add(state._replace(number=state.number + 1, files={**kept, **{one.path: one for one in files}}, added=files), small)
+        return len(small)
+
     def delete_orphans(self) -> None:
-        """Delete what no reader and no job can use: in no manifest, or removed from the table, in both cases for a day or longer."""
-        oldest_s = self._now_s() - ORPHAN_AGE_S
+        """Delete what no reader and no job can use: in no manifest, or removed from the table, in both cases for a day or longer.
+
+        A day by the file system's own clock, which need not be that of this machine: before the newest manifest was written.
+        """
+        oldest_s = self._manifests.written_s(self._known().number) - ORPHAN_AGE_S
         kept = {*self._known().files, *self._manifests.removed_since(oldest_s)}
         for folder in sorted((self.path / DATA).iterdir()):
             _delete_older(folder, {self.path / path for path in kept}, oldest_s)
@@ -118,8 +135,11 @@ class ParquetTable:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(*(str(self.path / path) for path in paths))
 
-    def _written(self, folder: str) -> list[DataFile]:
-        """The files that Spark wrote, with their names and contents on the disk."""
+    def _write(self, data: Any, folder: str) -> list[DataFile]:
+        """Write rows into a new folder; the files, with their names and contents on the disk."""
+        # Spark's own default is INT96, which is deprecated and has no statistics.
+        with configured(self._spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
+            data.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(str(self.path / folder))
         found = []
         for path in sorted((self.path / folder).glob("*.parquet")):
             size, digest = footer_of(path, sync=True)
@@ -163,17 +183,6 @@ def footer_of(path: Path, *, sync: bool = False) -> tuple[int, str]:
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {error.strerror}; restore it from a backup of the table") from None
     return size, digest
-
-
-@contextmanager
-def _timestamps_in_microseconds(spark: Any) -> Iterator[None]:
-    """Spark's own default is INT96, which is deprecated and has no statistics."""
-    before = spark.conf.get(_TIMESTAMPS)
-    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        spark.conf.set(_TIMESTAMPS, before)
 
 
 def _delete_older(folder: Path, kept: set[Path], oldest_s: float) -> None:

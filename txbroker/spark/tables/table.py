@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.tables.load_commit import LoadCommit
 
+SMALL_BYTES = 32 * 1024 * 1024
+COMPACTED_BYTES = 128 * 1024 * 1024
+
 
 class Loaded(NamedTuple):
     """`offsets`: what the table has. `unchecked`: its last commit, if the gaps in it are not classified yet.
@@ -50,3 +53,9 @@ class Table(Protocol):
 
     def read(self) -> Any:
         """A DataFrame of the whole table, as it is now."""
+
+    def compact(self, files_min: int) -> int:
+        """Rewrite the files below SMALL_BYTES as files of about COMPACTED_BYTES if there are at least so many; how many were rewritten.
+
+        The rows stay as they are. The last load must be checked.
+        """
