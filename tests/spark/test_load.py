@@ -164,7 +164,7 @@ def test_offsets_that_expired(spark: Any, broker: Server, topic: str, table: Pat
     loading()
     produce(broker, topic, 30)
     delete_records(broker, topic, 14, 1)
-    with pytest.raises(CommandFailed, match=r"4 offsets were deleted before they were loaded; --on-expired skip"):
+    with pytest.raises(CommandFailed, match=r"deleted before the load: 4 offsets; --on-expired skip"):
         loading()
     report = loading(skip_expired=True)
     assert [tuple(one) for one in report.expired] == [(topic, 1, 10, 14)]

@@ -81,7 +81,7 @@ def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool) 
             if start < found.log_start:
                 if not skip_expired:
                     raise CommandFailed(f"{topic.name}-{index} begins at offset {found.log_start}, and the table has it up to {start}: "
-                                        f"{amount(found.log_start - start, 'offset')} deleted before they were loaded; "
+                                        f"deleted before the load: {amount(found.log_start - start, 'offset')}; "
                                         "--on-expired skip goes on without them")
                 expired.append(OffsetRange(topic.name, index, start, found.log_start))
                 start = found.log_start
