@@ -25,7 +25,7 @@ THREADS_MAX = 28
 PAIRS_POINTS_MAX = 200
 
 # A warning that a misbehaving connection explains.
-_CLOSED = re.compile(r"closing the connection of [\d.]+:(\d+)\b.*")
+_CLIENT = re.compile(r"(?:closing the connection of|client) [\d.]+:(\d+)\b.*")
 _LINE = re.compile(r"^\[[^]]+\] (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)")
 
 
@@ -83,8 +83,8 @@ def log_problems(lines: Iterable[str], suspects: set[int]) -> list[str]:
                 problems.append(line)  # part of a traceback, or a print
             continue
         level, message = found.groups()
-        closed = _CLOSED.match(message)
-        explained = level == "WARNING" and closed is not None and int(closed[1]) in suspects
+        client = _CLIENT.match(message)
+        explained = level == "WARNING" and client is not None and int(client[1]) in suspects
         if level not in ("DEBUG", "INFO") and not explained:
             problems.append(line)
     return [problem.rstrip("\n")[:500] for problem in problems]

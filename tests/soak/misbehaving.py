@@ -76,6 +76,7 @@ class MisbehavingConnections:
 
     def _dribble(self) -> None:
         with self._connect() as connection:
+            self.suspects.add(connection.getsockname()[1])
             for byte in API_VERSIONS_FRAME:
                 connection.sendall(bytes([byte]))
                 if self._stop.wait(self._wait_s_max / 30):
