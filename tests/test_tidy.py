@@ -20,7 +20,7 @@ RANKS = {
     "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0,
     "wire": 1,
     "log": 2, "client": 2,
-    "cluster": 3, "logtools": 3,
+    "cluster": 3, "logtools": 3, "mirror": 3,
     "groups": 4,
     "api": 5,
     "transport": 6, "connection": 6, "peer": 6, "broker": 6, "maintenance": 6, "metrics": 6,

@@ -18,10 +18,14 @@ INTERRUPTED = 130  # a shell's exit status for a command that was ended by Ctrl-
 
 
 class StopSignals:
-    """Calls `stop` at the first signal that ends the process; `stop` must be safe in a signal handler."""
+    """Calls `stop` at the first signal that ends the process; `stop` must be safe in a signal handler.
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    `at_once`: what the log says about an end without `stop`.
+    """
+
+    def __init__(self, stop: Callable[[], None], at_once: str = "logs will be recovered at the next start") -> None:
         self._stop = stop
+        self._at_once = at_once
         self._stopping = False
 
     def take(self) -> None:
@@ -37,5 +41,5 @@ class StopSignals:
             log.info("%s: stopping%s", name, " (Ctrl-C again ends the process at once)" if number == signal.SIGINT else "")
             self._stop()
         elif number == signal.SIGINT:
-            log.warning("SIGINT again: exiting at once; logs will be recovered at the next start")
+            log.warning("SIGINT again: exiting at once; %s", self._at_once)
             os._exit(INTERRUPTED)

@@ -29,13 +29,14 @@ PATIENCE_S = 30.0
 class Turning:
     """The reactor, and what to do with Deferreds."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
         self.reactor: Any = EPollReactor()
         self.reactor.seconds = time.monotonic
         self.reactor.getThreadPool().start()  # it resolves names
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + self._patience_s
         while not condition():
             assert time.monotonic() < deadline_s, f"still not: {what}"
             self.reactor.runUntilCurrent()

@@ -53,6 +53,7 @@ COMMANDS = {
     "perf-consume": "perf.perf_consume",
     "doctor": "doctor.doctor_command",
     "audit": "audit.keys_command",
+    "mirror": "mirror.mirror_command",
     "spark": "spark.spark_command",
     "completion": "completion",
 }

@@ -49,13 +49,18 @@ def leaders_in(response: MetadataResponse, topic: str) -> TopicLeaders | int:
 
     A topic without partitions is being created: LEADER_NOT_AVAILABLE.
     """
-    found = next((each for each in response.topics if each.name == topic), None)
-    if found is None:
-        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if found.error_code:
-        return found.error_code
-    if not found.partitions:
-        return int(ErrorCode.LEADER_NOT_AVAILABLE)
+    return all_leaders(response).get(topic, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def all_leaders(response: MetadataResponse) -> dict[str, TopicLeaders | int]:
+    """The leaders of each topic in a response, or its error code, by its name."""
     brokers = {broker.node_id: Broker(broker.node_id, broker.host, broker.port) for broker in response.brokers}
-    by_partition = {partition.partition_index: brokers.get(partition.leader_id) for partition in found.partitions}
-    return TopicLeaders(topic, found.topic_id or NULL_TOPIC_ID, dict(sorted(by_partition.items())))
+    found: dict[str, TopicLeaders | int] = {}
+    for topic in response.topics:
+        if topic.name is None:
+            continue
+        by_partition = {partition.partition_index: brokers.get(partition.leader_id) for partition in topic.partitions}
+        error = topic.error_code or (0 if by_partition else int(ErrorCode.LEADER_NOT_AVAILABLE))
+        leaders = TopicLeaders(topic.name, topic.topic_id or NULL_TOPIC_ID, dict(sorted(by_partition.items())))
+        found[topic.name] = error or leaders
+    return found

@@ -14,9 +14,10 @@ from txbroker.cli.failures import CommandFailed
 SCHEMA_VERSION = 1  # of all reports; fields are only added
 
 
-def write_report(path: str, job: str, spark_version: str, content: Mapping[str, Any]) -> None:
-    """Write the file in one step; CommandFailed when it cannot be written."""
-    report = {"schema": SCHEMA_VERSION, "job": job, "txbroker": __version__, "spark": spark_version, **content}
+def write_report(path: str, job: str, spark_version: str | None, content: Mapping[str, Any]) -> None:
+    """Write the file in one step; CommandFailed when it cannot be written. `spark_version`: None for a job without Spark."""
+    versions = {"txbroker": __version__} if spark_version is None else {"txbroker": __version__, "spark": spark_version}
+    report = {"schema": SCHEMA_VERSION, "job": job, **versions, **content}
     new = Path(f"{path}.{os.getpid()}.new")
     try:
         with new.open("w", encoding="utf-8") as file:

@@ -10,7 +10,7 @@ A batch on the wire and on disk, big-endian throughout::
 written without touching it. Attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 delete horizon
 (the base timestamp is then the horizon). `records.py` reads records, `legacy.py` older formats.
 
-Buffers are `bytes`, `bytearray` or `memoryview`, also of an mmap; `stamp`, `stamp_max_timestamp` and `seal` need a writable one.
+Buffers are `bytes`, `bytearray` or `memoryview`, also of an mmap; `seal` and the functions that stamp need a writable one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ _LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
+_PRODUCER_POSITION = 43
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
 _unpack_header = HEADER.unpack_from
 
 
@@ -185,6 +187,20 @@ def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_times
     attributes = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] & ~LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes | (LOG_APPEND_TIME if log_append_time else 0))
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
+    seal(buffer, position, size)
+
+
+def stamp_producer(
+    buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int, *, cleared: int = 0
+) -> None:
+    """Write the producer of the batch at `position` in place, clear these bits of its attributes, and write its new CRC.
+
+    Headers that were read before are invalid then.
+    """
+    size = _INT32.unpack_from(buffer, position + 8)[0] + LOG_OVERHEAD
+    attributes = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0]
+    _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, attributes & ~cleared)
+    _PRODUCER.pack_into(buffer, position + _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     seal(buffer, position, size)
 
 

@@ -1,0 +1,1 @@
+"""`txbroker mirror`: copies topics from one cluster to another."""

@@ -1,0 +1,167 @@
+"""One cluster as a client sees it: its brokers, its topics, and connections to them that are made when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from txbroker.client.client_errors import ClientError, Closed, ConnectionFailed, RequestFailed
+from txbroker.client.client_machine import ClientSettings
+from txbroker.client.offset_requests import NO_REPLICA
+from txbroker.client.topic_leaders import TopicLeaders, all_leaders
+from txbroker.client.twisted_connection import TwistedConnection
+from txbroker.mirror.settings import CLIENT_ID
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
+from txbroker.wire.schema import Request
+
+# A broker serves the requests of one connection in order: requests that wait, and those with data, have connections of their own.
+CONTROL, DATA = "control", "data"
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_GROUP = 0  # a coordinator's key type
+_COORDINATORS_VERSION = 4
+
+
+class Cluster:
+    """`label` names it in messages. `chance` returns numbers from 0 to 1. Brokers and topics are those of the last `refresh`.
+
+    `unavailable`: topics that exist and cannot be used now, with their error codes.
+    """
+
+    def __init__(
+        self, label: str, addresses: Sequence[tuple[str, int]], reactor: Any, chance: Callable[[], float]
+    ) -> None:
+        self.label = label
+        self.cluster_id = ""
+        self.brokers: dict[int, tuple[str, int]] = {}
+        self.controller = -1
+        self.topics: Mapping[str, TopicLeaders] = {}
+        self.unavailable: Mapping[str, int] = {}
+        self._addresses = addresses
+        self._reactor = reactor
+        self._chance = chance
+        self._settings = ClientSettings(client_id=CLIENT_ID)
+        self._links: dict[tuple[tuple[str, int], str], _Link] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self._links.values():
+            link.connection.close()
+
+    async def refresh(self) -> None:
+        """Ask for brokers and topics again; ClientError."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response: MetadataResponse = await self.ask(request)
+        self.cluster_id = response.cluster_id or ""
+        self.controller = response.controller_id
+        self.brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        found = all_leaders(response)
+        self.topics = {name: leaders for name, leaders in found.items() if not isinstance(leaders, int)}
+        self.unavailable = {name: code for name, code in found.items() if isinstance(code, int)}
+
+    async def ask(self, request: Request, node: int | None = None, purpose: str = CONTROL, version_max: int | None = None) -> Any:
+        """The response of this broker, or of any; ClientError."""
+        if node is not None:
+            address = self.brokers.get(node)
+            if address is None:
+                raise Closed(f"the {self.label} has no broker {node} now")
+            return await self._link(address, purpose).send(request, version_max)
+        problems: list[str] = []
+        for address in dict.fromkeys([*self.brokers.values(), *self._addresses]):
+            try:
+                return await self._link(address, purpose).send(request, version_max)
+            except ConnectionFailed as failed:
+                problems.append(str(failed))
+        raise Closed(f"no broker of the {self.label} answers: {'; '.join(problems)}")
+
+    def version_of(self, node: int, request: type[Request], purpose: str = CONTROL) -> int | None:
+        """The version in which this broker would receive a request; None before the first connection to it."""
+        link = self._links.get((self.brokers.get(node, ("", 0)), purpose))
+        return None if link is None else link.connection.machine.version_of(request)
+
+    async def ask_controller(self, request: Request) -> Any:
+        """The response of the controller; ClientError."""
+        return await self.ask(request, self.controller if self.controller in self.brokers else None)
+
+    async def offsets(
+        self, timestamp: int, partitions: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
+    ) -> dict[TopicPartition, int]:
+        """The offsets of partitions for ListOffsets' `timestamp`, EARLIEST or LATEST; `partitions` with their leaders. ClientError."""
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for (topic, index), leader in partitions.items():
+            by_leader.setdefault(leader, {}).setdefault(topic, []).append(index)
+        found: dict[TopicPartition, int] = {}
+        for leader, topics in by_leader.items():
+            asked = [
+                ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in own])
+                for name, own in topics.items()
+            ]
+            request = ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=isolation, topics=asked)
+            response: ListOffsetsResponse = await self.ask(request, leader)
+            for answer in response.topics:
+                for each in answer.partitions:
+                    if each.error_code:
+                        what = f"the offsets of {answer.name}-{each.partition_index} at the {self.label}"
+                        raise RequestFailed(what, each.error_code)
+                    found[TopicPartition(answer.name, each.partition_index)] = each.offset
+        missing = partitions.keys() - found.keys()
+        if missing:
+            raise ClientError(f"the {self.label} does not return the offsets of {min(missing)}")
+        return found
+
+    async def coordinator(self, group: str) -> int:
+        """The broker that coordinates this group; ClientError."""
+        node = next(iter(self.brokers), None)
+        version = None if node is None else self.version_of(node, FindCoordinatorRequest)
+        old = version is not None and version < _COORDINATORS_VERSION
+        request = FindCoordinatorRequest(key=group if old else "", key_type=_GROUP, coordinator_keys=[] if old else [group])
+        response: FindCoordinatorResponse = await self.ask(request, node, version_max=3 if old else None)
+        found: Any = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise RequestFailed(f"the coordinator of group {group} at the {self.label}", found.error_code)
+        self.brokers.setdefault(found.node_id, (found.host, found.port))
+        return int(found.node_id)
+
+    def _link(self, address: tuple[str, int], purpose: str) -> _Link:
+        link = self._links.get((address, purpose))
+        if link is None:
+            link = self._links[address, purpose] = _Link(TwistedConnection(*address, self._reactor, self._chance, self._settings))
+        return link
+
+
+class _Link:
+    """A connection that is made again when it was lost."""
+
+    def __init__(self, connection: TwistedConnection) -> None:
+        self.connection = connection
+        self._waiting: list[Deferred[None]] | None = None
+
+    async def send(self, request: Request, version_max: int | None) -> Any:
+        if not self.connection.ready:
+            await self._connected()
+        return await self.connection.send(request, version_max=version_max)
+
+    async def _connected(self) -> None:
+        """Wait for the connection, in the order of the requests."""
+        waiting: Deferred[None] = Deferred()
+        if self._waiting is not None:
+            self._waiting.append(waiting)
+        else:
+            self._waiting = [waiting]
+            self.connection.connect().addCallbacks(self._ready, self._failed)
+        await waiting
+
+    def _ready(self, _: None) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for each in waiting:
+            each.callback(None)
+
+    def _failed(self, failure: Failure) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for each in waiting:
+            each.errback(failure)
