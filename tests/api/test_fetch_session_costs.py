@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_reading import PartitionReader
+from txbroker.api.fetch_reading import PartitionReader, ReaderId
 from txbroker.api.fetch_sessions import FetchItem, FetchSession, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
@@ -35,10 +35,10 @@ class Partitions(PartitionReader):
 
     def __init__(self, handler: Reading) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), handler.errors)
+        super().__init__(none, ClusterImage(), handler.errors, lambda: 0.0)
         self._handler = handler
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, reader_id: ReaderId) -> PartitionData:
         return self._handler.read_item(item, bytes_max, isolation)
 
     def check_codec(self, item: FetchItem) -> None:

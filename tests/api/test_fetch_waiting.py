@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_reading import PartitionReader
+from txbroker.api.fetch_reading import PartitionReader, ReaderId
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
@@ -28,12 +28,12 @@ class Partitions(PartitionReader):
 
     def __init__(self) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), Counter())
+        super().__init__(none, ClusterImage(), Counter(), lambda: 0.0)
         self.sizes: dict[int, int] = {}
         self.failing: set[int] = set()
         self.reads: list[int] = []
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, reader_id: ReaderId) -> PartitionData:
         self.reads.append(item.partition)
         if item.partition in self.failing:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

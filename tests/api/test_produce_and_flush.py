@@ -21,6 +21,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.partition import Isolation
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
@@ -71,8 +72,8 @@ class ProduceHarness:
         self.fetches = Purgatory(self.clock, "fetch")
         wiring = EventWiring(self.actions, self.purgatory, self.fetches, directory_lost=lambda: None, fatal=lambda why: None)
         image = ClusterImage()
-        self.replicas = Replicas(BROKER, directories, image, wiring)
-        wiring.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1))  # type: ignore[arg-type]
+        self.replicas = Replicas(BROKER, directories, image, wiring, self.clock.seconds, lambda: 10.0)
+        wiring.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1), IsrRequests(BROKER, self.clock))  # type: ignore[arg-type]
         directories.wire(wiring)
         for topic in configs:
             self._lead(topic)

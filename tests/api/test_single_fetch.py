@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -15,10 +15,12 @@ from twisted.internet.task import Clock
 from tests.api.responses import frame, message
 from tests.log.support import NOW
 from tests.support.fakes.memory_disk import MemoryDisk
+from tests.support.fakes.replication import ALL_ALIVE
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Leadership, Partition
 from txbroker.errors import BrokerError, ErrorCode, StorageError
@@ -90,13 +92,15 @@ class Moves:
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None: ...
 
+    def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None: ...
+
 
 @contextmanager
 def leading() -> Iterator[Partition]:
     disk = MemoryDisk()
     disk.make_directory("/data")
     log = Log.open("/data/orders-0", WHERE, disk=disk, config=LogConfig(segment_bytes=500), now_ms=NOW)
-    partition = Partition(OWN, log, Moves(), lambda log, done: None)
+    partition = Partition(OWN, log, Moves(), lambda log, done: None, ALL_ALIVE)
     partition.lead(Leadership(OWN, 3, (OWN,), (OWN,), 0))
     yield partition
 
@@ -126,6 +130,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(STEPS, max_size=25))
+@example([("append", 1, True), ("fetch", 0, (10, 100, 1000, 1, 60, -1)), ("end transaction", False, None)])  # aborted, below min.bytes
 def test_it_returns_what_the_reader_returns(steps: list[tuple[str, Any, Any]]) -> None:
     with leading() as partition:
         both = [Reading(partition, short_way=True), Reading(partition, short_way=False)]

@@ -9,6 +9,7 @@ import pytest
 from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.memory_disk import MemoryDisk
+from txbroker.cluster.followers import FollowerFetch, IsrProposal
 from txbroker.cluster.partition import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
@@ -17,11 +18,14 @@ from txbroker.cluster.partition import (
     Isolation,
     Leadership,
     Partition,
+    PendingAppend,
+    Replication,
 )
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
 
 OWN, OTHER, THIRD = 1, 2, 3
+LAG_S = 10.0
 
 
 class Moves:
@@ -31,6 +35,10 @@ class Moves:
         self.count = 0
         self.flushes: list[Callable[[], None]] = []
         self.failures: list[str] = []
+        self.proposals: list[IsrProposal] = []
+        self.now_s = 0.0
+        self.alive = {OWN, OTHER, THIRD}
+        self.replication = Replication(lambda: self.now_s, lambda: LAG_S, lambda replica, _: replica in self.alive)
 
     def flush(self, log: Log, done: Callable[[], None]) -> None:
         plan = log.flush_plan()
@@ -48,6 +56,9 @@ class Moves:
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         self.failures.append(str(error))
 
+    def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
+        self.proposals.append(proposal)
+
 
 @pytest.fixture
 def moves() -> Moves:
@@ -56,9 +67,13 @@ def moves() -> Moves:
 
 def leading(path: DiskPath, moves: Moves, isr: tuple[int, ...] = (OWN,), epoch: int = 0, **settings: object) -> Partition:
     log = open_log(path, **settings)
-    partition = Partition(OWN, log, moves, moves.flush)
+    partition = Partition(OWN, log, moves, moves.flush, moves.replication)
     partition.lead(Leadership(OWN, epoch, isr, (OWN, OTHER, THIRD), 0))
     return partition
+
+
+def fetched(partition: Partition, moves: Moves, replica: int, offset: int) -> None:
+    partition.follower_fetched(FollowerFetch(replica, offset, partition.log.log_end_offset, moves.now_s))
 
 
 def code_of(error: pytest.ExceptionInfo[BrokerError]) -> ErrorCode:
@@ -78,13 +93,13 @@ def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_b
     partition = leading(directory, moves, isr=(OWN, OTHER, THIRD))
     partition.append(batch(b"a", b"b", b"c"), NOW, all_in_sync=True)
     assert partition.high_watermark == 0
-    partition.follower_fetched(OTHER, 3)
+    fetched(partition, moves, OTHER, 3)
     assert partition.high_watermark == 0, "the third replica has nothing yet"
     before = moves.count
-    partition.follower_fetched(THIRD, 2)
+    fetched(partition, moves, THIRD, 2)
     assert partition.high_watermark == 2
     assert moves.count == before + 1
-    partition.follower_fetched(THIRD, 1)
+    fetched(partition, moves, THIRD, 1)
     assert partition.high_watermark == 2
     partition.lead(Leadership(OWN, 0, (OWN, OTHER), (OWN, OTHER, THIRD), 1))
     assert partition.high_watermark == 3, "the slow one left the ISR"
@@ -123,7 +138,7 @@ def test_clients_of_other_epochs_are_fenced(directory: DiskPath, moves: Moves) -
 def test_consumers_read_up_to_the_high_watermark_and_followers_to_the_end(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, isr=(OWN, OTHER))
     partition.append(batch(b"a", b"b"), NOW)
-    partition.follower_fetched(OTHER, 1)
+    fetched(partition, moves, OTHER, 1)
     assert partition.end_for(Isolation.READ_UNCOMMITTED) == 1
     assert partition.end_for(Isolation.READ_COMMITTED) == 1
     assert partition.end_for(Isolation.READ_UNCOMMITTED, replica=OTHER) == 2
@@ -188,7 +203,7 @@ def test_a_diverging_reader_receives_its_truncation_point(directory: DiskPath, m
 
 def test_a_high_watermark_checkpoint_beyond_the_log_end_is_lowered(directory: DiskPath, moves: Moves) -> None:
     log = open_log(directory)
-    assert Partition(OWN, log, moves, moves.flush, high_watermark=99).high_watermark == 0
+    assert Partition(OWN, log, moves, moves.flush, moves.replication, high_watermark=99).high_watermark == 0
 
 
 def test_with_flush_messages_records_are_acknowledged_after_the_sync(directory: DiskPath, moves: Moves) -> None:
@@ -225,7 +240,7 @@ def test_below_flush_messages_no_request_waits(directory: DiskPath, moves: Moves
 def test_a_synced_record_still_waits_for_the_other_replicas(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, isr=(OWN, OTHER), flush_messages=1)
     partition.append(batch(b"a"), NOW)
-    partition.follower_fetched(OTHER, 1)
+    fetched(partition, moves, OTHER, 1)
     assert partition.high_watermark == 0
     partition.append(batch(b"b"), NOW)
     moves.flushes[0]()
@@ -253,7 +268,7 @@ def test_a_moved_log_does_not_wait_for_a_flush_of_the_old_copy(directory: DiskPa
 def test_a_new_leader_syncs_what_is_due(directory: DiskPath, moves: Moves) -> None:
     log = open_log(directory, flush_messages=1)
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
-    partition = Partition(OWN, log, moves, moves.flush)
+    partition = Partition(OWN, log, moves, moves.flush, moves.replication)
     partition.lead(Leadership(OWN, 1, (OWN,), (OWN,), 0))
     assert partition.high_watermark == 0
     moves.flushes[0]()
@@ -308,3 +323,50 @@ def test_only_assigned_replicas_may_fetch_as_followers(directory: DiskPath, move
     with pytest.raises(BrokerError) as error:
         partition.check_replica(7)
     assert code_of(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_append_that_waits_fails_when_the_leader_epoch_changes(directory: DiskPath, moves: Moves) -> None:
+    """The new epoch's records may have the same offsets: the high watermark that passes them says nothing about this append."""
+    partition = leading(directory, moves, isr=(OWN, OTHER), epoch=1)
+    appended = partition.append(batch(b"a"), NOW, all_in_sync=True)
+    waiting = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
+    assert waiting.outcome() is None
+    partition.follow(Leadership(OTHER, 2, (OTHER,), (OWN, OTHER), 1))
+    assert waiting.outcome() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.lead(Leadership(OWN, 3, (OWN,), (OWN, OTHER), 2))
+    moves.alive.discard(OTHER)
+    partition.check_followers()
+    assert partition.high_watermark == 1 and waiting.outcome() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_append_whose_isr_became_too_small(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, isr=(OWN, OTHER), min_insync_replicas=2)
+    appended = partition.append(batch(b"a"), NOW, all_in_sync=True)
+    waiting = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
+    partition.lead(Leadership(OWN, 0, (OWN,), (OWN, OTHER), 1))
+    assert waiting.outcome() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert waiting.outcome(all_in_sync=False) == ErrorCode.NONE
+
+
+def test_followers_leave_and_join_the_isr(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, isr=(OWN, OTHER))
+    partition.append(batch(b"a"), NOW)
+    moves.now_s += LAG_S + 1
+    partition.check_followers()
+    partition.check_followers()
+    (leaves,) = moves.proposals
+    assert leaves.members == {OWN} and partition.high_watermark == 0, "not before the controller has confirmed it"
+    partition.isr_confirmed(leaves, (OWN,), 1)
+    assert (partition.state.isr, partition.state.partition_epoch, partition.high_watermark) == ((OWN,), 1, 1)
+    fetched(partition, moves, OTHER, 0)
+    assert len(moves.proposals) == 1, "it has not caught up"
+    fetched(partition, moves, OTHER, 1)
+    joins = moves.proposals[-1]
+    assert joins.members == {OWN, OTHER} and joins.partition_epoch == 1
+    partition.append(batch(b"b"), NOW)
+    assert partition.high_watermark == 1, "the controller may have confirmed it already"
+    moves.alive.discard(OTHER)
+    partition.isr_refused(joins)
+    assert partition.high_watermark == 2
+    partition.isr_confirmed(joins, (OWN, OTHER), 2)
+    assert partition.state.isr == (OWN,), "a late answer"

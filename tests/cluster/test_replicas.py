@@ -13,9 +13,10 @@ from twisted.internet.task import Clock
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from txbroker.api.fetch_reading import PartitionReader
+from txbroker.api.fetch_reading import PartitionReader, ReaderId
 from txbroker.api.fetch_sessions import FetchItem
 from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import MAX_TIMESTAMP, Partition
 from txbroker.cluster.replicas import Replicas
@@ -37,7 +38,7 @@ class ReplicasHarness:
         self.calls: list[str] = []
         self.broker = DirectoryHarness(path, 2)
         self.broker.start()
-        self.replicas = Replicas(OWN, self.broker.directories, ClusterImage(), self)
+        self.replicas = Replicas(OWN, self.broker.directories, ClusterImage(), self, lambda: 0.0, lambda: 10.0)
         self.broker.directories.wire(self)
 
     def roles(
@@ -60,6 +61,9 @@ class ReplicasHarness:
 
     def moved(self, partition: Partition) -> None:
         pass
+
+    def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
+        self.calls.append(f"proposes {sorted(proposal.members)}")
 
     def leading(self, partition: Partition) -> None:
         self.calls.append(f"leads {partition.topic_partition}")
@@ -235,12 +239,12 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     assert harness.roles("t", in_sync=OTHER) == ErrorCode.NONE
     partition = harness.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
-    reader = PartitionReader(harness.replicas, ClusterImage(), Counter())
+    reader = PartitionReader(harness.replicas, ClusterImage(), Counter(), lambda: 0.0)
 
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))
         try:
-            return len(reader.read(item, 1000, True, 0, replica).records or b"")
+            return len(reader.read(item, 1000, True, 0, ReaderId(replica, -1)).records or b"")
         except BrokerError as error:
             return -error.code
 

@@ -11,6 +11,7 @@ from tests.cluster.test_partition import Moves
 from tests.cluster.test_replicas import ReplicasHarness
 from tests.log.support import NOW, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.replication import ALL_ALIVE
 from tests.transport.test_connection import Heartbeats, Peer, generation
 from txbroker.api.registry import Registry, route_key
 from txbroker.api.request_counts import SAMPLED_ONE_IN, SAMPLES_KEPT, Errors, ErrorTally, RequestTimes
@@ -159,7 +160,7 @@ def test_the_sum_over_all_topics_never_decreases(harness: ReplicasHarness) -> No
 def test_only_appends_of_leaders_are_counted(directory: DiskPath) -> None:
     moves = Moves()
     log = open_log(directory)
-    partition = Partition(1, log, moves, moves.flush)
+    partition = Partition(1, log, moves, moves.flush, ALL_ALIVE)
     partition.lead(Leadership(1, 0, (1,), (1, 2), 0))
     partition.append(batch(b"a", b"b"), NOW)
     partition.follow(Leadership(2, 1, (1, 2), (1, 2), 1))

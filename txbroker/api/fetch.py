@@ -21,14 +21,13 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
-from txbroker.api.fetch_reading import FetchReader, PartitionReader, failure
+from txbroker.api.fetch_reading import CONSUMER_ID, FetchReader, PartitionReader, ReaderId, failure
 from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchSessions
 from txbroker.api.fetch_single import SingleFetch, SingleFetches
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import CONSUMER
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError
 from txbroker.purgatory import Purgatory
@@ -62,7 +61,7 @@ class FetchHandler:
         self._fetch_max_bytes = fetch_max_bytes
         self._responses = FetchResponses()
         self.errors: Errors = Counter()
-        self.partitions = PartitionReader(replicas, image, self.errors)
+        self.partitions = PartitionReader(replicas, image, self.errors, monotonic_s)
         self.singles = SingleFetches(replicas, image, self._responses)
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:
@@ -79,14 +78,14 @@ class FetchHandler:
         return self._read(request, limit, context)
 
     def _read(self, request: FetchRequest, limit: int, context: RequestContext) -> Fetched | Deferred[Fetched]:
-        replica = request.replica_id if request.replica_id != CONSUMER else request.replica_state.replica_id
+        reader_id = ReaderId.of(request)
         uses_ids = context.api_version >= TOPIC_ID_VERSION
         try:
-            plan = self._sessions.plan(request, uses_ids, replica != CONSUMER, self._monotonic_s())
+            plan = self._sessions.plan(request, uses_ids, reader_id != CONSUMER_ID, self._monotonic_s())
         except BrokerError as error:
             self.errors[error.code] += 1
             return FetchResponse(error_code=error.code, responses=[])
-        reader = self._reader(plan, request.min_bytes, request.isolation_level, limit, replica, context)
+        reader = self._reader(plan, request.min_bytes, request.isolation_level, limit, reader_id, context)
         reader.read()
         if reader.ready or request.max_wait_ms <= 0 or plan.is_empty:
             return reader.response()
@@ -97,13 +96,13 @@ class FetchHandler:
         min_bytes, isolation = request.min_bytes, request.isolation_level
 
         def reader() -> FetchReader:
-            return self._reader(FetchPlan([single.item()], None, False), min_bytes, isolation, limit, CONSUMER, context)
+            return self._reader(FetchPlan([single.item()], None, False), min_bytes, isolation, limit, CONSUMER_ID, context)
 
         key = single.partition.topic_partition
         return park(self._purgatory, [key], request.max_wait_ms, lambda done: _WaitingSingle(single, reader, done), tried=True)
 
     def _reader(
-        self, plan: FetchPlan, min_bytes: int, isolation: int, limit: int, replica: int, context: RequestContext
+        self, plan: FetchPlan, min_bytes: int, isolation: int, limit: int, reader_id: ReaderId, context: RequestContext
     ) -> FetchReader:
         return FetchReader(
             self.partitions,
@@ -114,7 +113,7 @@ class FetchHandler:
             limit=limit,
             min_bytes=min_bytes,
             isolation=isolation,
-            replica=replica,
+            reader_id=reader_id,
         )
 
     @staticmethod
@@ -178,9 +177,13 @@ class _WaitingSingle:
         if response is not None:
             self._done.callback(response)
             return True
-        if self._single.is_special:
-            self.on_expired()
-        return self._single.is_special
+        if not self._single.is_special:
+            return False
+        reader = self._reader()
+        reader.read(count=False)
+        if reader.ready:
+            self._done.callback(reader.response())
+        return reader.ready
 
     def on_expired(self) -> None:
         """max.wait.ms is over."""

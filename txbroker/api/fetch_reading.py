@@ -12,8 +12,8 @@ What is read, and when, depends on the session (KIP-227):
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import cast
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, cast
 
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.fetch_response import FetchResponses
@@ -21,6 +21,7 @@ from txbroker.api.fetch_down_conversion import down_convert
 from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, FetchSessions, named_by_id
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.cluster.followers import UNKNOWN_EPOCH, FollowerFetch
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
@@ -31,6 +32,7 @@ from txbroker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
+    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
@@ -58,16 +60,35 @@ _NO_FAILURES = {
 }
 
 
+class ReaderId(NamedTuple):
+    """A consumer (CONSUMER), or a replica with its broker epoch (-1: unknown). Other negative ids: Kafka's tools, which read everything."""
+
+    replica: int
+    broker_epoch: int
+
+    @classmethod
+    def of(cls, request: FetchRequest) -> ReaderId:
+        """The sender of a request."""
+        if request.replica_id != CONSUMER:
+            return cls(request.replica_id, UNKNOWN_EPOCH)
+        state = request.replica_state
+        return cls(state.replica_id, state.replica_epoch)
+
+
+CONSUMER_ID = ReaderId(CONSUMER, UNKNOWN_EPOCH)
+
+
 class PartitionReader:
     """Reads one partition for a fetch, and makes the response of one that cannot be read."""
 
-    def __init__(self, replicas: Replicas, image: ClusterImage, errors: Errors) -> None:
+    def __init__(self, replicas: Replicas, image: ClusterImage, errors: Errors, monotonic_s: Callable[[], float]) -> None:
         """`errors` counts the error codes of partitions."""
         self._replicas = replicas
         self._image = image
         self._errors = errors
+        self._monotonic_s = monotonic_s
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, replica: int) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, reader_id: ReaderId) -> PartitionData:
         """One partition's response; BrokerError when it cannot be read."""
         name = item.topic
         if named_by_id(item):
@@ -77,9 +98,10 @@ class PartitionReader:
             name = known.name
         partition = self._replicas.get(name, item.partition)
         item.counts = partition.counts
+        replica = reader_id.replica
         if replica != CONSUMER:
             partition.check_leader(item.current_leader_epoch)
-            if replica >= 0:  # negative ids are Kafka's tools, which may read everything
+            if replica >= 0:
                 partition.check_replica(replica)
         elif not partition.is_leader or item.current_leader_epoch != -1:
             partition.check_leader(item.current_leader_epoch)
@@ -99,7 +121,9 @@ class PartitionReader:
         offset_end = partition.end_for(isolation, replica)
         read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
         if replica >= 0:
-            partition.follower_fetched(replica, item.fetch_offset)
+            end, now_s = partition.log.log_end_offset, self._monotonic_s()
+            fetched = FollowerFetch(replica, item.fetch_offset, end, now_s, item.fetcher_log_start, reader_id.broker_epoch)
+            partition.follower_fetched(fetched)
         aborted = None
         if isolation == Isolation.READ_COMMITTED:
             aborted = [
@@ -160,7 +184,7 @@ class FetchReader:
         "_partitions",
         "_places",
         "_plan",
-        "_replica",
+        "_reader_id",
         "_responses",
         "_results",
         "_sessions",
@@ -178,7 +202,7 @@ class FetchReader:
         limit: int,
         min_bytes: int,
         isolation: int,
-        replica: int,
+        reader_id: ReaderId,
     ) -> None:
         self._partitions = partitions
         self._sessions = sessions
@@ -186,7 +210,7 @@ class FetchReader:
         self._plan = plan
         self._limit = limit
         self._min_bytes = min(min_bytes, limit)
-        self._replica = replica
+        self._reader_id = reader_id
         self._context = context
         self._isolation = isolation
         self._results: list[tuple[FetchItem, PartitionData]] = []
@@ -221,7 +245,7 @@ class FetchReader:
             try:
                 if version < ZSTD_VERSION:
                     partitions.check_codec(item)
-                data = partitions.read(item, left, whole_first_batch, self._isolation, self._replica)
+                data = partitions.read(item, left, whole_first_batch, self._isolation, self._reader_id)
                 size = len(data.records) if data.records is not None else 0
                 if size:
                     left = max(left - size, 0)
@@ -249,7 +273,7 @@ class FetchReader:
 
     def _has_news(self, item: FetchItem, data: PartitionData) -> bool:
         """Whether the session must read the item again even if it is not named and does not move."""
-        if self._replica != CONSUMER:
+        if self._reader_id.replica != CONSUMER:
             return True
         end = data.last_stable_offset if self._isolation == Isolation.READ_COMMITTED else data.high_watermark
         return item.has_news(data, end)
@@ -267,7 +291,7 @@ class FetchReader:
         item, before = self._results[place]
         whole_first_batch = self._context.api_version > HARD_LIMIT_VERSION
         try:
-            data = self._partitions.read(item, self._limit, whole_first_batch, self._isolation, self._replica)
+            data = self._partitions.read(item, self._limit, whole_first_batch, self._isolation, self._reader_id)
         except BrokerError:
             self.read()
             return

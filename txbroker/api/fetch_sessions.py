@@ -38,6 +38,7 @@ class FetchItem:
         "counts",
         "current_leader_epoch",
         "fetch_offset",
+        "fetcher_log_start",
         "high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
@@ -61,6 +62,7 @@ class FetchItem:
     def update(self, wanted: FetchPartition) -> None:
         """Take over what the client requests now."""
         self.fetch_offset = wanted.fetch_offset
+        self.fetcher_log_start = wanted.log_start_offset  # of a replica
         self.partition_max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch

@@ -22,7 +22,7 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import Partition
+from txbroker.cluster.partition import Partition, PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_results import Appended, RejectedRecords
@@ -160,7 +160,7 @@ class ProduceHandler:
         self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int
     ) -> ProduceResponse | Deferred[ProduceResponse]:
         """The response, or a Deferred of it if a partition cannot be acknowledged yet."""
-        waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        waiting: list[tuple[PendingAppend, PartitionProduceResponse]] = []
         record_errors = 0
         topics = []
         for topic, partitions in outcomes:
@@ -173,13 +173,13 @@ class ProduceHandler:
                     partition, appended = outcome
                     answer = success(data.index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
                     if not partition.acknowledged(appended.last_offset, all_in_sync=acks == ACKS_ALL):
-                        waiting.append((partition, appended.last_offset, answer))
+                        waiting.append((PendingAppend(partition, partition.leader_epoch, appended.last_offset), answer))
                 answers.append(answer)
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
         response = ProduceResponse(responses=topics)
         if not waiting:
             return response
-        keys = [partition.topic_partition for partition, _, _ in waiting]
+        keys = [append.partition.topic_partition for append, _ in waiting]
         errors = self.errors
         return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True)
 
@@ -242,7 +242,7 @@ class _Replicated:
     def __init__(
         self,
         response: ProduceResponse,
-        waiting: list[tuple[Partition, int, PartitionProduceResponse]],
+        waiting: list[tuple[PendingAppend, PartitionProduceResponse]],
         acks: int,
         done: Deferred[ProduceResponse],
         errors: Errors,
@@ -256,12 +256,13 @@ class _Replicated:
     def try_complete(self) -> bool:
         """Respond if every partition is done."""
         still = []
-        for partition, last_offset, answer in self._waiting:
-            if not partition.is_leader:
-                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                self._errors[answer.error_code] += 1
-            elif not partition.acknowledged(last_offset, all_in_sync=self._all_in_sync):
-                still.append((partition, last_offset, answer))
+        for append, answer in self._waiting:
+            outcome = append.outcome(all_in_sync=self._all_in_sync)
+            if outcome is None:
+                still.append((append, answer))
+            elif outcome:
+                answer.error_code = outcome
+                self._errors[outcome] += 1
         self._waiting = still
         if still:
             return False
@@ -270,7 +271,7 @@ class _Replicated:
 
     def on_expired(self) -> None:
         """timeout.ms of the request is over."""
-        for _, _, answer in self._waiting:
+        for _, answer in self._waiting:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT
             self._errors[answer.error_code] += 1
         self._done.callback(self._response)

@@ -25,6 +25,7 @@ from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.image import ClusterImage, ImageChanges
+from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.topics import NewTopic, TopicAdmin
@@ -70,7 +71,14 @@ class Components:
         produce, fetch, topics = self._purgatories = [Purgatory(world.reactor, name) for name in ("produce", "fetch", "topics")]
         self._actions = actions
         wiring = EventWiring(actions, produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
-        self.replicas = Replicas(identity.broker_id, directories, self._image, wiring)
+        self.replicas = Replicas(
+            identity.broker_id,
+            directories,
+            self._image,
+            wiring,
+            world.monotonic_s,
+            lambda: config.int("replica.lag.time.max.ms") / 1000,
+        )
         self._coordinator = GroupCoordinator(
             world.reactor,
             world.now_ms,
@@ -121,7 +129,8 @@ class Components:
             ),
             None if world.instruments is None else world.monotonic_s,
         )
-        wiring.wire(self.replicas, self._coordinator, self._sessions)
+        self.isr_requests = IsrRequests(identity.broker_id, world.reactor)
+        wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests)
         directories.wire(wiring)
 
     def start(self) -> None:
@@ -134,6 +143,7 @@ class Components:
         """Stop all components, and begin to write the last high watermarks."""
         self.cleaner.stop()
         self.own.stop()
+        self.isr_requests.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()

@@ -9,6 +9,8 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.cluster.followers import IsrProposal
+from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import StorageError
@@ -23,6 +25,7 @@ log = logging.getLogger("txbroker.broker")
 class EventWiring:
     """The observer of `Replicas` and `LogDirectories`; it notifies the purgatories, the group coordinator and the controller."""
 
+    _isr_requests: IsrRequests
     _replicas: Replicas
     _coordinator: GroupCoordinator
     _sessions: FetchSessions
@@ -43,8 +46,9 @@ class EventWiring:
         self._directory_lost = directory_lost
         self._fatal = fatal
 
-    def wire(self, replicas: Replicas, coordinator: GroupCoordinator, sessions: FetchSessions) -> None:
+    def wire(self, replicas: Replicas, coordinator: GroupCoordinator, sessions: FetchSessions, isr_requests: IsrRequests) -> None:
         """Set the components that are constructed later; call it before the first event."""
+        self._isr_requests = isr_requests
         self._sessions = sessions
         self._replicas = replicas
         self._coordinator = coordinator
@@ -67,6 +71,10 @@ class EventWiring:
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Take its directory offline, which is then reported as `directory_failed`."""
         self._replicas.storage_failed(partition, error)
+
+    def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
+        """A leader proposes another ISR: send it to the controller."""
+        self._isr_requests.propose(partition, proposal)
 
     def leading(self, partition: Partition) -> None:
         """This broker leads the partition; for `__consumer_offsets` it becomes the coordinator of its groups."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from txbroker.cluster.partition import Partition
+from txbroker.cluster.partition import Partition, PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.groups.offsets_store import Pair
@@ -53,7 +53,8 @@ class PartitionOffsetsStore:
         if partition.acknowledged(appended.last_offset):
             return succeed(None)
         done: Deferred[None] = Deferred()
-        self._purgatory.park(_Replicated(partition, appended.last_offset, done), [partition.topic_partition], self._commit_timeout_ms)
+        pending = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
+        self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._commit_timeout_ms)
         return done
 
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
@@ -76,20 +77,20 @@ def _report(failure: Failure, partition: Partition) -> Failure:
 class _Replicated:
     """An append of the coordinator that waits for the in-sync replicas."""
 
-    def __init__(self, partition: Partition, last_offset: int, done: Deferred[None]) -> None:
-        self._partition = partition
-        self._last_offset = last_offset
+    def __init__(self, append: PendingAppend, done: Deferred[None]) -> None:
+        self._append = append
         self._done = done
 
     def try_complete(self) -> bool:
-        """All in-sync replicas have the record, or another broker is the leader."""
-        if not self._partition.is_leader:
-            self._done.errback(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            return True
-        if self._partition.acknowledged(self._last_offset):
+        """All in-sync replicas have the record, or never will."""
+        outcome = self._append.outcome()
+        if outcome is None:
+            return False
+        if outcome:
+            self._done.errback(BrokerError(outcome))
+        else:
             self._done.callback(None)
-            return True
-        return False
+        return True
 
     def on_expired(self) -> None:
         """offsets.commit.timeout.ms has passed."""

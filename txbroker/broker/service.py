@@ -150,7 +150,7 @@ class Broker:
         components.start()
         self._on_stop("moves between directories", directories.stop)
         directories.start()
-        controller = await self._register_and_elect(tree, listening, Peers(identity.broker_id, components.own))
+        controller = await self._register_and_elect(tree, listening, components)
         # Again, so that stopping begins with the clients; the second close does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.accept()
@@ -206,7 +206,7 @@ class Broker:
         await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))
         self._status.phase = Phase.STOPPING if self._interrupted else Phase.STARTING
 
-    async def _register_and_elect(self, tree: Tree, listening: Listening, peers: Peers) -> Controller:
+    async def _register_and_elect(self, tree: Tree, listening: Listening, components: Components) -> Controller:
         registration = BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack"))
         epoch = await broker_ids.register(tree, self.broker_id, registration, self._world.now_ms())
         log.info("registered as broker %d, epoch %d", self.broker_id, epoch)
@@ -214,11 +214,12 @@ class Broker:
             tree,
             self.broker_id,
             listener=self._listeners.inter_broker,
-            send=peers.send,
+            send=Peers(self.broker_id, components.own).send,
             unclean_default=lambda: self._config.boolean("unclean.leader.election.enable"),
             now_ms=self._world.now_ms,
             call_later=self._world.reactor.callLater,
         )
+        components.isr_requests.begin(epoch, controller.alter_partition)
         self._on_stop("controller", controller.stop)
         await controller.start()
         return controller

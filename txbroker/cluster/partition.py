@@ -7,10 +7,12 @@ written; it does not know the requests that wait for it. All access to the log's
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from txbroker.cluster.followers import FollowerFetch, Followers, IsrProposal
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
@@ -60,6 +62,21 @@ class Observer(Protocol):
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Its log cannot be read or written."""
 
+    def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
+        """The controller is to be sent a new ISR. `Partition.isr_confirmed` or `isr_refused` takes the answer."""
+
+
+@dataclass(frozen=True)
+class Replication:
+    """What leaders need to judge their followers.
+
+    `lag_max_s`: replica.lag.time.max.ms. `is_eligible(replica, broker epoch)`: whether that incarnation of a broker is alive.
+    """
+
+    monotonic_s: Callable[[], float]
+    lag_max_s: Callable[[], float]
+    is_eligible: Callable[[int, int], bool]
+
 
 class Flush(Protocol):
     """Syncs a log up to its current end in a worker, then calls `done`. A disk failure is reported separately and `done` is not called."""
@@ -85,6 +102,26 @@ def _reporting(method: Callable[Concatenate[Partition, P], T]) -> Callable[Conca
     return reporting
 
 
+class PendingAppend(NamedTuple):
+    """An append that waits for other replicas, or for a sync."""
+
+    partition: Partition
+    leader_epoch: int
+    last_offset: int
+
+    def outcome(self, *, all_in_sync: bool = True) -> ErrorCode | None:
+        """NONE when it may be acknowledged, or why it will not be; None: it has to wait.
+
+        After a change of the leader epoch the offsets may belong to other records: NOT_LEADER_OR_FOLLOWER, even if this broker leads again.
+        """
+        partition = self.partition
+        if not partition.is_leader or partition.state.leader_epoch != self.leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not partition.acknowledged(self.last_offset, all_in_sync=all_in_sync):
+            return None
+        return ErrorCode.NONE if partition.enough_in_sync or not all_in_sync else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
 class Partition:
     """A replica of one partition, leader or follower, with its log."""
 
@@ -92,7 +129,8 @@ class Partition:
         "_counted_end",
         "_flush",
         "_flushing",
-        "_follower_ends",
+        "_followers",
+        "_replication",
         "_single",
         "broker_id",
         "counts",
@@ -105,7 +143,15 @@ class Partition:
     )
 
     def __init__(
-        self, broker_id: int, log: Log, observer: Observer, flush: Flush, *, high_watermark: int = 0, counts: TopicCounts | None = None
+        self,
+        broker_id: int,
+        log: Log,
+        observer: Observer,
+        flush: Flush,
+        replication: Replication,
+        *,
+        high_watermark: int = 0,
+        counts: TopicCounts | None = None,
     ) -> None:
         """`counts`: the topic's counters; None creates new ones."""
         self.broker_id = broker_id
@@ -118,8 +164,9 @@ class Partition:
         self.is_leader = False
         # The checkpoint may be older or newer than the log.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
-        self._follower_ends: dict[int, int] = {}
-        self._single = False
+        self._replication = replication
+        self._followers: Followers | None = None  # while this broker leads and there are other replicas
+        self._single = False  # it leads, and no other replica counts
         self._flush = flush
         self._flushing = False
 
@@ -147,9 +194,24 @@ class Partition:
             self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
         self.state = state
         self.is_leader = True
-        self._single = state.isr == (self.broker_id,)
-        if new_epoch:
-            self._follower_ends = {}
+        self._single = not {*state.isr, *state.replicas} - {self.broker_id}
+        if self._single:
+            self._followers = None
+        elif new_epoch or self._followers is None:
+            self._followers = Followers(
+                self.broker_id,
+                lag_max_s=self._replication.lag_max_s,
+                is_eligible=self._replication.is_eligible,
+                epoch_start=self.log.log_end_offset,
+            )
+        if self._followers is not None:
+            self._followers.apply(
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                isr=state.isr,
+                replicas=state.replicas,
+                now_s=self._replication.monotonic_s(),
+            )
         if self.log.flush_due:
             self._have_flushed()
         self._advance()
@@ -163,7 +225,7 @@ class Partition:
         self.state = state
         self.is_leader = False
         self._single = False
-        self._follower_ends = {}
+        self._followers = None
         if changed:
             self.observer.moved(self)
         return changed
@@ -242,17 +304,54 @@ class Partition:
         if replica not in self.state.replicas:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is not a replica of {self.topic_partition}")
 
-    def follower_fetched(self, replica: int, offset: int) -> None:
-        """A replica fetched from `offset`: it has every record below it."""
-        self._follower_ends[replica] = offset
+    def follower_fetched(self, fetch: FollowerFetch) -> None:
+        """A replica fetched: the high watermark may advance, and the replica may join the ISR."""
+        followers = self._followers
+        if followers is None or not followers.fetched(fetch):
+            return
+        if self._advance():
+            self.observer.moved(self)
+        proposal = followers.propose_join(fetch.replica, self.high_watermark)
+        if proposal is not None:
+            self.observer.isr_proposed(self, proposal)
+
+    def check_followers(self) -> None:
+        """Propose an ISR without the followers that lag, and let the high watermark pass replicas that no longer count.
+
+        To be called every half of replica.lag.time.max.ms.
+        """
+        followers = self._followers
+        if followers is None:
+            return
+        proposal = followers.propose_leave(self.log.log_end_offset, self._replication.monotonic_s())
+        if proposal is not None:
+            self.observer.isr_proposed(self, proposal)
         if self._advance():
             self.observer.moved(self)
 
+    def has_proposed(self, proposal: IsrProposal) -> bool:
+        """Whether a proposal still waits for the controller's answer."""
+        return self._followers is not None and self._followers.proposed is proposal
+
+    def isr_confirmed(self, proposal: IsrProposal, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller has written this ISR. It is ignored if a later request of the controller has voided the proposal."""
+        if self.has_proposed(proposal) and partition_epoch >= self.state.partition_epoch:
+            self.lead(self.state._replace(isr=isr, partition_epoch=partition_epoch))
+
+    def isr_refused(self, proposal: IsrProposal) -> None:
+        """The controller has not written this ISR, and the one before holds.
+
+        Not for FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION: then a newer state exists. Both ISRs count until a request brings it.
+        """
+        if self._followers is not None and self._followers.withdraw(proposal) and self._advance():
+            self.observer.moved(self)
+
     def _advance(self) -> bool:
-        """Advance the high watermark to the slowest in-sync replica and this replica's flushed end. Returns whether it moved."""
-        ends = [self._follower_ends.get(replica, 0) for replica in self.state.isr if replica != self.broker_id]
-        wanted = min([*ends, self.log.settled_end])
-        if wanted <= self.high_watermark:
+        """Advance the high watermark to the slowest replica that counts and this replica's flushed end. Returns whether it moved."""
+        wanted = self.log.settled_end
+        if self._followers is not None:
+            wanted = self._followers.high_watermark(self.log.log_end_offset, wanted, self._replication.monotonic_s())
+        if wanted <= self.high_watermark or not self.is_leader:
             return False
         self.high_watermark = wanted
         return True
@@ -260,6 +359,12 @@ class Partition:
     def acknowledged(self, last_offset: int, *, all_in_sync: bool = True) -> bool:
         """Whether every in-sync replica (else only this one) has the record at `last_offset`, synced where flush.messages requires it."""
         return self.high_watermark > last_offset or (not all_in_sync and self.log.settled_end > last_offset)
+
+    @property
+    def enough_in_sync(self) -> bool:
+        """Whether the ISR has min.insync.replicas; if not, an acknowledged `acks=all` fails with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+        in_sync = self.state.isr if self._followers is None else self._followers.maximal
+        return len(in_sync) >= self.log.config.min_insync_replicas
 
     @property
     def last_stable_offset(self) -> int:

@@ -6,12 +6,12 @@ Only LeaderAndIsr requests, StopReplica requests and failed log directories chan
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from txbroker.cluster.controller.request_batch import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition
+from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition, Replication
 from txbroker.cluster.partition import Observer as PartitionObserver
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
@@ -49,8 +49,13 @@ class Replicas:
         directories: LogDirectories,
         image: ClusterImage,
         observer: ReplicasObserver,
+        monotonic_s: Callable[[], float],
+        lag_max_s: Callable[[], float],
     ) -> None:
+        """`lag_max_s`: replica.lag.time.max.ms."""
         self.broker_id = broker_id
+        # A broker's epoch is checked by the controller, which knows it.
+        self._replication = Replication(monotonic_s, lag_max_s, lambda replica, _: replica in image.brokers)
         self.controller_epoch = 0
         self._directories = directories
         self._image = image
@@ -200,7 +205,13 @@ class Replicas:
         counts = self._counts.setdefault(topic_partition.topic, TopicCounts())
         self._counted.setdefault(topic_partition.topic, set()).add(topic_partition.partition)
         partition = Partition(
-            self.broker_id, found, self._observer, self._directories.flush, high_watermark=high_watermark, counts=counts
+            self.broker_id,
+            found,
+            self._observer,
+            self._directories.flush,
+            self._replication,
+            high_watermark=high_watermark,
+            counts=counts,
         )
         if topic_id != NULL_TOPIC_ID:
             partition.assign_topic_id(topic_id)
@@ -232,6 +243,11 @@ class Replicas:
             if not counted:
                 del self._counted[topic]
                 self._counts_of_gone.add(self._counts.pop(topic))
+
+    def check_followers(self) -> None:
+        """Find the followers that lag (replica.lag.time.max.ms)."""
+        for partition in self:
+            partition.check_followers()
 
     # Other events
 

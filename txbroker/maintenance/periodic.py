@@ -48,6 +48,8 @@ class Periodic:
             ("recovery point checkpoint", config.int("log.flush.offset.checkpoint.interval.ms"), checkpoints.write_recovery_points),
             ("log start checkpoint", config.int("log.flush.start.offset.checkpoint.interval.ms"), checkpoints.write_log_start_offsets),
             ("high watermark checkpoint", config.int("replica.high.watermark.checkpoint.interval.ms"), self.checkpoint_high_watermarks),
+            # As in Kafka, a follower leaves the ISR at the latest after one and a half times the limit.
+            ("check of followers", max(1, config.int("replica.lag.time.max.ms") // 2), replicas.check_followers),
             ("producer expiry", PRODUCER_EXPIRATION_CHECK_MS, self._expire_producers),
         ]
 
