@@ -111,7 +111,7 @@ class Followers:
         return self._states.get(replica)
 
     def fetched(self, fetch: FollowerFetch) -> bool:
-        """A replica has fetched; whether this tells something new. A fetch from before its broker's restart is ignored (KAFKA-15221)."""
+        """Take what a fetch shows. Returns False for no replica, and for a fetch from before the restart of its broker (KAFKA-15221)."""
         state = self._states.get(fetch.replica)
         if state is None or UNKNOWN_EPOCH < fetch.broker_epoch < state.broker_epoch:
             return False

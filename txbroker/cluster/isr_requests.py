@@ -17,7 +17,7 @@ from txbroker.clock import Clock
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.partition import Partition
 from txbroker.errors import ErrorCode
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 from txbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -141,6 +141,6 @@ class IsrRequests:
         self._retry(sent, failure.getErrorMessage())
 
     def _retry(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], reason: str) -> None:
-        log.info("the ISR changes of %d partitions are sent again: %s", len(sent), reason)
+        log.info("the ISR changes of %s are sent again: %s", amount(len(sent), "partition"), reason)
         self._waiting = {**sent, **self._waiting}
         self._clock.callLater(RETRY_S, self._next)
