@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from txbroker.config.advice import advice
 from txbroker.config.environment import NO_ENVIRONMENT, FirstTopic, derived_listeners, parse_environment
 from txbroker.config.listeners import parse_listeners
-from txbroker.config.load import load_broker_config
-from txbroker.config.properties import Property, parse_overrides, parse_properties
+from txbroker.config.load import InvalidConfig, load_broker_config
+from txbroker.config.properties import MalformedProperties, Property, parse_overrides, parse_properties
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
 
@@ -33,17 +34,32 @@ class Startup:
 def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment: bool = False) -> Startup:
     """Read files, `KAFKA_...` variables (if `environment`) and KEY=VALUE overrides. `${env:NAME}` in values is always expanded.
 
-    ConfigError with one sentence that names the place.
+    InvalidConfig with all problems, a sentence each that names the place; ConfigError for a file that cannot be read.
     """
     properties: dict[str, Property] = {}
+    problems: list[str] = []
+
+    def take(parse: Callable[[], Mapping[str, Property]]) -> None:
+        try:
+            properties.update(parse())
+        except MalformedProperties as error:
+            problems.extend(error.problems)
+            properties.update(error.others)
+
     for path in files:
-        properties |= parse_properties(_content(path), path, os.environ)
+        content = _content(path)
+        take(partial(parse_properties, content, path, os.environ))
     variables = parse_environment(os.environ) if environment else NO_ENVIRONMENT
     properties |= variables.properties
-    properties |= parse_overrides(overrides, os.environ)
+    take(partial(parse_overrides, overrides, os.environ))
     if environment:
         properties |= derived_listeners(properties)
-    config = load_broker_config(properties)
+    try:
+        config = load_broker_config(properties)
+    except InvalidConfig as error:
+        raise InvalidConfig([*problems, *error.problems], error.valid) from None
+    if problems:
+        raise InvalidConfig(problems, config)
     warnings = (*variables.warnings, *advice(config, parse_listeners(config)))
     return Startup(config, variables.cluster_id, variables.topics, warnings)
 

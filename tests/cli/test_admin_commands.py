@@ -146,6 +146,10 @@ def test_configurations_of_brokers(broker: Server) -> None:
         first = "  log.cleaner.backoff.ms=1700 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER"
         until(lambda: first in run(*server, "--describe", "--broker-defaults")[0], "the default is altered")
         assert run(*server, "--describe", "--broker-defaults")[0].startswith("Default configs for brokers in the cluster are:\n")
+        _, warned = run(*server, "--alter", "--broker-defaults", "--add-config", "file.delete.delay.ms=1,log.cleaner.backoff.ms=1700")
+        assert warned == (
+            "txbroker configs: warning: file.delete.delay.ms is a key of topics and is ignored; use log.segment.delete.delay.ms\n"
+        )
     finally:
         run(*server, "--alter", "--broker-defaults", "--delete-config", "log.cleaner.backoff.ms")
     def dynamic() -> set[str]:

@@ -150,13 +150,27 @@ def test_all_errors_are_reported(file: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == ended.err.replace("txbroker config: ", "txbroker: ")
 
 
+def test_values_and_directories_are_checked_together(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("log.dirs=/proc/one,/proc/two\nbroker.rack=${env:NO_SUCH}\nnum.partitions=three\nretention.ms=1\n\nbroker.id=${x\\u12")
+    assert main(["config", "--check", "--config", file.name, "--override", "x=${env:NO_SUCH}"]) == 1
+    assert [line.removeprefix("txbroker config: ").partition("; ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "warning: server.properties:4: retention.ms is a key of topics and is ignored",
+        "server.properties:2: broker.rack: the environment variable NO_SUCH is not set",
+        "server.properties:6: broker.id: \\u must be followed by four hexadecimal digits",
+        "--override x: the environment variable NO_SUCH is not set",
+        "server.properties:3: num.partitions is 'three'",
+        "server.properties:1: cannot create /proc/one: No such file or directory",
+        "server.properties:1: cannot create /proc/two: No such file or directory",
+    ]
+
+
 META = "version=0\nbroker.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n"
 
 
 @pytest.mark.parametrize(
     ("log_dirs", "files", "flags", "sentence"),
     [
-        ("/proc/none", {}, [], "none of the log directories can be used (/proc/none): cannot create /proc/none: "),
+        ("/proc/none", {}, [], "--override: cannot create /proc/none: No such file or directory; correct it, or choose another log.dirs"),
         ("a-file", {"a-file": ""}, [], "cannot write to {tmp}/a-file: Not a directory; correct it, or choose another log.dirs"),
         ("a-file/below", {"a-file": ""}, [], "cannot create {tmp}/a-file/below: Not a directory"),
         ("data,/proc/none", {}, [], "no usable log directory has the metadata file txbroker-metadata.sqlite, and /proc/none"),
@@ -194,7 +208,8 @@ def test_an_unusable_directory_is_a_warning_when_others_are_usable(tmp_path: Pat
     with contextlib.closing(sqlite3.connect(data / "txbroker-metadata.sqlite")) as metadata:
         check_format(metadata, "new")
     assert main(["config", "--check", "--override", f"log.dirs={data},{blocked}"]) == 0
-    assert f"txbroker config: warning: cannot write to {blocked}: Not a directory: the broker starts without" in capsys.readouterr().err
+    warned = capsys.readouterr().err
+    assert f"txbroker config: warning: --override: cannot write to {blocked}: Not a directory: the broker starts without" in warned
 
 
 @pytest.mark.parametrize("argv", [[], ["--print", "--check"], ["--check", "--all"]])

@@ -69,9 +69,11 @@ def test_environment_variables() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("a=1\nb=${env:NOPE}", "f:2: the environment variable NOPE is not set"),
-        ("\n\na=\\u12g4", "f:3: \\u must be followed by four hexadecimal digits"),
-        ("a=\\u12", "f:1: \\u must be followed by four hexadecimal digits"),
+        ("a=1\nb=${env:NOPE}", "f:2: b: the environment variable NOPE is not set"),
+        ("\n\na=\\u12g4", "f:3: a: \\u must be followed by four hexadecimal digits"),
+        ("a=\\u12", "f:1: a: \\u must be followed by four hexadecimal digits"),
+        ("a=\\u12\nb=1\nc=${env:NOPE}",
+         "f:1: a: \\u must be followed by four hexadecimal digits\nf:3: c: the environment variable NOPE is not set"),
     ],
 )
 def test_syntax_errors_name_the_line(data: str, message: str) -> None:

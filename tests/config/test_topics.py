@@ -101,7 +101,10 @@ def test_accepted_values(overrides: dict[str, str]) -> None:
     ("overrides", "message"),
     [
         ({"nope": "1"}, "Unknown topic configuration 'nope'"),
-        ({"log.retention.ms": "1"}, "Unknown topic configuration 'log.retention.ms'"),
+        ({"log.retention.ms": "1"}, "Unknown topic configuration 'log.retention.ms' (did you mean retention.ms?)"),
+        ({"log.retention.hours": "1"}, "Unknown topic configuration 'log.retention.hours' (did you mean retention.ms?)"),
+        ({"message.max.bytes": "1"}, "Unknown topic configuration 'message.max.bytes' (did you mean max.message.bytes?)"),
+        ({"cleanup.polcy": "1"}, "Unknown topic configuration 'cleanup.polcy' (did you mean cleanup.policy?)"),
         ({"retention.ms": None}, "retention.ms must not be null"),
         ({"retention.ms": "abc"}, "retention.ms is 'abc'; it must be a whole number from -9223372036854775808 to 9223372036854775807"),
         ({"retention.ms": "-2"}, "retention.ms is '-2'; it must be at least -1"),

@@ -6,17 +6,15 @@ import argparse
 import json
 import os.path
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, warn
 from txbroker.cli.run import add_configuration
 from txbroker.cli.tables import table, terminal_width
+from txbroker.config.load import LOG_DIRECTORY_KEYS, InvalidConfig
 from txbroker.config.origins import ORDER, Row, rows
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
-
-if TYPE_CHECKING:
-    from txbroker.cli.directory_checks import DirectoryProblems
 
 DESCRIPTION = """\
 Print the configuration with which `txbroker run` would start with the same flags, and the origin of each value: a default, a line of a
@@ -51,8 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadUsage("--all is only valid with --print")
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
+    except InvalidConfig as error:
+        errors, warnings = _check_data(error.valid) if error.valid.static.place(LOG_DIRECTORY_KEYS) else ([], [])
+        return _report(arguments, [*error.problems, *errors], [*error.valid.static.warnings, *warnings], None)
     except StartError as error:
-        return _report(arguments, str(error).split("\n"), [], None)
+        return _report(arguments, [str(error)], [], None)
     errors, warnings = _check_data(startup.config)
     printed = rows(startup.config, everything=arguments.all) if arguments.prints else None
     return _report(arguments, errors, [*startup.warnings, *warnings], printed)
@@ -74,21 +75,24 @@ def _report(arguments: argparse.Namespace, errors: Sequence[str], warnings: Sequ
     return FAILED if errors else DONE
 
 
-def _check_data(config: BrokerConfig) -> DirectoryProblems:
-    """Apply the dynamic configurations in the metadata of log.dirs; what a start would find wrong there."""
+def _check_data(config: BrokerConfig) -> tuple[list[str], list[str]]:
+    """Errors and warnings about log.dirs; applies the dynamic configurations in the metadata there."""
     from txbroker.cli.directory_checks import check_directories
     from txbroker.log.disk import OsDisk
     from txbroker.logtools.stored_configs import NotReadable, broker_configs
 
-    directories = [os.path.abspath(path) for path in config.list("log.dirs")]
-    found = check_directories(directories, config.int("broker.id"))
+    directories = [os.path.abspath(path) for path in config.list("log.dirs") if path]
+    if not directories:
+        return [], []
+    errors, warnings = check_directories(directories, config.int("broker.id"))
     try:
         stored = broker_configs(OsDisk(), directories, config.int("broker.id"))
     except NotReadable as error:
-        found.errors.extend([] if found.errors else [str(error)])
+        errors = errors or [str(error)]
     else:
         config.set_dynamic(stored.broker, stored.default)
-    return found
+    place = config.static.place(LOG_DIRECTORY_KEYS)
+    return [place + error for error in errors], [place + warning for warning in warnings]
 
 
 def _print_table(printed: Sequence[Row]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
+from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.results import Column, Results, Row, cell, results
 from txbroker.errors import ErrorCode
 
@@ -133,6 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
             entity = Entity(kind, name or DEFAULT)
             _check_deleted(admin, entity, changes)
             alter(admin, entity, changes)
+        _warn_of_topic_keys(entity, changes)
         _show_altered(results(arguments), entity, changes)
         return DONE
     with clients.administering(arguments) as admin:
@@ -197,6 +198,15 @@ def _check_deleted(admin: Any, entity: Entity, changes: Mapping[str, str | None]
         if invalid:
             known = f"set are {', '.join(sorted(names))}" if names else "none is set"
             raise CommandFailed(f"Invalid config(s): {','.join(invalid)}: not set for {entity}; {known}")
+
+
+def _warn_of_topic_keys(entity: Entity, changes: Mapping[str, str | None]) -> None:
+    """A broker stores keys that it does not know, as in Kafka, where plugins have keys."""
+    from txbroker.config.static import topic_key
+
+    if entity.type == "brokers":
+        for problem in filter(None, (topic_key(name) for name, value in changes.items() if value is not None)):
+            warn(f"txbroker configs: warning: {problem}")
 
 
 def _dynamic_source(entity: Entity) -> str:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from txbroker.broker.identity import metadata_file
 from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
-from txbroker.log.directory_list import no_usable_directory
 from txbroker.log.disk import OsDisk, storage_error
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
 
@@ -32,7 +31,7 @@ def check_directories(paths: Sequence[str], broker_id: int) -> DirectoryProblems
     """Check absolute paths, each of which may be missing; `broker_id` is below 0 if it is not configured."""
     failures = {path: problem for path in paths if (problem := _problem(path)) is not None}
     if len(failures) == len(paths):
-        return DirectoryProblems([str(no_usable_directory(paths, failures[paths[-1]]))], [])
+        return DirectoryProblems([f"{problem}; correct it, or choose another log.dirs" for problem in failures.values()], [])
     warnings = [f"{problem}: the broker starts without this log directory" for problem in failures.values()]
     usable = [path for path in paths if path not in failures]
     try:

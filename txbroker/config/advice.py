@@ -14,16 +14,11 @@ def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
     yield from config.static.warnings
     if listeners.unopened:
         names = ", ".join(str(listener) for listener in listeners.unopened)
-        yield f"{_place(config, 'controller.listener.names')}{names} is not opened: this broker has no KRaft controller"
+        yield f"{config.static.place(['controller.listener.names'])}{names} is not opened: this broker has no KRaft controller"
     voters = config.list("controller.quorum.voters")
     if len(voters) > 1:
-        place = _place(config, "controller.quorum.voters")
+        place = config.static.place(["controller.quorum.voters"])
         yield (
             f"{place}controller.quorum.voters has {amount(len(voters), 'member')}, but this broker does not join a KRaft quorum: "
             "it is a separate cluster"
         )
-
-
-def _place(config: BrokerConfig, name: str) -> str:
-    origin = config.static.origins.get(name)
-    return "" if origin is None else f"{origin}: "

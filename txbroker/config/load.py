@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from txbroker.config.listeners import LISTENER_KEYS, parse_listeners
@@ -12,6 +12,7 @@ from txbroker.config.static import invalid_values
 from txbroker.errors import ConfigError
 
 CLEANER_BYTES_PER_THREAD_MIN = 1024 * 1024
+LOG_DIRECTORY_KEYS = ("log.dirs", "log.dir")
 
 
 class Problem(NamedTuple):
@@ -21,8 +22,16 @@ class Problem(NamedTuple):
     text: str
 
 
+class InvalidConfig(ConfigError):
+    """Values that are invalid alone or together with others; `valid` is the configuration without those that are invalid alone."""
+
+    def __init__(self, problems: Sequence[str], valid: BrokerConfig) -> None:
+        super().__init__(*problems)
+        self.valid = valid
+
+
 def load_broker_config(properties: Properties) -> BrokerConfig:
-    """The configuration for a start; ConfigError with all values that are invalid alone or together with others.
+    """The configuration for a start; InvalidConfig with all invalid values.
 
     Its `static.warnings` (unknown keys, keys without effect) are for the log.
     """
@@ -36,7 +45,7 @@ def load_broker_config(properties: Properties) -> BrokerConfig:
         except ConfigError as error:
             problems += error.problems
     if problems:
-        raise ConfigError(*problems)
+        raise InvalidConfig(problems, config)
     return config
 
 
@@ -120,7 +129,7 @@ def _offsets_acks(config: BrokerConfig) -> str | None:
 
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...] = (
     (("process.roles",), _roles),
-    (("log.dirs", "log.dir"), _log_directories),
+    (LOG_DIRECTORY_KEYS, _log_directories),
     (("broker.id", "reserved.broker.max.id", "broker.id.generation.enable"), _broker_id),
     (("group.min.session.timeout.ms", "group.max.session.timeout.ms"), _session_timeouts),
     (("queued.max.request.bytes", "socket.request.max.bytes"), _queued_bytes),

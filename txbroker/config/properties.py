@@ -32,6 +32,14 @@ class Property:
     origin: Origin
 
 
+class MalformedProperties(ConfigError):
+    """Lines or arguments that cannot be read; `others` has the properties of the others."""
+
+    def __init__(self, problems: Sequence[str], others: Mapping[str, Property]) -> None:
+        super().__init__(*problems)
+        self.others = others
+
+
 # Of several mappings the last one wins: {**parse_properties(...), **parse_overrides(...)}.
 Properties = Mapping[str, Property]
 
@@ -41,10 +49,10 @@ OVERRIDE = Origin("--override")
 def parse_properties(data: bytes, place: str, environment: Mapping[str, str]) -> dict[str, Property]:
     """The properties in the content of a file named `place`; of a repeated key, the last.
 
-    UTF-8, or else Latin-1 as in Java. ConfigError, with file and line, for a malformed \\u escape or a variable that is not in
+    UTF-8, or else Latin-1 as in Java. MalformedProperties, with file and line, for malformed \\u escapes and variables that are not in
     `environment`.
     """
-    properties = {}
+    properties, problems = {}, []
     for number, line in _logical_lines(_decode(data)):
         origin = Origin(place, number)
         key, value = _split(line)
@@ -52,21 +60,26 @@ def parse_properties(data: bytes, place: str, environment: Mapping[str, str]) ->
             name = _unescape(key)
             properties[name] = Property(_expand(_unescape(value), environment), origin)
         except ValueError as error:
-            raise ConfigError(f"{origin}: {error}") from None
+            problems.append(f"{origin}: {key}: {error}")
+    if problems:
+        raise MalformedProperties(problems, properties)
     return properties
 
 
 def parse_overrides(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Property]:
-    """The properties of `--override key=value` arguments, without escapes; ConfigError if one has no key or no `=`."""
-    properties = {}
+    """The properties of `--override key=value` arguments, without escapes; MalformedProperties if one has no key or no `=`."""
+    properties, problems = {}, []
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{OVERRIDE} must be key=value, not '{argument}'")
+            problems.append(f"{OVERRIDE} must be key=value, not '{argument}'")
+            continue
         try:
             properties[key.strip()] = Property(_expand(value, environment), OVERRIDE)
         except ValueError as error:
-            raise ConfigError(f"{OVERRIDE} {key.strip()}: {error}") from None
+            problems.append(f"{OVERRIDE} {key.strip()}: {error}")
+    if problems:
+        raise MalformedProperties(problems, properties)
     return properties
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Value
 from txbroker.config.properties import Origin, Properties, Property
+from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import ConfigError
 
 
@@ -26,8 +27,11 @@ class StaticConfig:
 
     def error(self, names: Sequence[str], problem: str) -> ConfigError:
         """An error about these keys together, with the place of the first one that is configured."""
-        place = next((f"{self.origins[name]}: " for name in names if name in self.origins), "")
-        return ConfigError(place + problem)
+        return ConfigError(self.place(names) + problem)
+
+    def place(self, names: Sequence[str]) -> str:
+        """The place of the first of these keys that is configured, as the start of a sentence; empty if there is none."""
+        return next((f"{self.origins[name]}: " for name in names if name in self.origins), "")
 
 
 def invalid_values(properties: Properties) -> dict[str, str]:
@@ -98,11 +102,24 @@ def _places(names: Sequence[str], origins: Mapping[str, Origin], one: str, sever
 
 
 def similar_key(name: str) -> str | None:
-    """The known key that an unknown name resembles, if any."""
+    """The known key that an unknown name resembles, if any; for a topic's key the broker's default of it."""
+    if name in SERVER_KEYS:
+        return SERVER_KEYS[name]
     return next(iter(difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.85)), None)
 
 
+def topic_key(name: str) -> str | None:
+    """That a key of brokers is a topic's key, and what to use instead; None if it is not."""
+    if name in BROKER_KEYS or name not in TOPIC_KEYS:
+        return None
+    instead = f"use {SERVER_KEYS[name]}" if name in SERVER_KEYS else "set it with `txbroker configs`"
+    return f"{name} is a key of topics and is ignored; {instead}"
+
+
 def _unknown(name: str) -> str:
+    of_topics = topic_key(name)
+    if of_topics is not None:
+        return of_topics
     similar = similar_key(name)
     return f"{name} is not a known key and is ignored" + (f" (did you mean {similar}?)" if similar else "")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from txbroker.config.broker_keys import synonyms
 from txbroker.config.keys import LONG_MAX, InvalidValue, Value
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
@@ -89,7 +91,7 @@ def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | N
     for name, text in overrides.items():
         key = TOPIC_KEYS.get(name)
         if key is None:
-            raise _invalid(f"Unknown topic configuration {name[:200]!r}")
+            raise _invalid(f"Unknown topic configuration {name[:200]!r}{_suggestion(name[:200])}")
         if text is None:
             raise _invalid(f"{name} must not be null")
         try:
@@ -104,6 +106,12 @@ def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | N
         )
     if _lacks_header(settings):
         raise _invalid(NEEDS_HEADER)
+
+
+def _suggestion(name: str) -> str:
+    of_broker = [key for key, server in SERVER_KEYS.items() if name in {synonym.name for synonym in synonyms(server)}]
+    similar = [*of_broker, *difflib.get_close_matches(name, TOPIC_KEYS, n=1, cutoff=0.85)]
+    return f" (did you mean {similar[0]}?)" if similar else ""
 
 
 def _lacks_header(settings: TopicSettings) -> bool:
