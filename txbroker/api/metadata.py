@@ -1,7 +1,8 @@
 """Metadata (key 3): brokers, topics, and the leaders of partitions.
 
-Behaviour: a topic that is requested by name and does not exist is created if both the client and auto.create.topics.enable allow it; the
-response is sent when it has leaders. Addresses are those of the client's listener. Responses without errors are cached until the cluster
+Behaviour: a topic that is requested by name and does not exist is created if both the client and auto.create.topics.enable allow it. The
+response is sent when it has leaders, at the latest after topic_creation.WAIT_MS, then with UNKNOWN_TOPIC_OR_PARTITION, as Kafka 4 answers
+at once. Addresses are those of the client's listener. Responses without errors are cached until the cluster
 image changes.
 Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v8-v10 have authorized
 operations of the cluster; v10 topic ids, v12 topics requested by id.

@@ -1,7 +1,7 @@
-"""Automatic creation of topics: by Metadata requests, and of internal topics.
+"""Automatic creation of topics: by Metadata requests, and of internal topics (Kafka's AutoTopicCreationManager).
 
-Kafka responds to such a request at once, with an error on which the client retries. Here the response waits until the topic has leaders,
-which takes milliseconds.
+Kafka responds to such a request at once, with an error on which the client retries. Here creation takes milliseconds in most cases, so
+the response waits a little. A creation that takes longer goes on after the response.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ from txbroker.names import OFFSETS_TOPIC
 
 log = logging.getLogger("txbroker.api")
 
-# Longer than a controller needs for a topic with many partitions, shorter than the request timeout of any client.
-WAIT_MS = 5_000
+# Later requests of the connection wait with the response. Clients retry after 100 ms (retry.backoff.ms), so none loses time by it.
+WAIT_MS = 100
+# Topics that are being created at the same time. A client that names more of them gets the error, and retries.
+CREATIONS_MAX = 10_000
+
+
+class _Creation:
+    """A topic that is being created. `partition_count` is 0 until it is written to the tree; `error`: why it cannot be created."""
+
+    def __init__(self) -> None:
+        self.partition_count = 0
+        self.error: BrokerError | None = None
 
 
 class TopicCreation:
@@ -32,35 +42,66 @@ class TopicCreation:
         self._waiting = waiting
         self._enabled = enabled
         self._offsets_topic = offsets_topic
+        self._creations: dict[str, _Creation] = {}
 
     def on_demand(self, names: Iterable[str]) -> Deferred[Mapping[str, ErrorCode]] | None:
-        """Create topics that a client has requested; fires with those that cannot be created and their errors. None if not allowed."""
+        """Create topics that a client has requested. None if that is not allowed.
+
+        Fires when they have leaders, at the latest after WAIT_MS, with those that cannot be created and their errors.
+        """
         if not self._enabled():
             return None
-        return Deferred.fromCoroutine(self._on_demand(list(dict.fromkeys(names))))
+        creations = self._begin(names)
+
+        def failures(_: bool) -> Mapping[str, ErrorCode]:
+            return {name: creation.error.code for name, creation in creations.items() if creation.error is not None}
+
+        return self._ready(creations).addCallback(failures)
 
     def internal(self, name: str) -> Deferred[None]:
-        """Create an internal topic; fails with BrokerError when it cannot be created."""
-        return Deferred.fromCoroutine(self._internal(name))
+        """Create an internal topic; fails with BrokerError when it cannot be created, or has no leaders after WAIT_MS."""
+        creations = self._begin([name])
 
-    async def _on_demand(self, names: list[str]) -> Mapping[str, ErrorCode]:
-        failures: dict[str, ErrorCode] = {}
-        counts: dict[str, int] = {}
+        def check(ready: bool) -> None:
+            for creation in creations.values():
+                if creation.error is not None:
+                    raise creation.error
+            if not ready:
+                raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} has no leaders yet")
+
+        return self._ready(creations).addCallback(check)
+
+    def _begin(self, names: Iterable[str]) -> dict[str, _Creation]:
+        """The creations of these topics, of those that are in progress and new ones, as far as CREATIONS_MAX allows."""
+        wanted: dict[str, _Creation] = {}
+        new: dict[str, _Creation] = {}
         for name in names:
-            try:
-                counts[name] = await self._make(self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name=name))
-            except BrokerError as error:
-                log.info("topic %r cannot be created automatically: %s", name, error)
-                failures[name] = error.code
-        if counts and not await self._waiting.ready(counts, WAIT_MS):
-            failures |= dict.fromkeys(counts, ErrorCode.LEADER_NOT_AVAILABLE)
-        return failures
+            creation = self._creations.get(name)
+            if creation is None:
+                if len(self._creations) >= CREATIONS_MAX:
+                    continue
+                creation = new[name] = self._creations[name] = _Creation()
+            wanted[name] = creation
+        if new:
+            Deferred.fromCoroutine(self._create(new)).addErrback(lambda failure: log.error("internal error: %s", failure.getTraceback()))
+        return wanted
 
-    async def _internal(self, name: str) -> None:
-        assert name == OFFSETS_TOPIC, name
-        count = await self._make(self._offsets_topic())
-        if not await self._waiting.ready({name: count}, WAIT_MS):
-            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} has no leaders yet")
+    async def _create(self, new: Mapping[str, _Creation]) -> None:
+        try:
+            for name, creation in new.items():
+                try:
+                    creation.partition_count = await self._make(self._new_topic(name))
+                except BrokerError as error:
+                    log.info("topic %r cannot be created automatically: %s", name, error)
+                    creation.error = error
+                del self._creations[name]
+                self._waiting.changed([name])
+        finally:
+            for name in new:
+                self._creations.pop(name, None)
+
+    def _new_topic(self, name: str) -> NewTopic:
+        return self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name=name)
 
     async def _make(self, topic: NewTopic) -> int:
         """The number of partitions to wait for."""
@@ -70,3 +111,11 @@ class TopicCreation:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             return 1  # another request has created it meanwhile
+
+    def _ready(self, creations: Mapping[str, _Creation]) -> Deferred[bool]:
+        """Fires with True when each of these topics has failed or has leaders; with False after WAIT_MS."""
+
+        def ended(name: str, creation: _Creation) -> bool:
+            return creation.error is not None or (creation.partition_count > 0 and self._waiting.has(name, creation.partition_count))
+
+        return self._waiting.until(creations, lambda: all(ended(name, creation) for name, creation in creations.items()), WAIT_MS)

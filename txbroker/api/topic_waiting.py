@@ -13,7 +13,7 @@ from txbroker.purgatory import Purgatory
 
 
 class TopicWaiting:
-    """Waits for topics to be created, extended or deleted. `changed` is called when the image changes, or a deletion ends."""
+    """Waits for topics to be created, extended or deleted."""
 
     def __init__(self, image: ClusterImage, purgatory: Purgatory, is_deleting: Callable[[str], bool]) -> None:
         """`is_deleting`: whether the deletion of this topic is not finished in the controller."""
@@ -22,20 +22,24 @@ class TopicWaiting:
         self._purgatory = purgatory
 
     def changed(self, topics: Iterable[str]) -> None:
-        """The image of these topics has changed, or they are removed from it, or their deletion is finished."""
+        """The image of these topics has changed, or they are removed from it, or their creation or deletion has ended."""
         for topic in topics:
             self._purgatory.check(topic)
 
     def ready(self, counts: Mapping[str, int], timeout_ms: int) -> Deferred[bool]:
         """Fires with True when each topic has its number of partitions, all with leaders; with False after the timeout."""
-        return park(self._purgatory, list(counts), timeout_ms, lambda done: _Wait(done, lambda: all(map(self._has, counts.items()))))
+        return self.until(counts, lambda: all(self.has(name, count) for name, count in counts.items()), timeout_ms)
 
     def gone(self, topics: Mapping[str, bytes], timeout_ms: int) -> Deferred[bool]:
         """Fires with True when no topic has this name and id, and the name can be used again; with False after the timeout."""
-        return park(self._purgatory, list(topics), timeout_ms, lambda done: _Wait(done, lambda: all(map(self._lacks, topics.items()))))
+        return self.until(topics, lambda: all(map(self._lacks, topics.items())), timeout_ms)
 
-    def _has(self, wanted: tuple[str, int]) -> bool:
-        name, count = wanted
+    def until(self, names: Iterable[str], condition: Callable[[], bool], timeout_ms: int) -> Deferred[bool]:
+        """Fires with True when the condition holds, which is checked when these topics have changed; with False after the timeout."""
+        return park(self._purgatory, list(names), timeout_ms, lambda done: _Wait(done, condition))
+
+    def has(self, name: str, count: int) -> bool:
+        """Whether a topic has as many partitions, all with leaders."""
         topic = self._image.topic(name)
         if topic is None or len(topic.partitions) < count:
             return False
