@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_jars_are_for_one_release_of_spark_and_of_scala() -> None:
-    assert len(NAMES) == 6
+    assert len(NAMES) == 7
     assert {jar.version for jar in jars.required() if jar.artifact.startswith("spark-")} == {jars.spark_version()}
     assert len({jar.scala for jar in jars.required() if jar.scala}) == 1
     assert [jar.artifact for jar in jars.required() if jar.is_delta] == ["delta-spark", "delta-storage"]

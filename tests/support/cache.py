@@ -10,7 +10,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 POMS = Path(__file__).resolve().parent / "jars"
 KAFKA_OLD = "kafka-3.9.1"
 KAFKA_NEW = "kafka-4.3.1"
-SPARK = "spark"
+SPARK = "spark-4.0.0"
 SPARK_POM = CHECKOUT / "txbroker" / "spark" / "pom.xml"  # that of `txbroker spark setup`
 JAR_SETS = (KAFKA_NEW, KAFKA_OLD, SPARK)
 

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.partition_flags import Partition
+from txbroker.spark.decoding.decoding import NOT_DECODED, Decoding
 from txbroker.spark.group_offsets import GroupCommit, advance, check_group
 from txbroker.spark.load_check import CheckedRange, check_rows
 from txbroker.spark.offset_ranges import OffsetRange, Plan, TableOffsets, plan
@@ -25,6 +26,7 @@ from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session
 from txbroker.spark.snapshot import Snapshot, take
 from txbroker.spark.spark_failures import failure, is_expired, spark_failures
+from txbroker.spark.tables.columns import aligned, widened
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.opening import open_table
 from txbroker.spark.tables.table import Table
@@ -41,6 +43,7 @@ class LoadOptions:
 
     `group`: a consumer group whose committed offsets follow the table. `format`: `delta` or `parquet`; by default that of the table, and
     for a new one Delta if the session has it. `compact`: rewrite small files after the load if there are so many.
+    `decoding`: of values, into columns beside the raw ones.
     """
 
     source: TopicSource
@@ -48,6 +51,7 @@ class LoadOptions:
     skip_expired: bool = False
     group: str | None = None
     format: str | None = None
+    decoding: Decoding = NOT_DECODED
     compact: int | None = None
 
 
@@ -57,7 +61,7 @@ class LoadReport:
 
     `expired`: offsets that were deleted before they were loaded. `waiting`: per partition, the offsets above the last stable offset, which
     open transactions keep from being read. `group`: what was committed to `LoadOptions.group`.
-    `compacted`: how many small files were rewritten.
+    `compacted`: how many small files were rewritten. `bad_max`: how many undecodable values are accepted.
     """
 
     run: str
@@ -71,6 +75,7 @@ class LoadReport:
     waiting: Sequence[OffsetRange]
     group: GroupCommit | None
     compacted: int = 0
+    bad_max: int | None = None
 
     @property
     def rows(self) -> int:
@@ -78,9 +83,19 @@ class LoadReport:
         return sum(one.rows for one in self.checked)
 
     @property
+    def undecodable(self) -> int:
+        """Values in `checked` that could not be decoded."""
+        return sum(one.undecodable for one in self.checked)
+
+    @property
     def wrong(self) -> Sequence[CheckedRange]:
         """The ranges with lost or doubled records."""
         return [one for one in self.checked if not one.is_right]
+
+    @property
+    def too_many_bad(self) -> bool:
+        """Whether more values could not be decoded than are accepted."""
+        return self.bad_max is not None and self.undecodable > self.bad_max
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -91,6 +106,7 @@ class LoadReport:
             "cluster_id": self.snapshot.cluster_id,
             "topic_ids": {topic.name: topic.topic_id for topic in self.snapshot.topics},
             "partitions": [one.as_json() for one in self.checked],
+            "undecodable": self.undecodable,
             "compacted": self.compacted,
             "group": None if self.group is None else self.group._asdict(),
             **{name: [one._asdict() for one in getattr(self, name)] for name in ("loaded", "unchecked", "expired", "waiting")},
@@ -110,6 +126,7 @@ def load(spark: Any, options: LoadOptions, stream: TextIO | None = None, on_step
 def check_options(options: LoadOptions) -> None:
     """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
     options.source.check()
+    options.decoding.check()
     if options.group is not None:
         check_group(options.source.servers, options.group)
 
@@ -138,6 +155,7 @@ class _Load:
         self._id = str(uuid.uuid4())
         self._source = options.source
         self._topics = self._source.find()
+        self._decode = options.decoding.prepare(spark)
 
     def run(self) -> LoadReport:
         """The steps, with the table locked."""
@@ -165,7 +183,7 @@ class _Load:
         loaded = () if commit is None else commit.ranges
         compacted = self.table.compact(self._options.compact) if loaded and self._options.compact else 0
         return LoadReport(self._id, str(self.table.path), self.table.format, snapshot, loaded, checked, unchecked, planned.expired,
-                          waiting, group, compacted)
+                          waiting, group, compacted, self._options.decoding.bad_max)
 
     def _follow(self, snapshot: Snapshot, table: TableOffsets | None) -> GroupCommit | None:
         """Commit the table's offsets of this run's topics to the group, also if this run has loaded nothing."""
@@ -191,7 +209,8 @@ class _Load:
                 return None, planned  # the offsets came from the rows, and only gaps follow these
             try:
                 with watched(self._spark, sum(one.size for one in planned.ranges), self._stream):
-                    self.table.append(self._source.records(self._spark, planned.ranges), commit)
+                    data = self._decode(self._source.records(self._spark, planned.ranges))
+                    self.table.append(aligned(data, widened(self.table.schema(), data.schema)), commit)
                 return commit, planned
             except CommandFailed:
                 raise

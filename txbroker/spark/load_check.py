@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from txbroker.spark.decoding.decoding import ERROR
 from txbroker.spark.gaps import GapCounts, classify
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.spark.snapshot import Addresses
@@ -13,12 +14,18 @@ CLASSIFY_TASKS_MAX = 64
 
 
 class CheckedRange(NamedTuple):
-    """A range, its rows in the table, and its offsets without one. `doubled`: rows whose offset the table has twice."""
+    """A range, its rows in the table, and its offsets without one. `doubled`: rows whose offset the table has twice.
+
+    `undecodable`: rows whose value could not be decoded; the first one's offset, and why.
+    """
 
     range: OffsetRange
     rows: int
     doubled: int
     gaps: GapCounts
+    undecodable: int = 0
+    first_undecodable: int | None = None
+    decode_error: str | None = None
 
     @property
     def is_right(self) -> bool:
@@ -27,7 +34,8 @@ class CheckedRange(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """For reports and commits; rows, doubled rows left out, and gaps add up to end - start."""
-        return {**self.range._asdict(), "rows": self.rows, "doubled": self.doubled, **self.gaps._asdict()}
+        decoding = {"undecodable": self.undecodable, "first_undecodable": self.first_undecodable, "decode_error": self.decode_error}
+        return {**self.range._asdict(), "rows": self.rows, "doubled": self.doubled, **self.gaps._asdict(), **decoding}
 
 
 class _Found(NamedTuple):
@@ -40,17 +48,21 @@ class _Found(NamedTuple):
 
 
 def check_rows(spark: Any, rows: Any, ranges: Sequence[OffsetRange], addresses: Addresses, isolation_level: str) -> list[CheckedRange]:
-    """Check ranges, at most one a partition, against a DataFrame of topic, partition and offset.
+    """Check ranges, at most one a partition, against a DataFrame of topic, partition and offset, and of decode_error if values are decoded.
 
     A partition whose rows are all of its range costs one aggregation; offsets are looked up at the broker only where there are gaps.
     Executors do that: only a row a partition reaches the driver.
     """
     from pyspark.sql import functions as f
 
+    # The first offset that could not be decoded, with the reason: structs are compared field by field, and nulls are left out.
+    error = f.col(ERROR) if ERROR in rows.columns else f.lit(None).cast("string")
     sums = rows.groupBy("topic", "partition").agg(
-        f.count("*"), f.min("offset"), f.max("offset"), f.sum(f.col("offset").cast("decimal(20,0)"))
-    )
-    found = {(row[0], row[1]): _Found(row[2], row[3], row[4], int(row[5])) for row in sums.collect()}
+        f.count("*"), f.min("offset"), f.max("offset"), f.sum(f.col("offset").cast("decimal(20,0)")),
+        f.count(error), f.min(f.when(error.isNotNull(), f.struct("offset", error.alias("error")))),
+    )  # fmt: skip
+    summed = {(row[0], row[1]): row for row in sums.collect()}
+    found = {key: _Found(row[2], row[3], row[4], int(row[5])) for key, row in summed.items()}
     sparse = [one for one in ranges if not _is_dense(one, found.get((one.topic, one.partition)))]
     doubled, gaps = _gaps(spark, rows, sparse, found) if sparse else ({}, None)
     counts: dict[tuple[str, int], GapCounts] = {}
@@ -63,7 +75,9 @@ def check_rows(spark: Any, rows: Any, ranges: Sequence[OffsetRange], addresses: 
     for one in ranges:
         key = (one.topic, one.partition)
         twice = doubled.get(key, 0)
-        checked.append(CheckedRange(one, (found[key].rows if key in found else 0) - twice, twice, counts.get(key, GapCounts())))
+        undecodable, first = (summed[key][6], summed[key][7]) if key in summed else (0, None)
+        checked.append(CheckedRange(one, (found[key].rows if key in found else 0) - twice, twice, counts.get(key, GapCounts()),
+                                    undecodable, *(first or (None, None))))
     return checked
 
 

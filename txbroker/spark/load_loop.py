@@ -62,7 +62,7 @@ def load_every(
         else:
             rounds.count += 1
             rounds.rows += report.rows
-            rounds.wrong = rounds.wrong or bool(report.wrong)
+            rounds.wrong = rounds.wrong or bool(report.wrong) or report.too_many_bad
             rounds.last = report
             on_round(report)
         next_s = max(next_s + every_s, monotonic_s())

@@ -45,6 +45,13 @@ def add_parser(jobs: Any) -> None:
     add_expired(parser)
     group_help = "commit the end offsets to this consumer group after each load, so that tools show its lag; it must have no members"
     parser.add_argument("--commit-group", metavar="NAME", help=group_help)
+    decode_help = "decode values into the column decoded, beside the raw value; registry: Avro in the framing of a schema registry"
+    parser.add_argument("--decode-value", choices=("none", "json", "avro", "registry"), default="none", help=decode_help)
+    schema_help = "json: columns in SQL, or a JSON Schema; avro: the schema; registry: the schema to read with (default: the newest found)"
+    parser.add_argument("--schema", metavar="FILE", help=schema_help)
+    parser.add_argument("--registry", metavar="DIR|URL", help="a folder with ID.avsc files, or the URL of a schema registry")
+    bad_help = "exit with status 1 if more values than N could not be decoded; all rows are loaded (default: no limit)"
+    parser.add_argument("--max-bad", type=number(0), metavar="N", help=bad_help)
     compact_help = "after a load, rewrite the table's small files (below 32 MiB) into larger ones if there are N or more"
     parser.add_argument("--compact", type=number(2), metavar="N", help=compact_help)
     every_help = "load again every N seconds, until SIGTERM or SIGINT, which ends after the current load with exit status 0"
@@ -55,10 +62,13 @@ def add_parser(jobs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, print a line a partition, and write the report; CommandFailed."""
+    from txbroker.spark.decoding.decoding import Decoding
     from txbroker.spark.load import LoadOptions, load
 
     skip_expired = arguments.on_expired == "skip"
-    options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, arguments.compact)
+    decoding = Decoding(arguments.decode_value, arguments.schema, arguments.registry, arguments.max_bad)
+    options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, decoding,
+                          arguments.compact)
 
     def work(spark: Any) -> Outcome:
         if arguments.every is not None:
@@ -82,7 +92,7 @@ def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
     with stop_signals() as stop:
         rounds = load_every(spark, options, every_s, stop, show, sys.stderr)
     totals = f"stopped after {amount(rounds.count, 'load')} with {amount(rounds.rows, 'row')}"
-    wrong = ["at least one of the loads found records that are lost or doubled, see above"] if rounds.wrong else []
+    wrong = ["at least one of the loads found records that are lost, doubled or undecodable, see above"] if rounds.wrong else []
     last = {} if rounds.last is None else rounds.last.as_json()
     return Outcome([totals], wrong, {**last, "loads": rounds.count, "rows": rounds.rows})
 

@@ -34,9 +34,10 @@ def lines(report: LoadReport) -> Sequence[str]:
 def _partition(one: CheckedRange) -> str:
     gaps = one.gaps
     counts = {"compacted": gaps.compacted, "aborted": gaps.aborted, "control": gaps.control, "expired": gaps.expired,
-              "UNEXPLAINED": gaps.unexplained, "DOUBLED": one.doubled}
+              "UNEXPLAINED": gaps.unexplained, "DOUBLED": one.doubled, "undecodable": one.undecodable}
+    first = f" (first at {one.first_undecodable}: {one.decode_error})" if one.undecodable else ""
     where = f"{one.range.topic}-{one.range.partition} [{one.range.start}, {one.range.end})"
-    return ", ".join([f"{where}: {amount(one.rows, 'row')}", *(f"{count:,} {name}" for name, count in counts.items() if count)])
+    return ", ".join([f"{where}: {amount(one.rows, 'row')}", *(f"{count:,} {name}" for name, count in counts.items() if count)]) + first
 
 
 def _complaint(one: CheckedRange) -> str:
@@ -53,7 +54,11 @@ def _complaint(one: CheckedRange) -> str:
 
 def complaints(report: LoadReport) -> Sequence[str]:
     """What is wrong with the data, and what to look at."""
-    return [_complaint(one) for one in report.wrong]
+    found = [_complaint(one) for one in report.wrong]
+    if report.too_many_bad:
+        values = amount(report.undecodable, "value")
+        found.append(f"{values} could not be decoded, more than --max-bad {report.bad_max}; all rows are loaded, and decode_error says why")
+    return found
 
 
 def faults(report: LoadReport) -> Sequence[str]:

@@ -71,10 +71,14 @@ class DeltaTable:
             pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in sorted(new.items()))
             self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
 
+    def schema(self) -> Any:
+        """By Delta."""
+        return self.read().schema
+
     def append(self, data: Any, commit: LoadCommit) -> None:
         """Append, and read the commit back."""
         (data.write.format("delta").mode("append").option("txnAppId", self._application(commit.table.cluster_id))
-         .option("txnVersion", commit.version).option("userMetadata", commit.to_json()).save(str(self.path)))
+         .option("txnVersion", commit.version).option("userMetadata", commit.to_json()).option("mergeSchema", "true").save(str(self.path)))
         if not self.has(commit):
             raise CommandFailed(f"another load committed to {self.path} first, and this one wrote nothing; run it again")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.session import configured
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.manifests import DataFile, Manifests, ManifestTaken, State, sync_folder
@@ -53,6 +54,12 @@ class ParquetTable:
     def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
         """The ids are in each manifest."""
         self._manifests.create_folder()
+
+    def schema(self) -> Any:
+        """By the newest manifest."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromDDL(SCHEMA) if self._state is None else StructType.fromJson(json.loads(self._state.schema))
 
     def append(self, data: Any, commit: LoadCommit) -> None:
         """Write files, and commit them."""

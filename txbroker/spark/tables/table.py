@@ -36,8 +36,13 @@ class Table(Protocol):
     def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
         """Create the table without data if there is none, and store the ids."""
 
+    def schema(self) -> Any:
+        """The table's columns, a StructType."""
+
     def append(self, data: Any, commit: LoadCommit) -> None:
         """Append a DataFrame and commit both in one step. CommandFailed if another load was first.
+
+        The DataFrame has all columns of the table, and may have more, which the table gets.
 
         Another exception does not mean that nothing was committed; `has` shows it.
         """

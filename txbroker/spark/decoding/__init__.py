@@ -1,0 +1,1 @@
+"""Decoding of records' values, into columns beside the raw ones."""
