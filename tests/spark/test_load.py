@@ -112,7 +112,7 @@ def test_kill_9_of_the_driver(
         try:
             return loading(format=form)
         except CommandFailed as failure:
-            assert "another load writes" in str(failure)
+            assert "another job writes" in str(failure)
             return None
 
     report = until(load_when_the_jvm_has_ended, "the killed driver's JVM releases the table")
@@ -124,7 +124,7 @@ def test_two_loads_of_one_table_at_once(spark: Any, topic: str, table: Path, loa
     refused = []
 
     def second(step: str) -> None:
-        with pytest.raises(CommandFailed, match="another load writes"):
+        with pytest.raises(CommandFailed, match="another job writes"):
             loading()
         refused.append(step)
 

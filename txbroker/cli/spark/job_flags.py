@@ -36,9 +36,9 @@ class Outcome:
         return FAILED if self.complaints else USAGE if self.faults else DONE
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
+def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The flags of `TopicSource`."""
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="brokers to connect to first, comma-separated")
+    parser.add_argument("--bootstrap-server", required=required, metavar="HOST:PORT", help="brokers to connect to first, comma-separated")
     parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; can be specified several times")
     parser.add_argument("--include", metavar="REGEX", help="the topics whose whole name matches, instead of --topic")
     config_help = "a properties file for Spark's Kafka consumers"

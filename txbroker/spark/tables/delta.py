@@ -12,10 +12,7 @@ On a POSIX file system two JVMs can both believe that they wrote a version of De
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,16 +21,16 @@ from txbroker.cli.failures import CommandFailed
 from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.session import configured
+from txbroker.spark.tables.delta_log import DeltaLog, actions, text
 from txbroker.spark.tables.load_commit import LoadCommit, parse
 from txbroker.spark.tables.table import COMPACTED_BYTES, SMALL_BYTES, Loaded
-from txbroker.spark.tables.table_folder import DELTA, DELTA_LOG
+from txbroker.spark.tables.table_folder import DELTA
 
 CLUSTER_ID = "txbroker.cluster.id"
 TOPIC_ID = "txbroker.topic.id."
 FORGETS = "delta.setTransactionRetentionDuration"
 _OPTIMIZE_BELOW = "spark.databricks.delta.optimize.minFileSize"
 _OPTIMIZE_TO = "spark.databricks.delta.optimize.maxFileSize"
-_COMMIT_FILE = re.compile(r"\d{20}\.json")
 
 
 class DeltaTable:
@@ -44,18 +41,18 @@ class DeltaTable:
     def __init__(self, spark: Any, path: Path) -> None:
         self.path = path
         self._spark = spark
-        self._log = path / DELTA_LOG
+        self._log = DeltaLog(spark, path)
 
     def loaded(self) -> Loaded | None:
         """What the table has; CommandFailed if it is not a table of `load`."""
-        if not self._log.is_dir() or not any(self._log.iterdir()):
+        if not self._log.exists:
             return None
-        properties = self._properties()
+        properties = self._log.properties()
         if CLUSTER_ID not in properties:
             raise CommandFailed(f"the Delta table {self.path} was not made by `txbroker spark load`; specify another --table")
         if FORGETS in properties:
             raise CommandFailed(f"the table has the property {FORGETS}, by which Delta forgets which loads it has; remove the property")
-        for _, line in self._commit_lines():
+        for _, line in self._log.commits():
             found = parse(line.get("userMetadata"))
             if found is not None:
                 return Loaded(found.table, found if found.checked is None else None)
@@ -63,13 +60,13 @@ class DeltaTable:
 
     def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
         """Create the table without data if there is none, and store the ids."""
-        if not self._log.is_dir() or not any(self._log.iterdir()):
-            self._spark.sql(f"CREATE TABLE {self._name} ({SCHEMA}) USING delta TBLPROPERTIES ({_text(CLUSTER_ID)} = {_text(cluster_id)})")
-        known = self._properties()
+        if not self._log.exists:
+            self._spark.sql(f"CREATE TABLE {self._log.name} ({SCHEMA}) USING delta TBLPROPERTIES ({text(CLUSTER_ID)} = {text(cluster_id)})")
+        known = self._log.properties()
         new = {f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items() if f"{TOPIC_ID}{name}" not in known}
         if new:
-            pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in sorted(new.items()))
-            self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
+            pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(new.items()))
+            self._spark.sql(f"ALTER TABLE {self._log.name} SET TBLPROPERTIES ({pairs})")
 
     def schema(self) -> Any:
         """By Delta."""
@@ -88,15 +85,15 @@ class DeltaTable:
 
     def has(self, commit: LoadCommit) -> bool:
         """Whether the newest commit of a load is this one."""
-        newest = next((found for _, line in self._commit_lines() if (found := parse(line.get("userMetadata"))) is not None), None)
+        newest = next((found for _, line in self._log.commits() if (found := parse(line.get("userMetadata"))) is not None), None)
         return newest is not None and newest.run == commit.run and (newest.checked is None) is (commit.checked is None)
 
     def rows(self, commit: LoadCommit) -> Any | None:
         """The rows of the files that a commit added."""
-        for path, line in self._commit_lines():
+        for path, line in self._log.commits():
             found = parse(line.get("userMetadata"))
             if found is not None and found.run == commit.run and found.checked is None:
-                files = [str(self.path / added["path"]) for added in _actions(path, "add")]
+                files = [str(self.path / added["path"]) for added in actions(path, "add")]
                 if not all(Path(file).exists() for file in files):
                     return None
                 schema = self.read().schema
@@ -114,33 +111,8 @@ class DeltaTable:
         if small < files_min:
             return 0
         with configured(self._spark, {_OPTIMIZE_BELOW: str(SMALL_BYTES), _OPTIMIZE_TO: str(COMPACTED_BYTES)}):
-            self._spark.sql(f"OPTIMIZE {self._name}").collect()
+            self._spark.sql(f"OPTIMIZE {self._log.name}").collect()
         return small
-
-    @property
-    def _name(self) -> str:
-        return f"delta.`{self.path}`"
-
-    def _application(self, cluster_id: str) -> str:
-        (detail,) = self._spark.sql(f"DESCRIBE DETAIL {self._name}").select("id").collect()
-        return f"txbroker-load-{hashlib.sha256(f'{cluster_id}/{detail.id}'.encode()).hexdigest()[:32]}"
-
-    def _properties(self) -> Mapping[str, str]:
-        for path in self._commit_files():
-            found = list(_actions(path, "metaData"))
-            if found:
-                return dict(found[-1].get("configuration") or {})
-        (detail,) = self._spark.sql(f"DESCRIBE DETAIL {self._name}").select("properties").collect()
-        return dict(detail.properties)
-
-    def _commit_files(self) -> list[Path]:
-        """The commits that Delta's log still has as JSON, the newest first."""
-        return sorted((path for path in self._log.iterdir() if _COMMIT_FILE.fullmatch(path.name)), reverse=True)
-
-    def _commit_lines(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        for path in self._commit_files():
-            for info in _actions(path, "commitInfo"):
-                yield path, info
 
     def _loaded_by_data(self, properties: Mapping[str, str]) -> Loaded:
         """The offsets from the rows. Offsets without a record at a partition's end are read again, which adds nothing."""
@@ -153,22 +125,7 @@ class DeltaTable:
         if missing:
             raise CommandFailed(f"the table {self.path} has rows of topic {missing[0]} and not the topic's id; specify another --table")
         table = TableOffsets(properties[CLUSTER_ID], ids, offsets)
-        options = self._spark._jvm.scala.Option
-        log = self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, str(self.path))
-        found = log.update(False, options.empty(), options.empty()).transactions().get(self._application(table.cluster_id))
-        return Loaded(table, None, int(found.get()) if found.isDefined() else None)
+        return Loaded(table, None, self._log.transaction(self._application(table.cluster_id)))
 
-
-def _actions(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """The actions of a kind in a commit of Delta's log."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if f'"{kind}"' in line:
-            found = json.loads(line).get(kind)
-            if isinstance(found, dict):
-                yield found
-
-
-def _text(value: str) -> str:
-    """A string of SQL. Names of topics and ids have neither quotes nor backslashes."""
-    assert not {"'", "\\"}.intersection(value), value
-    return f"'{value}'"
+    def _application(self, cluster_id: str) -> str:
+        return self._log.application("load", cluster_id)

@@ -32,8 +32,8 @@ class LoadCommit(NamedTuple):
         """Grows with each commit of a table."""
         return 2 * self.table.version + (self.checked is not None)
 
-    def to_json(self) -> str:
-        """For the commit's metadata."""
+    def to_json(self, key: str = KEY) -> str:
+        """For the commit's metadata; `key`: of the job."""
         content = {
             "schema": SCHEMA_VERSION,
             "run": self.run,
@@ -45,13 +45,13 @@ class LoadCommit(NamedTuple):
             "expired": list(self.expired),
             "checked": self.checked,
         }
-        return json.dumps({KEY: content})
+        return json.dumps({key: content})
 
 
-def parse(text: str | None) -> LoadCommit | None:
-    """The commit in a commit's metadata; None if another program wrote it. CommandFailed for one that cannot be understood."""
+def parse(text: str | None, key: str = KEY) -> LoadCommit | None:
+    """The commit in a commit's metadata; None if another program or job wrote it. CommandFailed for one that cannot be understood."""
     try:
-        content = json.loads(text or "")[KEY]
+        content = json.loads(text or "")[key]
     except (ValueError, TypeError, KeyError):
         return None
     try:

@@ -43,7 +43,7 @@ def locked(spark: Any, path: Path) -> Iterator[None]:
     The lock is on a file beside the folder (Delta creates no table in a folder that has a file). The JVM holds it, since it is the JVM
     that writes: the lock ends with it, and outlasts a Python process that was killed.
     """
-    busy = CommandFailed(f"another load writes to {path}; wait until it has ended, and run this again")
+    busy = CommandFailed(f"another job writes to {path}; wait until it has ended, and run this again")
     resolved = path.resolve()
     name = str(resolved.with_name(f".{resolved.name}.load.lock"))
     if name in _held:
