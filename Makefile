@@ -12,10 +12,10 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash damage soak overload bench scale profile compat demo docs clean
+.PHONY: help venv run test unit prepare lint fuzz crash crash-mirror damage soak overload bench scale profile compat demo docs clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 venv: $(VENV)/.installed  ## create the virtual environment and install txbroker in it (PYTHON=/path/to/python3.11)
 
@@ -86,6 +86,9 @@ damage: $(VENV)/.installed-tests  ## damage every file of a log directory in eve
 
 crash: prepare  ## kill the broker under load, repeatedly, and check what it recovers (ARGS=...)
 	@$(BIN)/python -m tests.crash $(ARGS)
+
+crash-mirror: prepare  ## kill the mirror while it copies, repeatedly, and compare both clusters (ARGS=...)
+	@$(BIN)/python -m tests.mirror $(ARGS)
 
 HOURS ?= 2
 soak: prepare $(VENV)/.installed-bench  ## run hours of mixed load with clients that connect, disconnect and hang; check memory and descriptors (HOURS=2 ARGS=...)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from twisted.internet.defer import Deferred
 
 from tests.client.test_twisted_connection import Turning
+from tests.handover.feeding import content
 from tests.support.server import Server
 from txbroker.cli.clients import addresses
 from txbroker.client.client_machine import ClientSettings
@@ -52,6 +53,15 @@ class Running:
         """Stop it if it runs; what it ended with: None, or an exception."""
         self.mirror.stop()
         return self.wait()
+
+    def crash(self) -> None:
+        """End it as kill -9 does: nothing more is stored or sent."""
+        for loop in self.mirror._loops:
+            loop.stop()
+        self.mirror._stopping = True
+        self.mirror.reader.stop()
+        self.mirror.source.close()
+        self.mirror.target.close()
 
     def wait(self) -> Any:
         """Wait for its end; None, or the exception."""
@@ -114,3 +124,12 @@ def without_renumbering(stored: Stored) -> tuple[Any, ...]:
     header = stored.header
     return (header.size, header.attributes & ~0x50, header.last_offset_delta, header.base_timestamp, header.max_timestamp, header.count,
             stored.payload)  # fmt: skip
+
+
+def same_records(source: Server, target: Server, topic: str, partitions: int = 1) -> int:
+    """Check that the target has the committed records of the source, each once and in order; how many."""
+    theirs, ours = content(source).records, content(target).records
+    for partition in range(partitions):
+        key = ("read_committed", topic, partition)
+        assert [each[1:] for each in ours[key]] == [each[1:] for each in theirs[key]], key
+    return sum(len(ours["read_committed", topic, partition]) for partition in range(partitions))
