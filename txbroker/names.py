@@ -12,6 +12,9 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
+# The client id of `txbroker mirror`; no other client writes to a topic with `txbroker.mirror.source`.
+MIRROR_CLIENT_ID = "__txbroker_mirror"
+
 NULL_TOPIC_ID = bytes(16)
 # Reserved by Kafka: Uuid.ONE_UUID is the id of its KRaft metadata topic.
 RESERVED_TOPIC_IDS = frozenset({NULL_TOPIC_ID, bytes(15) + b"\x01"})

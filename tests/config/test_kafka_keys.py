@@ -114,7 +114,7 @@ def test_descriptions_have_one_or_two_sentences() -> None:
 def test_topic_keys_follow_broker_keys_of_the_same_type() -> None:
     assert set(TOPIC_KEYS) - set(SERVER_KEYS) == {
         "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "remote.log.copy.disable",
-        "remote.log.delete.on.disable", "remote.storage.enable",
+        "remote.log.delete.on.disable", "remote.storage.enable", "txbroker.mirror.source",
     }
     numbers = {Type.INT, Type.LONG}
     for topic, server in SERVER_KEYS.items():

@@ -49,6 +49,11 @@ class Running:
 
         self.turning.until(checked, what)
 
+    def until_copied(self, count: int) -> None:
+        """Turn the reactor until the targets' ends of all partitions add up to this."""
+        copies = self.mirror.topics.partitions
+        self.until(lambda: sum(copy.target_end for copy in copies.values()) == count, f"{count} records are copied")
+
     def end(self) -> Any:
         """Stop it if it runs; what it ended with: None, or an exception."""
         self.mirror.stop()

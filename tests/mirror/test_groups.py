@@ -48,7 +48,7 @@ def test_groups_at_every_offset(turning: Turning, both: Both, name: str) -> None
     send(source, name, [each._replace(key=b"%d" % (index % 7 or index)) for index, each in enumerate(numbered(30))])
     run("log-cleaner", "--bootstrap-server", source.address, "--compact-now", name, "--roll", "--wait")
     send(source, name, [each._replace(key=b"new") for each in numbered(3, start=30)])
-    for offset in range(0, 34):
+    for offset in range(34):
         commit(source, f"{name}-{offset:02}", {(name, 0): offset})
     done = mirror(turning, source, target, name, groups=re.compile(f"{name}-.*"))
     assert len(done.report["groups"]) == 34 and not any(each["problem"] for each in done.report["groups"].values())

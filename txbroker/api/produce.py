@@ -25,8 +25,8 @@ from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition, PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.log_results import Appended, RejectedRecords
-from txbroker.names import INTERNAL_TOPICS
+from txbroker.log.log_results import Appended, Origin, RejectedRecords
+from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -127,7 +127,10 @@ class ProduceHandler:
         if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
         partition = self._replicas.get(name, data.index)
-        return partition, partition.append(_records(data, version), now_ms, all_in_sync=all_in_sync)
+        records = _records(data, version)
+        if partition.log.config.txbroker_mirror_source:
+            return partition, _append_copied(partition, records, all_in_sync, now_ms, context)
+        return partition, partition.append(records, now_ms, all_in_sync=all_in_sync)
 
     def _outcome(
         self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, now_ms: int, context: RequestContext
@@ -204,6 +207,18 @@ class ProduceHandler:
                 for topic in request.topic_data
             ]
         )
+
+
+def _append_copied(partition: Partition, records: memoryview, all_in_sync: bool, now_ms: int, context: RequestContext) -> Appended:
+    """Append to a topic with `txbroker.mirror.source`; POLICY_VIOLATION for other clients than the mirror."""
+    if context.client_id != MIRROR_CLIENT_ID:
+        topic, source = partition.topic_partition.topic, partition.log.config.txbroker_mirror_source
+        problem = f"{topic} is a copy from cluster {source}: no client may produce to it before `txbroker mirror promote`"
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, problem)
+    end = partition.log.log_end_offset
+    appended = partition.append(records, now_ms, all_in_sync=all_in_sync, origin=Origin.MIRROR)
+    partition.offsets_skipped(appended.first_offset - end)
+    return appended
 
 
 def _records(data: PartitionProduceData, version: int) -> memoryview:

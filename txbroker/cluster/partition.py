@@ -236,6 +236,10 @@ class Partition:
             self.counts.messages_in += self.log.log_end_offset - self._counted_end
             self._counted_end = self.log.log_end_offset
 
+    def offsets_skipped(self, count: int) -> None:
+        """So many offsets of the last append have no record."""
+        self._counted_end += count
+
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320) unless this broker leads in that epoch."""
         self.check_epoch(current_leader_epoch)

@@ -108,6 +108,9 @@ TOPIC_KEYS: Mapping[str, Key] = by_name((
         "Maximum random time, in milliseconds, by which a segment is rolled earlier, so that logs do not roll at once.", at_least(0)),
     Key("segment.ms", Type.LONG, 604_800_000, Importance.MEDIUM,
         "Maximum age of an active segment in milliseconds, after which a new one is rolled.", at_least(1)),
+    Key("txbroker.mirror.source", Type.STRING, "", Importance.MEDIUM,
+        "Id of the cluster from which txbroker mirror copies this topic with the same offsets. Until txbroker mirror promote removes it, "
+        "no other client can produce to the topic."),
     Key("txbroker.record.validation", Type.STRING, "auto", Importance.MEDIUM, RECORD_VALIDATION, one_of("auto", "bounded", "full")),
     Key("unclean.leader.election.enable", Type.BOOLEAN, False, Importance.MEDIUM,
         "Whether a replica that is not in sync can become leader if no other is available, which loses records."),

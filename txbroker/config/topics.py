@@ -61,6 +61,7 @@ class TopicSettings:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    txbroker_mirror_source: str
     txbroker_record_validation: str
     unclean_leader_election_enable: bool
 

@@ -30,7 +30,7 @@ from txbroker.log.producers import ProducerStates
 from txbroker.log.recovery import Loaded, Loader, first_offset_of, never
 from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
-from txbroker.log.validate import Validated, validate
+from txbroker.log.validate import Validated, validate, validate_copied
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
 from txbroker.wire.entries import EntryHeader, Scan
@@ -130,6 +130,8 @@ class Log(LocalLog):
         After any of them the log is as it was. Nothing is synced: the caller flushes when `flush_due`.
         """
         config = self.config
+        if origin is Origin.MIRROR:
+            return self._append_copied(records, leader_epoch, now_ms)
         validated = validate(records, config, now_ms, origin)
         batch, header, append_time_ms = validated
         if header.attributes & CONTROL:
@@ -170,6 +172,28 @@ class Log(LocalLog):
         stamp(batch, 0, first_offset, leader_epoch)
         active.append(batch, last_offset, max_timestamp, first_offset)
         self.log_end_offset = last_offset + 1
+
+    def _append_copied(self, batch: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+        """Append one batch at its own base offset; OUT_OF_ORDER_SEQUENCE_NUMBER if the log ends above it.
+
+        There may be a gap before it. An empty log then begins at the batch.
+        """
+        header = validate_copied(batch, self.config)
+        end, first_offset = self.log_end_offset, header.base_offset
+        if first_offset < end:
+            problem = f"{self.topic_partition} ends at {end}, a mirror sent a batch at {first_offset}"
+            raise BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, problem)
+        if end == self.log_start_offset:
+            self.skip_to(first_offset, now_ms)
+            self.advance_start(first_offset)
+            end = first_offset
+        self.log_end_offset = first_offset
+        try:
+            self._write(batch, header, leader_epoch, now_ms)
+        except BaseException:
+            self.log_end_offset = end
+            raise
+        return Appended(first_offset, header.last_offset, -1, self.log_start_offset)
 
     def _append_marker(self, validated: Validated, leader_epoch: int, now_ms: int) -> Appended:
         """Append a control batch of a coordinator, which ends a transaction if it is a marker."""

@@ -52,6 +52,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     compaction_strategy: Strategy = Strategy.OFFSET
     compaction_strategy_header: str = ""
+    txbroker_mirror_source: str = ""
 
     compact: bool = field(init=False)
     delete: bool = field(init=False)

@@ -17,6 +17,7 @@ class Origin(Enum):
 
     CLIENT = 1  # everything is checked
     COORDINATOR = 2  # a coordinator of this broker: control batches are allowed, sequences are not checked
+    MIRROR = 3  # `txbroker mirror --same-offsets`: the batch has its offsets
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ docs/record-validation.md compares the answers with Kafka's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TypeAlias
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
@@ -31,6 +32,7 @@ from txbroker.wire.batch import (
     CONTROL,
     LOG_APPEND_TIME,
     MAGIC_POSITION,
+    TRANSACTIONAL,
     BatchHeader,
     check_crc,
     read_header,
@@ -66,10 +68,8 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
     size = header.size
     if size != len(records):
         records = _only_batch(records, size)
-    if size > config.max_message_bytes:
-        raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch has {size} bytes, max.message.bytes is {config.max_message_bytes}")
-    if size > config.segment_bytes:
-        raise BrokerError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record batch has {size} bytes, segment.bytes is {config.segment_bytes}")
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        raise _too_large(size, config)
     check_crc(records, 0, header)
     if origin is Origin.CLIENT:
         count = header.count
@@ -103,6 +103,46 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
         stamp_max_timestamp(records, 0, now_ms, log_append_time=True)
         return records, read_header(records), now_ms
     return records, header, -1
+
+
+def _too_large(size: int, config: LogConfig) -> BrokerError:
+    if size > config.max_message_bytes:
+        return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch has {size} bytes, max.message.bytes is {config.max_message_bytes}")
+    return BrokerError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record batch has {size} bytes, segment.bytes is {config.segment_bytes}")
+
+
+def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
+    """Check one batch of `txbroker mirror`, which keeps its offsets; its records may have gaps, as after compaction.
+
+    Nothing is changed in it: its timestamps and its codec are the source's. BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE, INVALID_RECORD.
+    """
+    header = read_header(records)
+    if header.size != len(records):
+        raise BrokerError(ErrorCode.INVALID_RECORD, "a copied record batch is followed by other bytes")
+    if header.size > config.max_message_bytes or header.size > config.segment_bytes:
+        raise _too_large(header.size, config)
+    check_crc(records, 0, header)
+    count = header.count
+    if (
+        header.base_offset < 0
+        or header.last_offset > INT64_MAX - 1
+        or not 0 < count <= min(header.last_offset_delta + 1, RECORDS_MAX, header.size * _RECORDS_PER_BYTE_MAX)
+        or header.attributes & (CONTROL | TRANSACTIONAL)
+        or header.producer_id >= 0
+    ):
+        problem = f"a copied batch at offset {header.base_offset} has a producer, is a control batch, or has impossible counts"
+        raise BrokerError(ErrorCode.INVALID_RECORD, problem)
+    try:
+        if count == header.last_offset_delta + 1:
+            walk_records(records, 0, header, config.unpacked_bytes_max, True)
+        else:
+            offsets = [record.offset for record in read_records(records, 0, header, config.unpacked_bytes_max)]
+            if any(following <= offset for offset, following in pairwise(offsets)):
+                raise CorruptRecords("its offsets do not ascend")
+    except CorruptRecords as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"a copied record batch was refused: {error.message}") from None
+    return header
 
 
 def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchHeader:

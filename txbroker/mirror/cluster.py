@@ -13,8 +13,7 @@ from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import NO_REPLICA
 from txbroker.client.topic_leaders import TopicLeaders, all_leaders
 from txbroker.client.twisted_connection import TwistedConnection
-from txbroker.mirror.settings import CLIENT_ID
-from txbroker.names import TopicPartition
+from txbroker.names import MIRROR_CLIENT_ID, TopicPartition
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -45,7 +44,7 @@ class Cluster:
         self._addresses = addresses
         self._reactor = reactor
         self._chance = chance
-        self._settings = ClientSettings(client_id=CLIENT_ID)
+        self._settings = ClientSettings(client_id=MIRROR_CLIENT_ID)
         self._links: dict[tuple[tuple[str, int], str], _Link] = {}
 
     def close(self) -> None:

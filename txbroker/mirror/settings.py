@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 # Own topic on the target: docs/mirror.md describes its records.
 MAP_TOPIC = "__txbroker_mirror"
-# A txbroker target accepts records for a topic with `txbroker.mirror.source` from this client only.
-CLIENT_ID = "__txbroker_mirror"
 DEFAULT_NAME = "mirror"
 
 

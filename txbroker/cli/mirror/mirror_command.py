@@ -129,8 +129,8 @@ def settings(arguments: argparse.Namespace) -> MirrorSettings:
     if not arguments.topic and not arguments.include:
         raise BadUsage("specify the topics with --topic or --include")
     return MirrorSettings(
-        source=addresses(arguments.source),
-        target=addresses(arguments.target),
+        source=addresses(arguments.source, "--from"),
+        target=addresses(arguments.target, "--to"),
         run_id=os.urandom(8).hex(),
         topics=list(dict.fromkeys(arguments.topic)),
         include=_pattern(arguments.include, "--include"),

@@ -42,8 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     world = World(reactor, random.random, lambda: time.time_ns() // 1_000_000)
     outcome: list[Any] = []
 
+    target = addresses(arguments.promoted_target, "--to")
+
     def start() -> None:
-        done = Deferred.fromCoroutine(promote(addresses(arguments.promoted_target), arguments.promoted, world))
+        done = Deferred.fromCoroutine(promote(target, arguments.promoted, world))
         done.addBoth(outcome.append).addBoth(lambda _: reactor.stop())
 
     if not all(arguments.promoted):

@@ -27,7 +27,9 @@ from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, 
 from txbroker.names import TopicPartition
 
 # Keys that only txbroker has.
-OWN_TOPIC_KEYS = frozenset({"compaction.strategy", "compaction.strategy.header", "retention.precise", "txbroker.record.validation"})
+OWN_TOPIC_KEYS = frozenset({
+    "compaction.strategy", "compaction.strategy.header", "retention.precise", "txbroker.mirror.source", "txbroker.record.validation",
+})  # fmt: skip
 OWN_BROKER_KEYS = frozenset({
     "log.cleaner.compaction.strategy", "log.cleaner.compaction.strategy.header", "log.cleaner.schedule", "log.retention.precise",
 })  # fmt: skip
