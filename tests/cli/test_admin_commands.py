@@ -150,8 +150,9 @@ def test_configurations_of_brokers(broker: Server) -> None:
         assert warned == (
             "txbroker configs: warning: file.delete.delay.ms is a key of topics and is ignored; use log.segment.delete.delay.ms\n"
         )
+        assert "  file.delete.delay.ms=null sensitive=true" in run(*server, "--describe", "--broker-defaults")[0]
     finally:
-        run(*server, "--alter", "--broker-defaults", "--delete-config", "log.cleaner.backoff.ms")
+        run(*server, "--alter", "--broker-defaults", "--delete-config", "log.cleaner.backoff.ms,file.delete.delay.ms")
     def dynamic() -> set[str]:
         defaults = objects(*server, "--describe", "--entity-type", "brokers")[-1]
         assert defaults["entity_name"] is None

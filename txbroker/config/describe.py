@@ -37,7 +37,8 @@ class ConfigEntry:
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
     """All broker keys, each with its own value, not with that of a synonym. Unknown keys are described as secrets."""
     known = [_broker_entry(key, config.found(key.name)) for key in BROKER_KEYS.values()]
-    return known + _unknown_entries(config)
+    unknown = {**dict.fromkeys(config.static.unknown, Source.STATIC_BROKER_CONFIG), **config.unknown_dynamic}
+    return known + [_unknown_entry(name, source) for name, source in unknown.items()]
 
 
 def describe_default(config: BrokerConfig) -> list[ConfigEntry]:
@@ -47,7 +48,8 @@ def describe_default(config: BrokerConfig) -> list[ConfigEntry]:
         dynamic = [found for found in config.found(key.name) if found.source is Source.DYNAMIC_DEFAULT_BROKER_CONFIG]
         if any(found.key is key for found in dynamic):
             entries.append(_broker_entry(key, dynamic))
-    return entries
+    source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return entries + [_unknown_entry(name, source) for name, found in config.unknown_dynamic.items() if found is source]
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -85,13 +87,8 @@ def _topic_entry(config: BrokerConfig, key: Key, override: str | None) -> Config
     return ConfigEntry(key.name, shown, source, False, key.sensitive, key.type, tuple(synonyms), _documentation(key))
 
 
-def _unknown_entries(config: BrokerConfig) -> list[ConfigEntry]:
-    sources = dict.fromkeys(config.static.unknown, Source.STATIC_BROKER_CONFIG)
-    sources.update(dict.fromkeys(config.unknown_dynamic, Source.DYNAMIC_BROKER_CONFIG))
-    return [
-        ConfigEntry(name, None, source, True, True, Type.UNKNOWN, (Synonym(name, None, source),), "")
-        for name, source in sources.items()
-    ]
+def _unknown_entry(name: str, source: Source) -> ConfigEntry:
+    return ConfigEntry(name, None, source, True, True, Type.UNKNOWN, (Synonym(name, None, source),), "")
 
 
 def _synonym(found: Found) -> Synonym:

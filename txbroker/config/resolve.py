@@ -66,7 +66,12 @@ class BrokerConfig:
             (Source.STATIC_BROKER_CONFIG, self.static.values),
             (Source.DEFAULT_CONFIG, _DEFAULTS),
         )
-        self.unknown_dynamic = tuple(name for name in {**default, **broker} if name not in BROKER_KEYS)
+        self.unknown_dynamic = {
+            name: source
+            for source, names in ((Source.DYNAMIC_DEFAULT_BROKER_CONFIG, default), (Source.DYNAMIC_BROKER_CONFIG, broker))
+            for name in names
+            if name not in BROKER_KEYS
+        }
         self._values: dict[str, Value] = {}
 
     def candidate(self, *, broker: Mapping[str, str] | None = None, default: Mapping[str, str] | None = None) -> BrokerConfig:
