@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import pairwise
 from random import Random
 
 import pytest
 
-from txbroker.cli.log.plot import BUCKETS_MAX, ROWS_MAX, TIME_MAX_MS, TimeBuckets, rows_of
-from txbroker.logtools.partition_stats import PartitionStats, SegmentStats
+from txbroker.cli.log.plot import BUCKETS_MAX, ROWS_MAX, TIME_MAX_MS, TimeBuckets, draw, rows_of
+from txbroker.logtools.partition_stats import CodecStats, PartitionStats, SegmentStats
 from txbroker.names import TopicPartition
 
 DAY_MS = 24 * 3600 * 1000
@@ -58,6 +61,49 @@ def test_each_record_is_counted_in_the_time_buckets(span_ms: int) -> None:
     assert counts[0] == 0, "the first one is empty"
     starts = [start.timestamp() * 1000 for start in buckets.starts]
     assert starts[0] <= min(times) and max(times) < starts[-1] + (starts[-1] - starts[-2])
+
+
+LONG = "shipping-of-packages.by-region-and-carrier.corrected.version-2"
+
+
+@pytest.mark.parametrize(
+    ("topics", "size", "records", "span_ms", "bits"),
+    [
+        ([LONG, "orders"], 3_000_000_000, 2_000_000, 40 * DAY_MS, range(8, 28)),
+        ([LONG * 3, LONG], 100, 1, 5000, range(7)),
+        (["a"], 999_999, 123_456_789, 400 * DAY_MS, range(6, 14)),
+    ],
+)
+def test_no_labels_overlap(topics: list[str], size: int, records: int, span_ms: int, bits: range) -> None:
+    pytest.importorskip("matplotlib")
+    some = []
+    for number in range(8):
+        for topic in topics:
+            stats = partition(topic, number, size + number)
+            stats.records, stats.keyless = records, records // 7
+            stats.codecs = {name: CodecStats(1, size, size * 4) for name in ("none", "gzip", "snappy", "lz4", "zstd")}
+            stats.batch_sizes, stats.batch_records = Counter(bits), Counter(bits)
+            for back in range(0, span_ms, span_ms // 50):
+                stats.times.add(NOW - back)
+            some.append(stats)
+    figure = draw(some, "/data", datetime(2026, 1, 1, tzinfo=UTC))
+    figure.draw_without_rendering()
+    columns = [axes.get_window_extent().x0 for axes in figure.axes]
+    for axes in figure.axes:
+        for labels, edges in ((axes.get_xticklabels(), "x"), (axes.get_yticklabels(), "y")):
+            shown = [label for label in labels if label.get_text() and label.get_visible() and not label.get_rotation()]
+            boxes = sorted((getattr(box, f"{edges}0"), getattr(box, f"{edges}1")) for box in (each.get_window_extent() for each in shown))
+            texts = [label.get_text() for label in shown]
+            assert all(one[1] < other[0] for one, other in pairwise(boxes)), f"{axes.get_title(loc='left')}: {texts}"
+        # A turned label needs its height, and the legend must not reach the title of the next panel.
+        turned = [label for label in axes.get_xticklabels() if label.get_rotation()]
+        if turned:
+            step = axes.get_window_extent().width / len(axes.get_xticks())
+            assert step > 1.3 * turned[0].get_fontsize() * figure.dpi / 72
+        legend = axes.get_legend()
+        if legend is not None:
+            assert legend.get_window_extent().x1 < min((x for x in columns if x > axes.get_window_extent().x1), default=figure.bbox.x1)
+        assert axes.get_window_extent().width > figure.bbox.width / 6, "the labels leave room for the panel"
 
 
 def test_impossible_timestamps_are_left_out() -> None:

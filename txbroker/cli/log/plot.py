@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cli.failures import CommandFailed, missing_library
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 ROWS_MAX = 12  # partitions with a bar of their own
 AREAS_MAX = 6  # partitions with an area of their own in the panel of timestamps
 BUCKETS_MAX = 100  # time buckets
+NAME_MAX = 26  # characters of a partition's name
+TURNED_MIN = 7  # from this many labels on they are turned
+LABELS_MAX = 12  # below a panel
 SMALL = 0.01  # share of the size of all partitions of topics that are not internal: smaller partitions share a bar
 TIME_MAX_MS = 253_402_300_799_000  # the end of the year 9999
 
@@ -54,13 +58,19 @@ def check_matplotlib() -> None:
 
 def plot(path: str, counted: Sequence[PartitionStats], directories: str, now: datetime) -> None:
     """Draw the statistics to a file. `directories`: for the title. CommandFailed."""
-    import matplotlib
+    try:
+        draw(counted, directories, now).savefig(path, dpi=110)
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be written: {error.strerror or error}; choose another --plot") from None
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+
+def draw(counted: Sequence[PartitionStats], directories: str, now: datetime) -> Any:
+    """The statistics as a figure of matplotlib."""
+    from matplotlib.figure import Figure
 
     rows = rows_of(counted)
-    figure, axes = pyplot.subplots(2, 3, figsize=(18, 10), layout="constrained")
+    figure = Figure(figsize=(18, 10), layout="constrained")
+    axes: Any = figure.subplots(2, 3)
     figure.suptitle(_title(counted, directories, now), fontsize=13)
     _segments(axes[0][0], rows)
     _keys(axes[0][1], rows)
@@ -70,12 +80,7 @@ def plot(path: str, counted: Sequence[PartitionStats], directories: str, now: da
     _powers(axes[1][2], "Batches by number of records", (stats.batch_records for stats in counted), "records in a batch", _records_below)
     for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)
-    try:
-        figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise CommandFailed(f"{path} cannot be written: {error.strerror or error}; choose another --plot") from None
-    finally:
-        pyplot.close(figure)
+    return figure
 
 
 def rows_of(counted: Sequence[PartitionStats]) -> list[Row]:
@@ -87,8 +92,13 @@ def rows_of(counted: Sequence[PartitionStats]) -> list[Row]:
     others = [stats for stats in counted if stats not in singles]
     if len(others) == 1 and len(singles) < ROWS_MAX:
         singles, others = singles + others, []
-    rows = [Row(str(stats.topic_partition), [stats], True) for stats in singles]
+    rows = [Row(shortened(str(stats.topic_partition)), [stats], True) for stats in singles]
     return [*rows, Row(amount(len(others), "other"), others, False)] if others else rows
+
+
+def shortened(name: str) -> str:
+    """A name without its middle if it is long, so that labels leave room for the bars."""
+    return name if len(name) <= NAME_MAX else f"{name[: NAME_MAX // 2]}…{name[1 - NAME_MAX // 2 :]}"
 
 
 def _title(counted: Sequence[PartitionStats], directories: str, now: datetime) -> str:
@@ -101,11 +111,23 @@ def _unit(largest: float) -> tuple[float, str]:
     return next((unit for unit in _SIZES if largest >= unit[0]), _SIZES[-1])
 
 
-def _count_axis(axis: Any) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
+def _few_ticks(*, integer: bool = False) -> Any:
+    from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    return MaxNLocator(nbins=5, integer=integer)
+
+
+def _count_axis(axis: Any) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    axis.set_major_locator(_few_ticks(integer=True))
     axis.set_major_formatter(EngFormatter(sep=""))  # 20k, 3M
+
+
+def _name_bars(axes: Any, rows: Sequence[Row]) -> None:
+    """The names of horizontal bars. By position: two shortened names may be equal."""
+    axes.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=9)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
 
 
 def _title_of(axes: Any, title: str, *, legend_lines: int = 1) -> None:
@@ -123,32 +145,32 @@ def _segments(axes: Any, rows: Sequence[Row]) -> None:
 
     _title_of(axes, "Size of log segments")
     scale, unit = _unit(max((row.total(lambda stats: stats.size) for row in rows), default=0))
-    for row in rows:
+    for at, row in enumerate(rows):
         sizes = [segment.size / scale for segment in row.partitions[0].segments] if row.is_single else [row.total(lambda s: s.size) / scale]
         bottoms = list(accumulate(sizes[:-1], initial=0.0))
         color = BLUE if row.is_single else GRAY
-        axes.barh([row.name] * len(sizes), sizes, left=bottoms[: len(sizes)], color=color, edgecolor="white", linewidth=0.6)
+        axes.barh([at] * len(sizes), sizes, left=bottoms[: len(sizes)], color=color, edgecolor="white", linewidth=0.6)
     handles = [Patch(color=BLUE, label="each box is a segment")]
     if any(not row.is_single for row in rows):
-        handles.append(Patch(color=GRAY, label="small, internal and further partitions"))
-    axes.invert_yaxis()
+        handles.append(Patch(color=GRAY, label="all other partitions"))
+    _name_bars(axes, rows)
+    axes.xaxis.set_major_locator(_few_ticks())
     axes.set_xlabel(unit)
     _legend(axes, handles=handles)
 
 
 def _keys(axes: Any, rows: Sequence[Row]) -> None:
-    _title_of(axes, "Records by key: what compaction can remove")
-    names = [row.name for row in rows]
+    _title_of(axes, "Records by key")
     left = [0] * len(rows)
     for label, color, value in (
         ("latest of its key", BLUE, lambda stats: stats.keyed - stats.obsolete),
-        ("obsolete", ORANGE, lambda stats: stats.obsolete),
+        ("obsolete (for compaction)", ORANGE, lambda stats: stats.obsolete),
         ("without a key", GRAY, lambda stats: stats.keyless),
     ):
         values = [row.total(value) for row in rows]
-        axes.barh(names, values, left=left, color=color, label=label)
+        axes.barh(range(len(rows)), values, left=left, color=color, label=label)
         left = [one + more for one, more in zip(left, values, strict=True)]
-    axes.invert_yaxis()
+    _name_bars(axes, rows)
     _count_axis(axes.xaxis)
     axes.set_xlabel("records")
     _legend(axes)
@@ -185,18 +207,19 @@ def _times(axes: Any, rows: Sequence[Row]) -> None:
     others = [stats for row in rows if row not in shown for stats in row.partitions]
     if others:
         areas.insert(0, (amount(len(others), "other"), others, GRAY))
-    _title_of(axes, "Records by timestamp", legend_lines=2)
+    columns = 3 if max((len(name) for name, _, _ in areas), default=0) <= NAME_MAX // 2 else 2
+    _title_of(axes, "Records by timestamp", legend_lines=ceil(len(areas) / columns))
     buckets = TimeBuckets([stats for _, partitions, _ in areas for stats in partitions])
     if buckets.count:
         counts = [buckets.counts(partitions) for _, partitions, _ in areas]
         labels, colors = [name for name, _, _ in areas], [color for _, _, color in areas]
         axes.stackplot(buckets.starts, counts, labels=labels, colors=colors, step="mid", linewidth=0)
-        locator = date_axis.AutoDateLocator(tz=UTC)
+        locator = date_axis.AutoDateLocator(tz=UTC, maxticks=6)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(date_axis.ConciseDateFormatter(locator, tz=UTC))
         axes.set_xlabel("UTC")
         axes.set_ylabel(f"records in {buckets.width_text}")
-        _legend(axes, columns=4)
+        _legend(axes, columns=columns)
     axes.set_ylim(bottom=0)
     _count_axis(axes.yaxis)
 
@@ -239,11 +262,13 @@ def _powers(axes: Any, title: str, counts: Iterable[Counter[int]], label: str, n
     together = sum(counts, Counter[int]())
     bits = range(min(together, default=0), max(together, default=0) + 1)
     _title_of(axes, title, legend_lines=0)
-    axes.bar([name(each) for each in bits], [together[each] for each in bits], color=BLUE, width=0.85)
+    axes.bar(list(bits), [together[each] for each in bits], color=BLUE, width=0.85)
+    labelled = bits[:: ceil(len(bits) / LABELS_MAX)]
+    turned: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(labelled) >= TURNED_MIN else {}
+    axes.set_xticks(labelled, [name(each) for each in labelled], fontsize=9, **turned)
     axes.set_xlabel(label)
     axes.set_ylabel("batches")
     _count_axis(axes.yaxis)
-    axes.tick_params(axis="x", rotation=45 if len(bits) > 8 else 0)
 
 
 def _bytes_below(bits: int) -> str:
