@@ -59,6 +59,11 @@ class TopicReader:
         """The partitions' numbers, in order."""
         return list(self._leaders.by_partition)
 
+    @property
+    def leaders(self) -> Mapping[int, int]:
+        """By partition the id of the broker that leads it, as far as there is one."""
+        return {index: leader.node_id for index, leader in self._leaders.by_partition.items() if leader is not None}
+
     def cluster_id(self) -> str | None:
         """The cluster's id, if the broker shows it."""
         found: str | None = self._topic.call(MetadataRequest(topics=[], allow_auto_topic_creation=False)).cluster_id

@@ -14,16 +14,15 @@ from txbroker.spark import jars
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # in the environment of a program that spark-submit has started
 _CLASSES = {False: "org.apache.spark.sql.kafka010.KafkaSourceProvider", True: "org.apache.spark.sql.delta.DeltaLog"}
 
 
-def settings(folder: Path, *, delta: bool, local: bool) -> dict[str, str]:
-    """Spark's properties for the jobs. UTC, so that timestamps do not depend on the machine."""
-    found = {
-        "spark.jars": ",".join(map(str, jars.found(folder))),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": "false",
-    }
+def settings(folder: Path | None, *, delta: bool, local: bool) -> dict[str, str]:
+    """Spark's properties for the jobs, with the jars in a folder. UTC, so that timestamps do not depend on the machine."""
+    found = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    if folder is not None:
+        found["spark.jars"] = ",".join(map(str, jars.found(folder)))
     if delta:
         found |= {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
     if local:
@@ -32,13 +31,20 @@ def settings(folder: Path, *, delta: bool, local: bool) -> dict[str, str]:
 
 
 def open_session(master: str, folder: Path, *, delta: bool) -> Any:
-    """A session on `master` with the jars in a folder. CommandFailed if anything is missing or does not fit."""
-    jars.check(folder, delta=delta)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on PATH
+    """A session on `master` with the jars in a folder. CommandFailed if anything is missing or does not fit.
+
+    Under spark-submit the master and the jars are those of its flags. The jobs check the session that they get (`check_session`).
+    """
+    submitted = SUBMITTED in os.environ
+    if not submitted:
+        jars.check(folder, delta=delta)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on PATH
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("txbroker").master(master)
-    for key, value in settings(folder, delta=delta, local=master.startswith("local")).items():
+    builder = SparkSession.builder.appName("txbroker")
+    if not submitted:
+        builder = builder.master(master)
+    for key, value in settings(None if submitted else folder, delta=delta, local=not submitted and master.startswith("local")).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")

@@ -72,7 +72,8 @@ def add_expired(parser: argparse.ArgumentParser) -> None:
 
 def add_session(parser: argparse.ArgumentParser) -> None:
     """The flags that `run_job` uses."""
-    parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=f"the Spark master (default: {DEFAULT_MASTER})")
+    master_help = f"the Spark master (default: {DEFAULT_MASTER}; under spark-submit that of its flags)"
+    parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=master_help)
     parser.add_argument("--json", metavar="FILE", help="write a report as JSON; the file exists only if the job has finished")
     add_jars(parser)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from txbroker.cli.failures import USAGE
-from txbroker.cli.spark import files_command, load_command, setup_command, upsert_command
+from txbroker.cli.spark import compaction_check_command, files_command, load_command, setup_command, upsert_command
 
 DESCRIPTION = """\
 Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They need PySpark, Java 17 and a few jars.
@@ -17,7 +17,7 @@ Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They 
 Exit status: 0 done, 1 the job found something wrong with the data, 2 wrong usage or a fault.
 """
 
-JOBS = (setup_command, load_command, upsert_command, files_command)
+JOBS = (setup_command, load_command, upsert_command, compaction_check_command, files_command)
 
 
 def add_parser(subparsers: Any) -> None:

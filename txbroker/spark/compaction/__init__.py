@@ -1,0 +1,1 @@
+"""`txbroker spark compaction-check`: whether compaction kept what it must keep."""

@@ -1,0 +1,255 @@
+"""What a check has to know of topics and partitions besides their records: from the brokers, or from log directories alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.cli.topic_order import HEADER, STRATEGY, topic_order
+from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
+from txbroker.config.resolve import BrokerConfig
+from txbroker.config.topics import topic_settings, validate_topic_configs
+from txbroker.errors import BrokerError, CorruptRecords, StorageError
+from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
+from txbroker.log.cleaner import cleaning_history_file
+from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.log.disk import Disk, OsDisk
+from txbroker.log.file_names import PARTITION_METADATA
+from txbroker.log.partition_metadata import read_topic_id
+from txbroker.logtools.bounded_read import read_small
+from txbroker.logtools.compaction_plan import log_ends
+from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey
+from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
+from txbroker.names import INTERNAL_TOPICS, TopicPartition, id_to_text
+from txbroker.spark.gaps import CLEANER
+from txbroker.spark.segment_source import log_start_offset, replicas
+from txbroker.spark.snapshot import CLIENT, Addresses
+from txbroker.wire.records import INT64_MAX
+
+POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
+BROKER = ""  # the name of the replica whose records a broker delivers
+_TASKS_MAX = 64
+
+
+class TopicRules(NamedTuple):
+    """The configuration of a topic that says what compaction may remove. `topic_id` is "" where it is not known."""
+
+    topic_id: str
+    policies: Sequence[str]
+    order: CompactionOrder
+    delete_retention_ms: int
+
+
+class Part(NamedTuple):
+    """A partition of one replica: the offsets [log_start, end) that a read_committed consumer gets."""
+
+    replica: str
+    topic: str
+    partition: int
+    log_start: int
+    end: int
+
+
+class Place(NamedTuple):
+    """A partition's directory."""
+
+    replica: str
+    path: str
+    topic: str
+    partition: int
+    live: bool
+    clean: bool
+    data: str
+    identity: Mapping[str, str]
+
+
+# From brokers
+
+
+def rules_of_brokers(addresses: Addresses, topics: Mapping[str, str]) -> dict[str, TopicRules]:
+    """The rules of topics, which come with their ids. CommandFailed, ClientError."""
+    found = {}
+    for topic, topic_id in topics.items():
+        reader = TopicReader(addresses, topic, CLIENT, READ_COMMITTED)
+        try:
+            configs = reader.configs([POLICY, RETENTION])
+            found[topic] = TopicRules(topic_id, _words(configs.get(POLICY)), topic_order(reader), int(configs.get(RETENTION) or 0))
+        finally:
+            reader.close()
+    return found
+
+
+def clean_ends_of_brokers(addresses: Addresses, partitions: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
+    """Up to where the cleaner can have come; only of brokers that show it, as txbroker does. CommandFailed, ClientError."""
+    found = {}
+    for topic, numbers in partitions.items():
+        reader = TopicReader(addresses, topic, CLIENT, READ_COMMITTED)
+        try:
+            for number in numbers:
+                key = f"{CLEANER}.{number}"
+                shown = reader.configs([key], number).get(key)
+                if shown is None:
+                    break
+                found[topic, number] = _clean_end(json.loads(shown))
+        finally:
+            reader.close()
+    return found
+
+
+def leaders_of(addresses: Addresses, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    """The ids of the brokers that lead the partitions of topics. ClientError."""
+    found: dict[tuple[str, int], int] = {}
+    for topic in topics:
+        reader = TopicReader(addresses, topic, CLIENT, READ_COMMITTED)
+        found |= {(topic, number): leader for number, leader in reader.leaders.items()}
+        reader.close()
+    return found
+
+
+def _clean_end(state: Mapping[str, Any]) -> int:
+    """From the status of one partition. A running pass may have replaced segments already."""
+    if state["state"] == "cleaning":
+        return int(state["first_uncleanable_offset"])
+    return max(int(state["first_dirty_offset"]), int((state["last"] or {}).get("end_offset", 0)))
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",")]
+
+
+# From log directories
+
+
+def find_places(log_dirs: str, topics: Sequence[str], include: str | None) -> list[Place]:
+    """The partitions' directories, by topic and partition; BadUsage, CommandFailed."""
+    disk = OsDisk()
+    found = []
+    for replica, path in replicas(log_dirs):
+        try:
+            places = survey(disk, [path]).partitions
+        except (NoLogDirectory, StorageError) as error:
+            raise CommandFailed(f"{error}; correct --log-dir") from None
+        found += [_place(replica, place) for place in places if _is_selected(place.topic_partition.topic, topics, include)]
+    missing = sorted(set(topics) - {place.topic for place in found})
+    if missing or not found:
+        raise CommandFailed(f"there is no partition of {missing[0] if missing else include} in {log_dirs}; "
+                            "specify log.dirs of the brokers that have it")
+    return sorted(found, key=lambda place: (place.topic, place.partition, place.replica))
+
+
+def _is_selected(topic: str, topics: Sequence[str], include: str | None) -> bool:
+    if include is None:
+        return topic in topics
+    try:
+        return topic not in INTERNAL_TOPICS and re.fullmatch(include, topic) is not None
+    except re.error as error:
+        raise BadUsage(f"--include is {include!r}, which is not a regular expression: {error}") from None
+
+
+def _place(replica: str, place: PartitionPlace) -> Place:
+    topic, partition = place.topic_partition
+    data = place.data
+    identity = {} if data is None else dict(one.split("=", 1) for one in data.identity.split(", ") if "=" in one)
+    path = place.path.rpartition("/")[0] if data is None else data.path
+    return Place(replica, place.path, topic, partition, place.live, place.clean, path, identity)
+
+
+def rules_of_places(places: Sequence[Place], given: Mapping[str, str]) -> dict[str, TopicRules]:
+    """The rules by the metadata that a txbroker stores in the directories; `given`, from --topic-config, come first. BadUsage."""
+    disk = OsDisk()
+    directories = sorted({place.data for place in places})
+    found = {}
+    for topic in sorted({place.topic for place in places}):
+        config = BrokerConfig({})
+        try:
+            overrides = topic_configs(disk, directories, topic)
+            stored = broker_configs(disk, directories)
+            config.set_dynamic(stored.broker, stored.default)
+        except NotReadable as error:
+            raise CommandFailed(f"the configuration of {topic} cannot be read: {error}; specify --bootstrap-server") from None
+        if overrides is None and not given:
+            raise BadUsage(f"the configuration of {topic} is not in the log directories: specify --bootstrap-server, or --topic-config, "
+                           f"e.g. --topic-config {RETENTION}=86400000")
+        values = {**({POLICY: "compact"} if overrides is None else overrides), **given}
+        try:
+            validate_topic_configs(config, values)
+        except BrokerError as error:
+            raise BadUsage(f"--topic-config: {error}") from None
+        settings = topic_settings(config, values)
+        order = CompactionOrder.of_topic(settings.compaction_strategy, settings.compaction_strategy_header)
+        topic_id = next((id_ for place in places if place.topic == topic and (id_ := _topic_id(disk, place.path))), "")
+        found[topic] = TopicRules(topic_id, settings.cleanup_policy, order, settings.delete_retention_ms)
+    return found
+
+
+def _topic_id(disk: Disk, directory: str) -> str:
+    try:
+        content = read_small(disk, f"{directory}/{PARTITION_METADATA}")
+        return "" if content is None else id_to_text(read_topic_id(content))
+    except (CorruptRecords, ValueError):
+        return ""
+
+
+def parts_of_places(spark: Any, places: Sequence[Place]) -> list[Part]:
+    """The offsets of each place, found by executors, since that reads the active segments. CommandFailed through Spark."""
+    tasks = min(len(places), _TASKS_MAX)
+    return [Part(*row) for row in spark.sparkContext.parallelize(places, tasks).mapPartitions(_offsets).collect()]
+
+
+def _offsets(places: Iterable[Place]) -> Iterator[tuple[Any, ...]]:
+    disk = OsDisk()
+    for place in places:
+        (found,) = survey(disk, [place.path]).partitions
+        end = log_ends(disk, place.path, found.topic_partition).last_stable_offset
+        yield place.replica, place.topic, place.partition, min(log_start_offset(disk, found), end), end
+
+
+def clean_ends_of_places(places: Sequence[Place]) -> dict[tuple[str, str, int], int]:
+    """Up to where the cleaner has come by its checkpoint and by txbroker's history; 0 where neither has the partition. CommandFailed."""
+    disk = OsDisk()
+    checkpoints = {data: _checkpoint(disk, data) for data in {place.data for place in places}}
+    return {place[:1] + place[2:4]: checkpoints[place.data].get(TopicPartition(place.topic, place.partition), 0) for place in places}
+
+
+def _checkpoint(disk: Disk, directory: str) -> dict[TopicPartition, int]:
+    try:
+        found = parse_offsets(read_small(disk, f"{directory}/{CLEANER_OFFSETS}", SIZE_MAX) or b"")
+        content = read_small(disk, f"{directory}/{cleaning_history_file.FILE_NAME}", SIZE_MAX) or b""
+        for known, history in cleaning_history_file.parse_histories(content).items():
+            found[known] = max(found.get(known, 0), history.clean_end)
+        return found
+    except (MalformedCheckpoint, CorruptRecords, StorageError) as error:
+        raise CommandFailed(f"the cleaner's checkpoint in {directory} cannot be read: {error}; see `txbroker log verify`") from None
+
+
+def listing(places: Sequence[Place]) -> dict[str, tuple[Any, ...]]:
+    """By directory, the names of its log files, and the sizes of all but the last: both change when a broker cleans or deletes."""
+    disk = OsDisk()
+    found = {}
+    for place in places:
+        names = sorted(name for name in disk.names(place.path) if name.endswith(".log"))
+        found[place.path] = tuple((name, disk.size(f"{place.path}/{name}")) for name in names[:-1]), tuple(names[-1:])
+    return found
+
+
+def check_compacted(rules: Mapping[str, TopicRules]) -> None:
+    """BadUsage for a topic that is not compacted."""
+    for topic, one in rules.items():
+        if "compact" not in one.policies:
+            raise BadUsage(f"{POLICY} of {topic} is {','.join(one.policies)}, without compact: there is nothing to check")
+
+
+def check_same(topic: str, before: TopicRules, now: TopicRules) -> None:
+    """CommandFailed for another topic of this name, or one whose strategy was altered."""
+    if before.topic_id and now.topic_id and before.topic_id != now.topic_id:
+        raise CommandFailed(f"topic {topic} was deleted and created again since --before; take a new snapshot")
+    if before.order != now.order:
+        raise CommandFailed(f"{STRATEGY} or {HEADER} of {topic} was altered since --before, so that records may go by either rule; "
+                            "take a new snapshot")
+
+
+NOT_KNOWN = INT64_MAX
+"""As a clean end: not known, so that every removal may be the cleaner's."""
