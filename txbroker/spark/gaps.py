@@ -15,10 +15,10 @@ Nothing here imports PySpark: executors run it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from txbroker.cli.failures import CommandFailed
 from txbroker.client.offset_requests import EARLIEST
@@ -167,9 +167,7 @@ class _PartitionLog:
         shown = found.get(key)
         if shown is None:
             return INT64_MAX  # Apache Kafka does not show it
-        state = json.loads(shown)
-        # A running pass may have replaced segments already; it ends before the first uncleanable offset.
-        return int(state["first_dirty_offset"] if state["state"] == "idle" else state["first_uncleanable_offset"])
+        return clean_end(json.loads(shown))
 
     def _fetch(self, offset: int) -> int:
         """Read the batches from an offset on; the log's start."""
@@ -198,6 +196,14 @@ class _PartitionLog:
     def _unreadable(self, error: BrokerError) -> CommandFailed:
         what = f"the records of {self._reader.name}-{self._partition} from offset {self._covered[0]} on cannot be read: {error}"
         return CommandFailed(f"{what}; look at the broker's log and at the files with `txbroker dump-log`")
+
+
+def clean_end(state: Mapping[str, Any]) -> int:
+    """The offset below which the cleaner may have removed records, by its state of a partition (`CLEANER`)."""
+    # A running pass may have replaced segments already; it ends before the first uncleanable offset.
+    if state["state"] == "cleaning":
+        return max(int(state["clean_end"]), int(state["first_uncleanable_offset"]))
+    return int(state["clean_end"])
 
 
 def _reason(hidden: bool, header: EntryHeader) -> Reason | None:

@@ -77,8 +77,8 @@ class CheckReport:
         for part in self.parts:
             row: dict[str, Any] = {**part._asdict(), "clean_end": self._clean_end(part), "rows_before": self.before.rows.get(part)}
             if verdict is not None:
-                counts = verdict.counts[part[:3]]
-                row |= {"rows_before": verdict.before[part[:3]], **{kind.name.lower(): count for kind, count in counts.items()}}
+                counts = verdict.counts.get(part[:3], {})
+                row |= {"rows_before": verdict.before.get(part[:3], 0), **{kind.name.lower(): count for kind, count in counts.items()}}
             partitions.append(row)
         return {
             "ok": self.ok,

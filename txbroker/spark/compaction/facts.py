@@ -24,7 +24,7 @@ from txbroker.logtools.compaction_plan import log_ends
 from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
 from txbroker.names import INTERNAL_TOPICS, TopicPartition, id_to_text
-from txbroker.spark.gaps import CLEANER
+from txbroker.spark.gaps import CLEANER, clean_end
 from txbroker.spark.segment_source import log_start_offset, replicas
 from txbroker.spark.snapshot import CLIENT, Addresses
 from txbroker.wire.records import INT64_MAX
@@ -93,7 +93,7 @@ def clean_ends_of_brokers(addresses: Addresses, partitions: Mapping[str, Iterabl
                 shown = reader.configs([key], number).get(key)
                 if shown is None:
                     break
-                found[topic, number] = _clean_end(json.loads(shown))
+                found[topic, number] = clean_end(json.loads(shown))
         finally:
             reader.close()
     return found
@@ -107,13 +107,6 @@ def leaders_of(addresses: Addresses, topics: Iterable[str]) -> dict[tuple[str, i
         found |= {(topic, number): leader for number, leader in reader.leaders.items()}
         reader.close()
     return found
-
-
-def _clean_end(state: Mapping[str, Any]) -> int:
-    """From the status of one partition. A running pass may have replaced segments already."""
-    if state["state"] == "cleaning":
-        return int(state["first_uncleanable_offset"])
-    return max(int(state["first_dirty_offset"]), int((state["last"] or {}).get("end_offset", 0)))
 
 
 def _words(text: str | None) -> list[str]:
