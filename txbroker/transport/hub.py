@@ -25,6 +25,10 @@ RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
 SWEEPS_PER_IDLE_TIME = 8
 SWEEP_S_MAX = 5.0
 
+# One produce may complete thousands of fetches. Sent one by one, each response would wake its client before the next one is made; a client
+# of several connections receives those that are sent together without being woken for each.
+SENT_TOGETHER = 32
+
 # When the broker stops, connections have this much time to take their last responses.
 STOP_GRACE_S = 1.0
 
@@ -53,8 +57,8 @@ class Hub:
     """To be started before the listeners.
 
     `serving` is set while a connection is served. Responses that become ready on other connections meanwhile are sent afterwards, so that
-    several responses to one connection are sent together. `completing` is set while the actions of a turn run: a response is then sent at
-    once, unless its connection has requests in flight, whose responses may become ready in the same turn.
+    several responses to one connection are sent together. `completing` is set while the actions of a turn run: the responses that they
+    complete are then sent SENT_TOGETHER at a time.
 
     `closed_for` counts the connections that the transport has closed, by reason. `pauses` counts how often reading of a connection stopped
     because too much was in flight. `file_gone` is called with the path of a file whose region cannot be sent.
@@ -132,6 +136,8 @@ class Hub:
     def postpone(self, member: Member) -> None:
         """Send the responses of this connection later: see `serving` and `completing`."""
         self._postponed.append(member)
+        if len(self._postponed) >= SENT_TOGETHER and not self.serving:
+            self._flush_postponed()
 
     def served(self) -> None:
         """A connection was served: send the responses that became ready on others meanwhile."""

@@ -146,7 +146,7 @@ class ServerTransport(tcp.Server):
 
     def flush(self) -> None:
         hub = self._hub
-        if hub.serving or (hub.completing and self.protocol.in_flight):
+        if hub.serving or hub.completing:
             if not self._dirty:
                 self._dirty = True
                 hub.postpone(self)
