@@ -17,6 +17,7 @@ from tests.transport.harness import ListenerHarness, frame
 from txbroker.log.region import Region
 from txbroker.transport import output
 from txbroker.transport.hub import SENT_TOGETHER
+from txbroker.transport.server import TOGETHER_BYTES_MAX
 
 Make = Callable[..., ListenerHarness]
 
@@ -311,6 +312,25 @@ def test_responses_of_actions_are_sent_after_the_connections_own_response(start:
     assert waking.answer() == b"all awake"
     assert unsent == [number % SENT_TOGETHER for number in range(1, 50)]
     assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
+
+
+@pytest.mark.parametrize(("size", "kept_back"), [(100, [0, 1, 2]), (TOGETHER_BYTES_MAX, [0, 0, 0])])
+def test_small_responses_to_the_requests_of_a_turn_are_sent_together(start: Make, size: int, kept_back: list[int]) -> None:
+    harness = start(lambda received: None)
+    clients = [harness.connect() for _ in range(3)]
+    harness.until(lambda: len(harness.protocols) == 3)
+    unsent: list[int] = []
+
+    def answer(received: memoryview) -> list[Any]:
+        unsent.append(sum(protocol.output_bytes > 0 for protocol in harness.protocols))
+        return [frame(b"a" * size)]
+
+    for protocol in harness.protocols:
+        protocol.answer = answer
+    for client in clients:
+        client.send(frame(b"a question"))
+    assert [client.answer() for client in clients] == [b"a" * size] * 3
+    assert unsent == kept_back
 
 
 def test_responses_of_one_turn_to_one_connection_are_sent_together(start: Make) -> None:

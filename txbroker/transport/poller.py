@@ -60,7 +60,7 @@ class Poller:
         if isinstance(reactor, EPollReactor) and "doIteration" not in vars(reactor):  # else another poller has its place
             self._reactor_fd = reactor._poller.fileno()
             self._epoll.register(self._reactor_fd, _READ)
-            reactor.doIteration = self._iterate
+            reactor.doIteration = self._iterate  # type: ignore[method-assign]
         else:
             reactor.addReader(self)
 
