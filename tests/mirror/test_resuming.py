@@ -50,7 +50,10 @@ def test_a_batch_of_an_earlier_run_that_arrives_late(
     turning: Turning, both: Both, name: str, late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After this run has read the target's end: before this run sends the same batch, or after it."""
-    source, target = both
+    late_batches(turning, *both, name, late, monkeypatch)
+
+
+def late_batches(turning: Turning, source: Server, target: Server, name: str, late: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_topic(source, name)
     send(source, name, numbered(10))
     mirror(turning, source, target, name)

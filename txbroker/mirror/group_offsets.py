@@ -14,9 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from twisted.internet.task import deferLater
+
 from txbroker.client.client_errors import ClientError, RequestFailed
 from txbroker.client.offset_requests import EARLIEST, LATEST
-from txbroker.errors import ErrorCode, error_name
+from txbroker.client.topic_leaders import RETRIABLE
+from txbroker.errors import ErrorCode
 from txbroker.mirror.cluster import Cluster
 from txbroker.mirror.partition import PartitionCopy, State
 from txbroker.names import TopicPartition
@@ -32,6 +35,7 @@ from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 log = logging.getLogger("txbroker.mirror")
 
+RETRY_S, RETRIES = 0.2, 50
 INACTIVE = ("Empty", "Dead")
 NO_OFFSET = -1
 _NAMES_VERSION = 9  # the newest of OffsetFetch and OffsetCommit with names of topics instead of ids
@@ -57,25 +61,37 @@ class GroupOffsets:
     """`copies` are the partitions that are copied. `statuses` by group."""
 
     def __init__(
-        self, source: Cluster, target: Cluster, pattern: re.Pattern[str], copies: Mapping[TopicPartition, PartitionCopy]
+        self, source: Cluster, target: Cluster, pattern: re.Pattern[str], copies: Mapping[TopicPartition, PartitionCopy], reactor: Any
     ) -> None:
         self.statuses: dict[str, GroupStatus] = {}
         self._source = source
         self._target = target
         self._pattern = pattern
         self._copies = copies
+        self._reactor = reactor
 
     async def copy(self) -> None:
         """Commit what has changed, for all groups that match; ClientError if the source's groups cannot be listed."""
         for group in await self._groups():
             status = self.statuses.setdefault(group, GroupStatus())
             try:
-                problem = await self._copy(group, status)
+                problem = await self._copy_in_time(group, status)
             except ClientError as error:
                 problem = str(error)
             if problem and problem != status.problem:
                 log.warning("group %s: %s", group, problem)
             status.problem = problem
+
+    async def _copy_in_time(self, group: str, status: GroupStatus) -> str:
+        """As `_copy`, again while a coordinator is not ready: a cluster creates its topic of offsets with the first group."""
+        for _ in range(RETRIES):
+            try:
+                return await self._copy(group, status)
+            except RequestFailed as failed:
+                if failed.code not in RETRIABLE:
+                    raise
+            await deferLater(self._reactor, RETRY_S)
+        return await self._copy(group, status)
 
     async def _groups(self) -> list[str]:
         found: set[str] = set()
@@ -178,4 +194,4 @@ class GroupOffsets:
             for each in answer.partitions:
                 if each.error_code:
                     what = f"the offset of group {group} for {answer.name}-{each.partition_index} cannot be committed on the target"
-                    raise ClientError(f"{what}: {error_name(each.error_code)}")
+                    raise RequestFailed(what, each.error_code)

@@ -19,10 +19,14 @@ _SMALLER = {
 
 
 def copied_configs(
-    values: Mapping[str, str | None], own: Collection[str], known: Collection[str]
+    values: Mapping[str, str | None], own: Collection[str], known: Collection[str], *, same_offsets: bool
 ) -> tuple[dict[str, str | None], list[str]]:
-    """The configuration for a new topic on the target, and the keys that the target does not know. `own`: set for the source's topic."""
-    wanted = {key: values[key] for key in sorted(own) if key not in NOT_COPIED and values.get(key) is not None}
+    """The configuration for a new topic on the target, and the keys that the target does not know. `own`: set for the source's topic.
+
+    A topic with LogAppendTime would have the times of the copying, except with the same offsets: it gets CreateTime.
+    """
+    left_out = NOT_COPIED if same_offsets else NOT_COPIED | {"message.timestamp.type"}
+    wanted = {key: values[key] for key in sorted(own) if key not in left_out and values.get(key) is not None}
     return {key: value for key, value in wanted.items() if key in known}, [key for key in wanted if key not in known]
 
 

@@ -60,7 +60,9 @@ class Mirror:
         self.reader = SourceReader(self.source, settings, world, topics.partitions, topics.rules, self._taken, self._failed)
         self.writer = TargetWriter(self.target, settings, self.reader.wake, self._failed, self._settled)
         self._resuming = Resuming(self.source, self.target, self._map_topic, settings, self.topics.rules, world.reactor)
-        self.groups = None if settings.groups is None else GroupOffsets(self.source, self.target, settings.groups, self.topics.partitions)
+        self.groups: GroupOffsets | None = None
+        if settings.groups is not None:
+            self.groups = GroupOffsets(self.source, self.target, settings.groups, topics.partitions, world.reactor)
         self._resume_few = DeferredSemaphore(RESUMED_AT_ONCE)
         self._resumes: set[PartitionCopy] = set()
         self._logged: dict[PartitionCopy, str] = {}

@@ -109,7 +109,8 @@ class Topics:
             mark = None
         configs = (await describe_topics(self._source, [name]))[name]
         if target is None:
-            wanted, unknown = copied_configs(configs.values, configs.own, self._known_keys)
+            same_offsets = self._settings.same_offsets
+            wanted, unknown = copied_configs(configs.values, configs.own, self._known_keys, same_offsets=same_offsets)
             if unknown:
                 log.warning("%s: the target does not know %s, which is set on the source", name, ", ".join(unknown))
             if self._settings.same_offsets:
