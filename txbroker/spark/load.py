@@ -23,13 +23,14 @@ from txbroker.spark.group_offsets import GroupCommit, advance, check_group
 from txbroker.spark.load_check import CheckedRange, check_rows
 from txbroker.spark.offset_ranges import OffsetRange, Plan, TableOffsets, plan
 from txbroker.spark.progress import watched
+from txbroker.spark.rebase import check_same_records, rebased
 from txbroker.spark.session import check_session
 from txbroker.spark.snapshot import Snapshot, take
 from txbroker.spark.spark_failures import failure, is_expired, spark_failures
 from txbroker.spark.tables.columns import aligned, widened
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.opening import open_table
-from txbroker.spark.tables.table import Table
+from txbroker.spark.tables.table import Loaded, Table
 from txbroker.spark.tables.table_folder import DELTA, locked
 from txbroker.spark.topic_source import TopicSource
 
@@ -43,7 +44,7 @@ class LoadOptions:
 
     `group`: a consumer group whose committed offsets follow the table. `format`: `delta` or `parquet`; by default that of the table, and
     for a new one Delta if the session has it. `compact`: rewrite small files after the load if there are so many.
-    `decoding`: of values, into columns beside the raw ones.
+    `decoding`: of values, into columns beside the raw ones. `rebase`: continue although the cluster or a topic has another id.
     """
 
     source: TopicSource
@@ -53,6 +54,7 @@ class LoadOptions:
     format: str | None = None
     decoding: Decoding = NOT_DECODED
     compact: int | None = None
+    rebase: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,12 +157,16 @@ class _Load:
         self._id = str(uuid.uuid4())
         self._source = options.source
         self._topics = self._source.find()
+        self._rebased_from: Mapping[str, Any] | None = None
         self._decode = options.decoding.prepare(spark)
 
     def run(self) -> LoadReport:
         """The steps, with the table locked."""
         before = self.table.loaded()
-        snapshot, planned = self._plan(None if before is None else before.offsets)
+        snapshot = take(self._source.addresses, self._topics, self._source.isolation_level)
+        if before is not None and self._options.rebase:
+            before = self._rebase(before, snapshot)
+        planned = self._plan(snapshot, None if before is None else before.offsets)
         self._on_step("planned")
         checked: list[CheckedRange] = []
         unchecked: list[OffsetRange] = []
@@ -194,9 +200,16 @@ class _Load:
         self._on_step("followed")
         return followed
 
-    def _plan(self, loaded: TableOffsets | None) -> tuple[Snapshot, Plan]:
-        snapshot = take(self._source.addresses, self._topics, self._source.isolation_level)
-        return snapshot, plan(snapshot, loaded, skip_expired=self._options.skip_expired)
+    def _rebase(self, before: Loaded, snapshot: Snapshot) -> Loaded:
+        after = rebased(before.offsets, snapshot)
+        if after == before.offsets:
+            return before
+        check_same_records(self._spark, self.table, self._source, before.offsets, snapshot)
+        self._rebased_from = before.offsets.ids()
+        return before._replace(offsets=after, transaction=None)
+
+    def _plan(self, snapshot: Snapshot, loaded: TableOffsets | None) -> Plan:
+        return plan(snapshot, loaded, skip_expired=self._options.skip_expired)
 
     def _append(
         self, loaded: TableOffsets, ids: Mapping[str, str], planned: Plan, transaction: int | None
@@ -204,7 +217,8 @@ class _Load:
         """Read and commit, and plan again if offsets expire meanwhile and may be skipped. None: the table has all of it already."""
         for attempt in range(1, ATTEMPTS + 1):
             table = loaded.after(planned.ranges, ids)
-            commit = LoadCommit(self._id, self._source.isolation_level, table, planned.ranges, planned.expired)
+            commit = LoadCommit(self._id, self._source.isolation_level, table, planned.ranges, planned.expired,
+                                rebased_from=self._rebased_from)
             if transaction is not None and commit.version <= transaction:
                 return None, planned  # the offsets came from the rows, and only gaps follow these
             try:
@@ -220,7 +234,8 @@ class _Load:
                 if not is_expired(error) or not self._options.skip_expired or attempt == ATTEMPTS:
                     raise failure(error) from error
             # As if the table had everything before the ranges, so that what expires of them is counted.
-            _, again = self._plan(loaded.after([one._replace(end=one.start) for one in planned.ranges], ids))
+            snapshot = take(self._source.addresses, self._topics, self._source.isolation_level)
+            again = self._plan(snapshot, loaded.after([one._replace(end=one.start) for one in planned.ranges], ids))
             planned = Plan(again.ranges, [*planned.expired, *again.expired])
             if not planned.ranges:
                 return None, planned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from txbroker.cli.failures import CommandFailed
 from txbroker.names import amount
@@ -40,6 +40,10 @@ class TableOffsets(NamedTuple):
         """A number that grows with every load: the sum of all end offsets."""
         return sum(end for partitions in self.offsets.values() for end in partitions.values())
 
+    def ids(self) -> dict[str, Any]:
+        """The ids of the cluster and of the topics."""
+        return {"cluster_id": self.cluster_id, "topic_ids": dict(self.topic_ids)}
+
     def after(self, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> TableOffsets:
         """The same with these ranges loaded."""
         offsets = {topic: dict(partitions) for topic, partitions in self.offsets.items()}
@@ -62,7 +66,8 @@ def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool) 
     """
     if table is not None and table.cluster_id != snapshot.cluster_id:
         raise CommandFailed(f"the table has data of the cluster {table.cluster_id}, and this is {snapshot.cluster_id}; "
-                            "correct --bootstrap-server, or specify another --table")
+                            "correct --bootstrap-server, or specify another --table; --rebase continues if the topics have the same "
+                            "records at the same offsets there")
     ranges, expired = [], []
     for topic in snapshot.topics:
         known = {} if table is None else table.offsets.get(topic.name, {})

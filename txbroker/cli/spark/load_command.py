@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from txbroker.cli.arguments import number
 from txbroker.cli.failures import warn
 from txbroker.cli.spark.job_flags import Outcome, add_expired, add_session, add_source, run_job, source_of
-from txbroker.cli.spark.load_output import complaints, faults, lines
+from txbroker.cli.spark.load_output import complaints, faults, lines, planned_lines
 from txbroker.cli.spark.setup_command import jar_folder
 from txbroker.names import amount
 
@@ -54,6 +54,10 @@ def add_parser(jobs: Any) -> None:
     parser.add_argument("--max-bad", type=number(0), metavar="N", help=bad_help)
     compact_help = "after a load, rewrite the table's small files (below 32 MiB) into larger ones if there are N or more"
     parser.add_argument("--compact", type=number(2), metavar="N", help=compact_help)
+    rebase_help = ("continue a table although the cluster or a topic has another id: only if the records are the same at the same offsets, "
+                   "as in a restored cluster; the last loaded record of each partition is compared")
+    parser.add_argument("--rebase", action="store_true", help=rebase_help)
+    parser.add_argument("--dry-run", action="store_true", help="print the offsets and sizes that would be loaded, and write nothing")
     every_help = "load again every N seconds, until SIGTERM or SIGINT, which ends after the current load with exit status 0"
     parser.add_argument("--every", type=number(1), metavar="N", help=every_help)
     add_session(parser)
@@ -63,14 +67,18 @@ def add_parser(jobs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Load, print a line a partition, and write the report; CommandFailed."""
     from txbroker.spark.decoding.decoding import Decoding
+    from txbroker.spark.dry_run import dry_run
     from txbroker.spark.load import LoadOptions, load
 
     skip_expired = arguments.on_expired == "skip"
     decoding = Decoding(arguments.decode_value, arguments.schema, arguments.registry, arguments.max_bad)
     options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, decoding,
-                          arguments.compact)
+                          arguments.compact, arguments.rebase)
 
     def work(spark: Any) -> Outcome:
+        if arguments.dry_run:
+            planned = dry_run(spark, options)
+            return Outcome(planned_lines(planned), (), planned.as_json())
         if arguments.every is not None:
             return _rounds(spark, options, arguments.every)
         report = load(spark, options, sys.stderr)

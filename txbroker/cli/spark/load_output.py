@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from txbroker.names import amount
 
 if TYPE_CHECKING:
+    from txbroker.spark.dry_run import DryRun
     from txbroker.spark.load import LoadReport
     from txbroker.spark.load_check import CheckedRange
 
@@ -64,3 +65,25 @@ def complaints(report: LoadReport) -> Sequence[str]:
 def faults(report: LoadReport) -> Sequence[str]:
     """What the load could not do besides."""
     return [f"the data is loaded, but {report.group.problem}"] if report.group is not None and report.group.problem else []
+
+
+def planned_lines(planned: DryRun) -> Sequence[str]:
+    """The plan for people: a line a partition, and the totals last."""
+    found = []
+    for one in planned.planned:
+        where = f"{one.range.topic}-{one.range.partition} [{one.range.start}, {one.range.end})"
+        found.append(f"{where}: {amount(one.range.size, 'offset')}, {amount(one.tasks, 'task')}, {_size(one.bytes)}")
+    for gone in planned.expired:
+        found.append(f"{gone.topic}-{gone.partition} [{gone.start}, {gone.end}): expired before it was loaded, would be skipped")
+    table = f"the {'new ' if planned.new else ''}{planned.format} table {planned.table}"
+    if not planned.planned:
+        return [*found, f"nothing new for {table}"]
+    sizes = [one.bytes for one in planned.planned]
+    total = None if None in sizes else sum(size for size in sizes if size is not None)
+    offsets, tasks = sum(one.range.size for one in planned.planned), sum(one.tasks for one in planned.planned)
+    return [*found, f"a load into {table} would read {amount(offsets, 'offset')} in {amount(tasks, 'task')}, {_size(total)}; "
+                    "nothing was written"]  # fmt: skip
+
+
+def _size(count: int | None) -> str:
+    return "of unknown size" if count is None else f"about {count / 1e6:,.1f} MB on the broker's disk"

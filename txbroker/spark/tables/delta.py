@@ -63,7 +63,8 @@ class DeltaTable:
         if not self._log.exists:
             self._spark.sql(f"CREATE TABLE {self._log.name} ({SCHEMA}) USING delta TBLPROPERTIES ({text(CLUSTER_ID)} = {text(cluster_id)})")
         known = self._log.properties()
-        new = {f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items() if f"{TOPIC_ID}{name}" not in known}
+        wanted = {CLUSTER_ID: cluster_id, **{f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items()}}
+        new = {key: value for key, value in wanted.items() if known.get(key) != value}
         if new:
             pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(new.items()))
             self._spark.sql(f"ALTER TABLE {self._log.name} SET TBLPROPERTIES ({pairs})")

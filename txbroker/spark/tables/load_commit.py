@@ -18,6 +18,8 @@ class LoadCommit(NamedTuple):
 
     `checked`: None in a commit with data, whose gaps are not classified yet. The commit after it has no data, the same ranges, and how many
     offsets of each partition have a record, or none for which reason: `[{"topic", "partition", "rows", "compacted", ...}]`.
+
+    `rebased_from`: the ids of cluster and topics that the table had before, if this commit is the first one with other ids.
     """
 
     run: str
@@ -26,6 +28,7 @@ class LoadCommit(NamedTuple):
     ranges: Sequence[OffsetRange]
     expired: Sequence[OffsetRange]
     checked: Sequence[Mapping[str, Any]] | None = None
+    rebased_from: Mapping[str, Any] | None = None
 
     @property
     def version(self) -> int:
@@ -44,6 +47,7 @@ class LoadCommit(NamedTuple):
             "ranges": list(self.ranges),
             "expired": list(self.expired),
             "checked": self.checked,
+            "rebased_from": self.rebased_from,
         }
         return json.dumps({key: content})
 
@@ -63,7 +67,8 @@ def parse(text: str | None, key: str = KEY) -> LoadCommit | None:
             raise ValueError("topics and their ids differ")
         table = TableOffsets(str(content["cluster_id"]), topic_ids, offsets)
         ranges, expired = ([OffsetRange(*one) for one in content[key]] for key in ("ranges", "expired"))
-        return LoadCommit(str(content["run"]), str(content["isolation_level"]), table, ranges, expired, content["checked"])
+        return LoadCommit(str(content["run"]), str(content["isolation_level"]), table, ranges, expired, content["checked"],
+                          content.get("rebased_from"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CommandFailed(f"the offsets in the table's last commit cannot be read ({type(error).__name__}: {error}); "
                             "restore the table to an earlier version") from None

@@ -131,6 +131,11 @@ class ParquetTable:
         try:
             self._manifests.add(state, list(removed))
         except ManifestTaken:
+            # On NFS link(2) may have succeeded before it was sent again: then the manifest is this one.
+            newest = self._manifests.newest()
+            if newest is not None and newest.number == state.number and newest.load == state.load and newest.files == state.files:
+                self._state = state
+                return
             raise CommandFailed(f"another load committed to {self.path} first, and this one wrote nothing; run it again") from None
         self._state = state
 

@@ -34,7 +34,7 @@ class Table(Protocol):
         """What the table has; None if there is no table yet. CommandFailed if it is not a table of `load`."""
 
     def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
-        """Create the table without data if there is none, and store the ids."""
+        """Create the table without data if there is none, and store the ids, instead of others."""
 
     def schema(self) -> Any:
         """The table's columns, a StructType."""
