@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash crash-mirror damage soak overload bench scale profile compat demo docs clean
+.PHONY: help venv run test unit prepare lint fuzz crash crash-mirror crash-spark damage soak overload bench scale profile compat demo docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -89,6 +89,9 @@ crash: prepare  ## kill the broker under load, repeatedly, and check what it rec
 
 crash-mirror: prepare  ## kill the mirror while it copies, repeatedly, and compare both clusters (ARGS=...)
 	@$(BIN)/python -m tests.mirror $(ARGS)
+
+crash-spark: prepare  ## kill drivers and executors of `txbroker spark load`, repeatedly, and check the tables (ARGS=...)
+	@$(BIN)/python -m tests.spark.crash $(ARGS)
 
 HOURS ?= 2
 soak: prepare $(VENV)/.installed-bench  ## run hours of mixed load with clients that connect, disconnect and hang; check memory and descriptors (HOURS=2 ARGS=...)

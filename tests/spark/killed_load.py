@@ -1,8 +1,10 @@
-"""A load in a process of its own that is killed by SIGKILL.
+"""A load in a process of its own, that something kills by SIGKILL.
 
-`python -m tests.spark.killed_load JARS PYSPARK SERVERS TOPIC TABLE FORMAT STEP`
+`python -m tests.spark.killed_load JARS PYSPARK MASTER SERVERS TOPIC TABLE FORMAT KILL [DELAY_MS]`
 
-STEP is one of `txbroker.spark.load.STEPS`, or `writing`: as soon as a file of the table's data is there.
+KILL is `nothing`; one of `txbroker.spark.load.STEPS`: this process, after the step; `writing`: this process, when a file of the table's
+data is there; `driver`, `jvm` or `executor`: this process, Spark's JVM or one executor, DELAY_MS after the load was planned. The load goes
+on without the executor.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+EXECUTOR_KILLED = "an executor was killed"
 
 
 def kill() -> None:
@@ -27,19 +33,39 @@ def kill_when_writing(table: Path) -> None:
     kill()
 
 
+def kill_executor(spark: Any) -> None:
+    """Kill the first one that there is."""
+    from tests.spark.standalone import executor_processes
+
+    while not (found := executor_processes(spark.sparkContext.applicationId)):
+        time.sleep(0.001)
+    os.kill(found[0], signal.SIGKILL)
+    print(EXECUTOR_KILLED, flush=True)
+
+
 def main() -> None:
-    """Load until the step."""
-    jars, pyspark, servers, topic, table, form, step = sys.argv[1:]
+    """Load until it is killed."""
+    jars, pyspark, master, servers, topic, table, form, what, *delay = sys.argv[1:]
     sys.path.append(pyspark)
     from txbroker.spark.load import LoadOptions, load
     from txbroker.spark.session import open_session
     from txbroker.spark.topic_source import TopicSource
 
-    spark = open_session("local[2]", Path(jars), delta=True)
-    if step == "writing":
+    spark = open_session(master, Path(jars), delta=True)
+    jvm = spark.sparkContext._gateway.proc
+    actions: dict[str, Callable[[], None]] = {"driver": kill, "jvm": jvm.kill, "executor": lambda: kill_executor(spark)}
+
+    def on_step(step: str) -> None:
+        if step == what:
+            kill()
+        if step == "planned" and what in actions:
+            timer = threading.Timer(int(delay[0]) / 1000, actions[what])
+            timer.daemon = True
+            timer.start()
+
+    if what == "writing":
         threading.Thread(target=kill_when_writing, args=[Path(table)], daemon=True).start()
-    options = LoadOptions(TopicSource(servers, [topic]), table, format=form)
-    load(spark, options, on_step=lambda reached: kill() if reached == step else None)
+    load(spark, LoadOptions(TopicSource(servers, [topic]), table, format=form), on_step=on_step)
 
 
 if __name__ == "__main__":

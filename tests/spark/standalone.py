@@ -33,6 +33,7 @@ class Standalone:
             "spark.executor.memory": "512m",
             "spark.driver.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
             "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
             "spark.driver.extraJavaOptions": " ".join(SHORT_LIVED),
         }.items()))  # fmt: skip
@@ -52,7 +53,6 @@ class Standalone:
         command = [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True)
-
 
     def submit(self, jars: Path, *arguments: str) -> list[str]:
         """The command line of `txbroker` with these arguments under spark-submit, in client mode."""
@@ -78,6 +78,19 @@ def standalone(directory: Path) -> Iterator[Standalone]:
                 "worker.Worker", "--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g", *place, cluster.url))  # fmt: skip
         until(lambda: _log(cluster, master).count("Registering worker") == WORKERS, "the workers of Spark have registered")
         yield cluster
+
+
+def executor_processes(application: str) -> list[int]:
+    """The processes of the executors of an application, by its id."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue  # it has ended
+        if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in arguments and application in arguments:
+            found.append(int(path.parent.name))
+    return found
 
 
 def _log(cluster: Standalone, master: subprocess.Popen[bytes]) -> str:

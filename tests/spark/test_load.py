@@ -23,7 +23,7 @@ from tests.support import cache
 from tests.support.broker import BrokerProcess
 from tests.support.cache import CHECKOUT
 from tests.support.java import SHORT_LIVED
-from tests.support.raw_admin import create_topic, delete_records
+from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.records import Received, Sample, assert_same, samples
 from tests.support.server import Server
 from tests.support.waiting import until
@@ -43,7 +43,7 @@ class Killed(BaseException):
 
 @FORMATS
 def test_everything_of_a_record_is_in_the_table(spark: Any, broker: Server, name: str, table: Path, form: str) -> None:
-    create_topic(broker, name, PARTITIONS)
+    create_topic(broker, name, PARTITIONS, configs={**KEEP, "message.timestamp.after.max.ms": str(2**63 - 1)})
     sent = []
     producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=5)
     odd = [Sample(b"k", b"v", (), timestamp) for timestamp in (0, 10**15)]
@@ -102,7 +102,8 @@ def test_a_run_that_ends_after_a_step(spark: Any, broker: Server, topic: str, ta
 def test_kill_9_of_the_driver(
     spark: Any, spark_jars: Path, broker: Server, topic: str, table: Path, loading: Load, step: str, form: str
 ) -> None:
-    command = [sys.executable, "-m", "tests.spark.killed_load", spark_jars, cache.pyspark(), broker.address, topic, table, form, step]
+    command = [sys.executable, "-m", "tests.spark.killed_load", spark_jars, cache.pyspark(), "local[2]", broker.address, topic, table,
+               form, step]
     environment = {**ENVIRONMENT, "JAVA_TOOL_OPTIONS": " ".join(SHORT_LIVED)}
     ended = subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-3000:]

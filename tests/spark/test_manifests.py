@@ -11,6 +11,7 @@ from txbroker.cli.failures import CommandFailed
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.manifests import FULL_EVERY, DataFile, Manifests, ManifestTaken, State
+from txbroker.spark.tables.parquet import ParquetTable
 
 
 def commit(number: int) -> LoadCommit:
@@ -98,3 +99,14 @@ def test_manifests_that_are_refused(tmp_path: Path, manifests: Manifests) -> Non
     (folder / "00000000000000000002.json").unlink()
     with pytest.raises(CommandFailed, match=r"00000000000000000002.json is missing; restore it"):
         manifests.newest()
+
+
+def test_a_link_that_was_made_and_answered_as_if_not(tmp_path: Path) -> None:
+    """As NFS can: the manifest is there, and it is this writer's own."""
+    table = ParquetTable(None, tmp_path)
+    table.create("C", {})
+    first = state(None)
+    table._add(first, ())
+    table._add(first, ())
+    with pytest.raises(CommandFailed, match="another load committed to"):
+        table._add(first._replace(load=commit(99)), ())
