@@ -26,10 +26,13 @@ have yet.
 
   txbroker spark load --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders
   txbroker spark load --bootstrap-server 127.0.0.1:9092 --include 'orders-.*' --table ./warehouse/orders --json report.json
+  txbroker spark load --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders --every 30 --compact 200
+  txbroker spark load --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders --decode-value json --schema order.sql
+  txbroker spark load --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders --dry-run
 
-Rows have the columns topic, partition, offset, timestamp, timestamp_ms, timestamp_type, key, value and headers. The offsets are committed
-with the rows. Then the rows are checked against the offsets: an offset without a row must be compacted, aborted, a transaction marker or
-expired, or it is reported as lost.
+Rows have the columns topic, partition, offset, timestamp, timestamp_ms, timestamp_type, key, value and headers, and with
+--decode-value also decoded and decode_error. The offsets are committed with the rows. Then the rows are checked against the offsets: an
+offset without a row must be compacted, aborted, a transaction marker or expired, or it is reported as lost.
 
 Exit status: 0 done, 1 records are lost or doubled, 2 wrong usage or a fault; after a fault nothing is lost or doubled: run it again.
 """
