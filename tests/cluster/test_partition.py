@@ -18,9 +18,9 @@ from txbroker.cluster.partition import (
     Isolation,
     Leadership,
     Partition,
-    PendingAppend,
     Replication,
 )
+from txbroker.cluster.pending_append import PendingAppend
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
 
@@ -36,6 +36,7 @@ class Moves:
         self.flushes: list[Callable[[], None]] = []
         self.failures: list[str] = []
         self.proposals: list[IsrProposal] = []
+        self.truncations: list[int] = []
         self.now_s = 0.0
         self.alive = {OWN, OTHER, THIRD}
         self.replication = Replication(lambda: self.now_s, lambda: LAG_S, lambda replica, _: replica in self.alive)
@@ -55,6 +56,9 @@ class Moves:
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         self.failures.append(str(error))
+
+    def truncated(self, partition: Partition) -> None:
+        self.truncations.append(partition.log.log_end_offset)
 
     def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
         self.proposals.append(proposal)

@@ -62,6 +62,9 @@ class ReplicasHarness:
     def moved(self, partition: Partition) -> None:
         pass
 
+    def truncated(self, partition: Partition) -> None:
+        self.replicas.truncated(partition)
+
     def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
         self.calls.append(f"proposes {sorted(proposal.members)}")
 
@@ -255,3 +258,21 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     assert fetch(-1, 0) == 0
     assert fetch(OTHER, 0) > 0 and partition.high_watermark == 0
     assert fetch(OTHER, 1) == 0 and partition.high_watermark == 1
+
+
+def test_a_truncation_lowers_the_cleaner_checkpoint(harness: ReplicasHarness) -> None:
+    """Kafka's maybeTruncateCheckpoint: the records that follow are others, and have not been cleaned."""
+    assert harness.roles("t") == ErrorCode.NONE
+    partition = harness.replicas.get("t", 0)
+    for _ in range(4):
+        partition.append(batch(b"a"), NOW)
+    cleaning = harness.broker.directories.cleaning
+    cleaning.set_offset(partition.topic_partition, 3)
+    assert harness.roles("t", leader=OTHER, epoch=1, version=1) == ErrorCode.NONE
+    partition.truncate_to(3)
+    assert cleaning.offset(partition.topic_partition) == 3
+    partition.truncate_to(1)
+    assert cleaning.offset(partition.topic_partition) == 1
+    partition.restart_at(9, NOW)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset, partition.high_watermark) == (9, 9, 9)
+    assert cleaning.offset(partition.topic_partition) == 1

@@ -22,7 +22,8 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import Partition, PendingAppend
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_results import Appended, Origin, RejectedRecords

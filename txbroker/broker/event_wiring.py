@@ -72,6 +72,10 @@ class EventWiring:
         """Take its directory offline, which is then reported as `directory_failed`."""
         self._replicas.storage_failed(partition, error)
 
+    def truncated(self, partition: Partition) -> None:
+        """A follower has removed records that its leader does not have."""
+        self._replicas.truncated(partition)
+
     def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
         """A leader proposes another ISR: send it to the controller."""
         self._isr_requests.propose(partition, proposal)

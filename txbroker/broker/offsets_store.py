@@ -8,7 +8,8 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from txbroker.cluster.partition import Partition, PendingAppend
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.groups.offsets_store import Pair

@@ -6,6 +6,7 @@ written; it does not know the requests that wait for it. All access to the log's
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -19,6 +20,8 @@ from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
 from txbroker.names import TopicPartition, amount
+
+logger = logging.getLogger("txbroker.cluster.replicas")
 
 CONSUMER = -1  # the replica id of readers that are not replicas
 
@@ -62,6 +65,9 @@ class Observer(Protocol):
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Its log cannot be read or written."""
 
+    def truncated(self, partition: Partition) -> None:
+        """Its log now ends before records that it had: what others remember of these is wrong."""
+
     def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
         """The controller is to be sent a new ISR. `Partition.isr_confirmed` or `isr_refused` takes the answer."""
 
@@ -100,26 +106,6 @@ def _reporting(method: Callable[Concatenate[Partition, P], T]) -> Callable[Conca
             raise
 
     return reporting
-
-
-class PendingAppend(NamedTuple):
-    """An append that waits for other replicas, or for a sync."""
-
-    partition: Partition
-    leader_epoch: int
-    last_offset: int
-
-    def outcome(self, *, all_in_sync: bool = True) -> ErrorCode | None:
-        """NONE when it may be acknowledged, or why it will not be; None: it has to wait.
-
-        After a change of the leader epoch the offsets may belong to other records: NOT_LEADER_OR_FOLLOWER, even if this broker leads again.
-        """
-        partition = self.partition
-        if not partition.is_leader or partition.state.leader_epoch != self.leader_epoch:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not partition.acknowledged(self.last_offset, all_in_sync=all_in_sync):
-            return None
-        return ErrorCode.NONE if partition.enough_in_sync or not all_in_sync else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 class Partition:
@@ -359,6 +345,49 @@ class Partition:
             return False
         self.high_watermark = wanted
         return True
+
+    # As a follower
+
+    @_reporting
+    def replicate(self, records: memoryview, *, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
+        """Append what the leader sent for an offset that is this log's end, and take over the leader's high watermark and log start.
+
+        The caller compares the leader epoch of its request with `state`. CORRUPT_MESSAGE: nothing is appended.
+        """
+        log = self.log
+        end, start, watermark = log.log_end_offset, log.log_start_offset, self.high_watermark
+        if len(records):
+            log.append_replicated(records, now_ms=now_ms)
+        # Both never go back; neither is beyond what this replica has.
+        self.high_watermark = max(watermark, min(high_watermark, log.log_end_offset))
+        log.advance_start(min(log_start_offset, self.high_watermark))
+        if (end, start, watermark) != (log.log_end_offset, log.log_start_offset, self.high_watermark):
+            self.observer.moved(self)
+
+    @_reporting
+    def truncate_to(self, offset: int) -> None:
+        """Remove the records from `offset` on, which the leader does not have (KIP-101)."""
+        if offset < self.high_watermark:
+            logger.warning("%s is truncated to offset %d, below its high watermark %d: after an unclean leader election, or a loss of data "
+                           "on the leader", self.topic_partition, offset, self.high_watermark)  # fmt: skip
+        if self.log.truncate_to(offset):
+            self._truncated()
+
+    @_reporting
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Remove all records: the leader's log begins at `offset`, above this log's end."""
+        logger.info("%s ended at offset %d, and the leader's log begins at %d: all of its records are removed",
+                    self.topic_partition, self.log.log_end_offset, offset)  # fmt: skip
+        self.log.truncate_fully_at(offset, now_ms=now_ms)
+        self.high_watermark = max(self.high_watermark, offset)
+        self._truncated()
+
+    def _truncated(self) -> None:
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.observer.truncated(self)
+        self.observer.moved(self)
+
+    # Waiting appends
 
     def acknowledged(self, last_offset: int, *, all_in_sync: bool = True) -> bool:
         """Whether every in-sync replica (else only this one) has the record at `last_offset`, synced where flush.messages requires it."""

@@ -255,6 +255,10 @@ class Replicas:
         """A read or write of the partition's log failed: take its directory offline, which calls `directory_failed`."""
         self._directories.fail(partition.log, error)
 
+    def truncated(self, partition: Partition) -> None:
+        """Records from the log's end on are other records from now on: none of them has been cleaned."""
+        self._directories.cleaning.lower(partition.topic_partition, partition.log.log_end_offset)
+
     def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
         """Take the partitions of a failed directory offline: requests for them receive KAFKA_STORAGE_ERROR."""
         log.error("log directory %s is offline, with %s", directory, amount(len(partitions), "partition"))

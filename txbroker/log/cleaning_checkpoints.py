@@ -30,6 +30,13 @@ class CleaningCheckpoints:
         home.kept_cleaner_offsets[topic_partition] = offset
         home.cleaner_offsets.request()
 
+    def lower(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log was truncated to `offset` (Kafka's maybeTruncateCheckpoint)."""
+        known = self.offset(topic_partition)
+        if known is not None and known > offset:
+            self.set_offset(topic_partition, offset)
+            self.set_history(topic_partition, None)
+
     def history(self, topic_partition: TopicPartition) -> History | None:
         """What is known of a log's cleaning."""
         home = self._directories.by_partition.get(topic_partition)

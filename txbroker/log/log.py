@@ -357,8 +357,12 @@ class Log(LocalLog):
     # Truncation
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncate the log so that it ends at `offset`, or before the batch that holds it; False when it ends below already."""
+        """Truncate the log so that it ends at `offset`, or before the batch that holds it; False when it ends there or below already.
+
+        A leader epoch without records at the log's end is removed in any case, as in Kafka: the leader may have another one there.
+        """
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(offset)
             return False
         if offset < self._bases[0]:
             self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)

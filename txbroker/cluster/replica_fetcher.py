@@ -1,0 +1,293 @@
+"""Copies the partitions that one leader broker leads: a machine without I/O (Kafka's ReplicaFetcherThread).
+
+The owner sends what `next_request` returns, one request at a time, and passes the response to `answered`, or the failure to `failed`.
+
+- A fetch names the epoch of this log's last record. Where the logs differ the leader answers with the point of divergence (KIP-595), and
+  this log is truncated to it; several answers may be necessary (KIP-279). Such an answer changes neither the high watermark nor the log
+  start (KAFKA-13141, KAFKA-14704).
+- OFFSET_OUT_OF_RANGE is not yet a reason to remove anything: the leader's first offset is asked for, then its end. Only a log that ends
+  before the leader's begins is emptied (KAFKA-2143).
+- A partition with an error pauses for replica.fetch.backoff.ms; the others go on. FENCED_LEADER_EPOCH for the epoch that this broker
+  still has ends the fetching of the partition until the controller's next request (KAFKA-9654).
+- What was asked in an older leader epoch, or at another offset, is ignored when it comes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from txbroker.cluster.follower_session import FollowerSession, Wanted
+from txbroker.cluster.partition import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Partition
+from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
+from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
+from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+
+logger = logging.getLogger("txbroker.cluster.fetcher")
+
+# Versions of Fetch
+DIVERGENCE_VERSION = 12  # leaders answer with the point of divergence
+NAMES_VERSION_MAX = 12  # later ones have topic ids instead of names
+REPLICA_STATE_VERSION = 15  # with the replica's broker epoch
+
+
+class FetcherSettings(NamedTuple):
+    """Kafka's replica.fetch.wait.max.ms, min.bytes, max.bytes, response.max.bytes and backoff.ms."""
+
+    wait_max_ms: int
+    min_bytes: int
+    partition_bytes: int
+    response_bytes: int
+    backoff_s: float
+
+
+class Asked(NamedTuple):
+    """A request, and the version to send it in; None: any."""
+
+    request: FetchRequest | ListOffsetsRequest
+    version: int | None
+
+
+class _Step(Enum):
+    """What is asked of a partition next."""
+
+    FETCH = auto()
+    FIND_START = auto()  # after OFFSET_OUT_OF_RANGE: the leader's first offset
+    FIND_END = auto()  # the leader's log does not begin after this one's end: its end
+
+
+@dataclass(slots=True)
+class _Followed:
+    partition: Partition
+    leader_epoch: int
+    step: _Step = _Step.FETCH
+    resume_s: float = float("-inf")  # it pauses until then
+    searched: bool = False  # the leader's offsets were found since the last successful fetch
+
+
+class ReplicaFetcher:
+    """The partitions of one leader. `broker_epoch`: this broker's, -1 before it is registered."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        leader_id: int,
+        settings: FetcherSettings,
+        *,
+        broker_epoch: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._broker_id = broker_id
+        self._leader_id = leader_id
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._monotonic_s = monotonic_s
+        self._now_ms = now_ms
+        self._followed: dict[TopicPartition, _Followed] = {}
+        self._asked: dict[TopicPartition, tuple[int, int]] = {}  # leader epoch and offset, in the request in flight
+        self._session = FollowerSession()
+        self._resume_s = float("-inf")  # everything pauses until then
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, partition: Partition) -> None:
+        """Copy a partition, which follows this leader in its present epoch."""
+        self._followed[partition.topic_partition] = _Followed(partition, partition.leader_epoch)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Copy a partition no longer."""
+        self._followed.pop(topic_partition, None)
+
+    # Requests
+
+    def next_request(self, fetch_version: int) -> Asked | None:
+        """The next request; None while nothing is to be copied, or all of it pauses (`next_s`).
+
+        `fetch_version`: the newest version of Fetch that both brokers have, DIVERGENCE_VERSION or later.
+        """
+        now_s = self._monotonic_s()
+        if now_s < self._resume_s:
+            return None
+        ready = {name: one for name, one in self._followed.items() if one.resume_s <= now_s}
+        for step, timestamp in ((_Step.FIND_START, EARLIEST_TIMESTAMP), (_Step.FIND_END, LATEST_TIMESTAMP)):
+            searched = [one for one in ready.values() if one.step is step]
+            if searched:
+                return Asked(self._offsets_request(searched, timestamp), None)
+        wanted = {name: self._wanted(one) for name, one in ready.items()}
+        if not wanted:
+            return None
+        self._asked = {name: (one.leader_epoch, one.fetch_offset) for name, one in wanted.items()}
+        settings = self._settings
+        # Topics that brokers before 2.8 have created have no id.
+        version = fetch_version if all(one.topic_id != NULL_TOPIC_ID for one in wanted.values()) else min(fetch_version, NAMES_VERSION_MAX)
+        new = version >= REPLICA_STATE_VERSION
+        request = FetchRequest(
+            replica_id=CONSUMER if new else self._broker_id,
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()) if new else ReplicaState(),
+            max_wait_ms=settings.wait_max_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_bytes,
+            topics=[],
+        )
+        self._session.fill(request, wanted, settings.partition_bytes)
+        return Asked(request, version)
+
+    def next_s(self) -> float | None:
+        """When the first pause ends, monotonic; None if nothing pauses."""
+        pauses = [max(one.resume_s, self._resume_s) for one in self._followed.values()]
+        return min(pauses, default=None)
+
+    def _wanted(self, one: _Followed) -> Wanted:
+        log = one.partition.log
+        return Wanted(log.topic_id, one.leader_epoch, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+
+    def _offsets_request(self, searched: list[_Followed], timestamp: int) -> ListOffsetsRequest:
+        self._asked = {one.partition.topic_partition: (one.leader_epoch, one.partition.log.log_end_offset) for one in searched}
+        topics: dict[str, ListOffsetsTopic] = {}
+        for one in searched:
+            name = one.partition.topic_partition
+            topic = topics.setdefault(name.topic, ListOffsetsTopic(name=name.topic, partitions=[]))
+            topic.partitions.append(
+                ListOffsetsPartition(partition_index=name.partition, current_leader_epoch=one.leader_epoch, timestamp=timestamp)
+            )
+        return ListOffsetsRequest(replica_id=self._broker_id, topics=list(topics.values()))
+
+    # Responses
+
+    def failed(self) -> None:
+        """There is no response to the request in flight."""
+        self._session.reset()
+        self._pause_all()
+
+    def answered(self, response: FetchResponse | ListOffsetsResponse) -> None:
+        """The response to the request in flight."""
+        if isinstance(response, ListOffsetsResponse):
+            for topic in response.topics:
+                for found in topic.partitions:
+                    self._found(TopicPartition(topic.name, found.partition_index), found.error_code, found.offset)
+            return
+        if response.error_code:
+            code = ErrorCode(response.error_code).name
+            logger.info("broker %d answers a fetch with %s; the next one begins a new session", self._leader_id, code)
+            if response.error_code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+                self._pause_all()
+            self._session.reset()
+            return
+        names = [
+            (self._session.name_of(topic.topic, topic.topic_id, data.partition_index), data)
+            for topic in response.responses
+            for data in topic.partitions
+        ]
+        self._session.answered(response.session_id)
+        for name, data in names:
+            one = None if name is None else self._current(name)
+            if one is not None:
+                self._fetched(one, data)
+
+    def _pause_all(self) -> None:
+        self._resume_s = self._monotonic_s() + self._settings.backoff_s
+
+    def _current(self, name: TopicPartition) -> _Followed | None:
+        """The partition of an answer, if what was asked is still what it needs."""
+        one = self._followed.get(name)
+        if one is None:
+            return None
+        partition = one.partition
+        state = partition.state
+        if partition.is_leader or state.leader_epoch != one.leader_epoch or state.leader != self._leader_id:
+            return None
+        return one if self._asked.get(name) == (one.leader_epoch, partition.log.log_end_offset) else None
+
+    def _fetched(self, one: _Followed, data: PartitionData) -> None:
+        partition = one.partition
+        if data.error_code:
+            self._refused(one, data.error_code)
+            return
+        try:
+            if data.diverging_epoch.epoch != -1 or data.diverging_epoch.end_offset != -1:
+                partition.truncate_to(divergence(partition, data.diverging_epoch))
+                return
+            records = data.records
+            assert records is None or isinstance(records, bytes | memoryview)
+            partition.replicate(
+                memoryview(records or b""),
+                high_watermark=data.high_watermark,
+                log_start_offset=data.log_start_offset,
+                now_ms=self._now_ms(),
+            )
+            one.searched = False
+        except StorageError:
+            self.forget(partition.topic_partition)  # its directory goes offline
+        except BrokerError as error:
+            logger.error("%s: what broker %d sent for offset %d is refused: %s", partition.topic_partition, self._leader_id,
+                         partition.log.log_end_offset, error)  # fmt: skip
+            self._pause(one)
+
+    def _refused(self, one: _Followed, error_code: int) -> None:
+        name = one.partition.topic_partition
+        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if one.searched:
+                # The leader does not know this log's last epoch: below the high watermark both are equal.
+                self._truncate(one, one.partition.high_watermark)
+                self._pause(one)
+            else:
+                one.step = _Step.FIND_START
+        elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
+            logger.info("%s: broker %d has a newer leader epoch than %d; waiting for the controller", name, self._leader_id,
+                        one.leader_epoch)  # fmt: skip
+            self.forget(name)
+        else:
+            if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH):
+                logger.warning("%s: broker %d answers a fetch with %s", name, self._leader_id, ErrorCode(error_code).name)
+            self._pause(one)
+
+    def _found(self, name: TopicPartition, error_code: int, offset: int) -> None:
+        """The leader's first offset, or its end."""
+        one = self._current(name)
+        if one is None:
+            return
+        if error_code or offset < 0:
+            self._pause(one)
+            return
+        own_end = one.partition.log.log_end_offset
+        if one.step is _Step.FIND_START and own_end >= offset:
+            one.step = _Step.FIND_END
+            return
+        find_start, one.step, one.searched = one.step is _Step.FIND_START, _Step.FETCH, True
+        if find_start:
+            try:
+                one.partition.restart_at(offset, self._now_ms())
+            except StorageError:
+                self.forget(name)
+        elif offset < own_end:
+            self._truncate(one, offset)
+
+    def _truncate(self, one: _Followed, offset: int) -> None:
+        try:
+            one.partition.truncate_to(offset)
+        except StorageError:
+            self.forget(one.partition.topic_partition)
+
+    def _pause(self, one: _Followed) -> None:
+        one.resume_s = self._monotonic_s() + self._settings.backoff_s
+
+
+def divergence(partition: Partition, leader: EpochEndOffset) -> int:
+    """The offset to which a log is truncated: `leader` is the leader's largest epoch up to this log's last, and where it ends (KIP-279)."""
+    log = partition.log
+    if leader.end_offset < 0:
+        return partition.high_watermark
+    own = log.end_offset_for_epoch(leader.epoch)
+    if own.epoch < 0:
+        offset = leader.end_offset  # all epochs of this log are newer: none is known to be equal
+    elif own.epoch < leader.epoch:
+        offset = own.end_offset  # the leader is asked again, about an older epoch
+    else:
+        offset = min(own.end_offset, leader.end_offset)
+    return min(offset, log.log_end_offset)
