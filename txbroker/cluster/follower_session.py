@@ -13,7 +13,7 @@ _EPOCH_MAX = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What a follower asks of one partition."""
+    """The request for one partition."""
 
     topic_id: bytes
     leader_epoch: int
@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
 
 
 class FollowerSession:
-    """The partitions of the session and what was asked of each last; after `reset` the next request names everything."""
+    """The partitions of the session with the last request for each; after `reset` the next request names all of them."""
 
     def __init__(self) -> None:
         self.reset()

@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 class _Step(Enum):
-    """What is asked of a partition next."""
+    """The next request for a partition."""
 
     FETCH = auto()
     FIND_START = auto()  # after OFFSET_OUT_OF_RANGE: the leader's first offset
