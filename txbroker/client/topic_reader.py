@@ -10,7 +10,7 @@ from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import LOST, ClientError, Closed, RequestFailed
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.config_requests import TOPIC_RESOURCE, describe_configs
-from txbroker.client.offset_requests import list_offsets
+from txbroker.client.offset_requests import LATEST, list_offsets
 from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
@@ -87,6 +87,16 @@ class TopicReader:
             return found.error_code, max(found.offset, 0)
 
         return self._retry(partition, ask)
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int:
+        """The offset of the first record with this timestamp or a later one; the partition's end if there is none."""
+
+        def ask(leader: BlockingConnection) -> tuple[int, int]:
+            found = list_offsets(leader.call, self.name, [partition], timestamp_ms, self._isolation)[partition]
+            return found.error_code, found.offset
+
+        found = self._retry(partition, ask)
+        return found if found >= 0 else self.offset(partition, LATEST)
 
     def fetch(self, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> PartitionData:
         """Batches from an offset on; the first one whole. `error_code` is 0 or OFFSET_OUT_OF_RANGE."""

@@ -72,16 +72,24 @@ class GapCounts(NamedTuple):
 
 def classify(addresses: Addresses, isolation_level: str, gaps: Iterable[OffsetRange]) -> Iterator[tuple[str, int, GapCounts]]:
     """The counts of each partition. Gaps come in the order of topic, partition and offset. CommandFailed, ClientError."""
+    found = reasons(addresses, isolation_level, gaps)
+    for (topic, partition), parts in groupby(found, lambda part: (part[1].topic, part[1].partition)):
+        counts = GapCounts()
+        for reason, part in parts:
+            counts = counts.plus(reason, part.start, part.end)
+        yield topic, partition, counts
+
+
+def reasons(addresses: Addresses, isolation_level: str, gaps: Iterable[OffsetRange]) -> Iterator[tuple[Reason, OffsetRange]]:
+    """The parts of gaps, each with its reason. Gaps come in the order of topic, partition and offset. CommandFailed, ClientError."""
     for topic, of_topic in groupby(gaps, lambda gap: gap.topic):
         reader = TopicReader(addresses, topic, CLIENT, ISOLATION_LEVELS[isolation_level])
         try:
             for partition, of_partition in groupby(of_topic, lambda gap: gap.partition):
                 log = _PartitionLog(reader, partition, ISOLATION_LEVELS[isolation_level])
-                counts = GapCounts()
                 for gap in of_partition:
                     for reason, start, end in log.reasons(gap.start, gap.end):
-                        counts = counts.plus(reason, start, end)
-                yield topic, partition, counts
+                        yield reason, OffsetRange(topic, partition, start, end)
         finally:
             reader.close()
 

@@ -1,4 +1,4 @@
-"""A job's report as a JSON file: written last and whole, since it is the verdict. Some masters of Spark lose a job's exit status."""
+"""A job's report as a file: written last and whole, since it is the verdict. Some masters of Spark lose a job's exit status."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ from txbroker.cli.failures import CommandFailed
 SCHEMA_VERSION = 1  # of all reports; fields are only added
 
 
-def write_report(path: str, job: str, spark_version: str | None, content: Mapping[str, Any]) -> None:
-    """Write the file in one step; CommandFailed when it cannot be written. `spark_version`: None for a job without Spark."""
+def whole_report(job: str, spark_version: str | None, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The report with its schema and the versions of what wrote it. `spark_version`: None for a job without Spark."""
     versions = {"txbroker": __version__} if spark_version is None else {"txbroker": __version__, "spark": spark_version}
-    report = {"schema": SCHEMA_VERSION, "job": job, **versions, **content}
+    return {"schema": SCHEMA_VERSION, "job": job, **versions, **content}
+
+
+def write_report(path: str, job: str, spark_version: str | None, content: Mapping[str, Any]) -> None:
+    """Write the whole report as JSON; CommandFailed when it cannot be written."""
+    write_file(path, f"{json.dumps(whole_report(job, spark_version, content), indent=1)}\n", "--json")
+
+
+def write_file(path: str, text: str, flag: str) -> None:
+    """Write a file in one step; CommandFailed when it cannot be written. `flag`: that named it."""
     new = Path(f"{path}.{os.getpid()}.new")
     try:
         with new.open("w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
-            file.write("\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
     except OSError as error:
-        raise CommandFailed(f"the report {path} cannot be written: {error.strerror}; correct --json") from error
+        raise CommandFailed(f"the report {path} cannot be written: {error.strerror}; correct {flag}") from error
 
 
-def remove_report(path: str) -> None:
+def remove_report(path: str, flag: str = "--json") -> None:
     """Remove the report of an earlier run: no file means that the job has not finished. CommandFailed when it cannot be removed."""
     try:
         Path(path).unlink(missing_ok=True)
         if not Path(path).absolute().parent.is_dir():
-            raise CommandFailed(f"the folder of the report {path} does not exist; create it, or correct --json")
+            raise CommandFailed(f"the folder of the report {path} does not exist; create it, or correct {flag}")
     except OSError as error:
-        raise CommandFailed(f"the report {path} cannot be replaced: {error.strerror}; correct --json") from error
+        raise CommandFailed(f"the report {path} cannot be replaced: {error.strerror}; correct {flag}") from error

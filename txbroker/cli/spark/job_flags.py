@@ -75,6 +75,7 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     master_help = f"the Spark master (default: {DEFAULT_MASTER}; under spark-submit that of its flags)"
     parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=master_help)
     parser.add_argument("--json", metavar="FILE", help="write a report as JSON; the file exists only if the job has finished")
+    parser.add_argument("--html", metavar="FILE", help="write the report as HTML for people, as `txbroker spark report` does")
     add_jars(parser)
 
 
@@ -82,11 +83,12 @@ def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outco
     """Open a session, run `work` with it, print what it found, and write the report; the exit status. CommandFailed."""
     complain_as_json(False)  # --json names a file here
     from txbroker.spark.offset_ranges import WrongData
-    from txbroker.spark.reports import remove_report, write_report
+    from txbroker.spark.reports import remove_report, whole_report, write_file, write_report
     from txbroker.spark.session import open_session
 
-    if arguments.json:
-        remove_report(arguments.json)
+    for path, flag in ((arguments.json, "--json"), (arguments.html, "--html")):
+        if path:
+            remove_report(path, flag)
     spark = open_session(arguments.master, jar_folder(arguments), delta=delta)
     try:
         outcome = work(spark)
@@ -99,6 +101,11 @@ def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outco
         print(line)
     for problem in (*outcome.complaints, *outcome.faults):
         warn(problem)
+    content = {"ok": outcome.status == DONE, **outcome.report}
+    if arguments.html:
+        from txbroker.spark.html_report import page
+
+        write_file(arguments.html, page(whole_report(job, version, content)), "--html")
     if arguments.json:
-        write_report(arguments.json, job, version, {"ok": outcome.status == DONE, **outcome.report})
+        write_report(arguments.json, job, version, content)
     return outcome.status

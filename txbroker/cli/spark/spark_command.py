@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from txbroker.cli.failures import USAGE
-from txbroker.cli.spark import compaction_check_command, files_command, load_command, setup_command, upsert_command
+from txbroker.cli.spark import (
+    audit_command,
+    compaction_check_command,
+    files_command,
+    load_command,
+    report_command,
+    setup_command,
+    upsert_command,
+)
 
 DESCRIPTION = """\
 Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They need PySpark, Java 17 and a few jars.
@@ -13,11 +21,12 @@ Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They 
   txbroker spark setup
   txbroker spark load --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders
   txbroker spark upsert --from-table ./warehouse/orders --bootstrap-server 127.0.0.1:9092 --table ./warehouse/orders-latest
+  txbroker spark audit --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders --html audit.html
 
 Exit status: 0 done, 1 the job found something wrong with the data, 2 wrong usage or a fault.
 """
 
-JOBS = (setup_command, load_command, upsert_command, compaction_check_command, files_command)
+JOBS = (setup_command, load_command, upsert_command, audit_command, compaction_check_command, files_command, report_command)
 
 
 def add_parser(subparsers: Any) -> None:

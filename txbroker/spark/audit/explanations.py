@@ -1,0 +1,79 @@
+"""Why one side has a record that the other one does not have: what is lawful needs proof, everything else is wrong.
+
+Of records that only the delivered side has:
+
+- expired: the offset is below the log start of the topic now.
+- aborted: it is in a batch of an aborted transaction.
+- superseded: the topic is compacted, the cleaner has come that far, and there is a later record of this key.
+- tombstone: the same, and it is the latest record of its key, but its value is null: the cleaner removes tombstones after a time.
+- lost_latest: the same, but it has a value. Compaction must keep the latest record of a key. Wrong.
+- lost: the topic has no record at the offset, and none of these reasons. Wrong.
+
+Of records that only the written side has, where the delivered side is compacted itself: `removed`, with the same proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.spark.audit.blocks import Kept
+from txbroker.spark.audit.sides import inside
+from txbroker.spark.gaps import Reason, reasons
+from txbroker.spark.offset_ranges import OffsetRange
+from txbroker.spark.order import rank
+from txbroker.spark.snapshot import Addresses
+from txbroker.spark.topic_source import TopicSource
+
+COMPACTED = "compacted"  # by the look of the log; not proved yet
+TASKS_MAX = 64
+_KINDS = {Reason.EXPIRED: "expired", Reason.ABORTED: "aborted", Reason.COMPACTED: COMPACTED, Reason.UNEXPLAINED: "lost",
+          Reason.CONTROL: "extra"}  # fmt: skip
+_SCHEMA = "topic STRING, partition INT, offset BIGINT, reason STRING"
+
+
+def with_reasons(spark: Any, keep: Kept, events: Any, source: TopicSource, ranges: Sequence[OffsetRange]) -> Any:
+    """The events, with another kind for `extra` ones where the topic's log says why it has no record at the offset.
+
+    `ranges`: the offsets that were compared. What is beyond them remains extra.
+    """
+    extra = inside(spark, events.where("kind = 'extra' AND NOT shared").select("topic", "partition", "offset"), ranges).distinct()
+    ordered = extra.repartition(min(len(ranges), TASKS_MAX), "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+    found = ordered.rdd.mapPartitions(_Reasons(source.addresses, source.isolation_level))
+    known = events.join(keep(spark.createDataFrame(found, _SCHEMA)), ["topic", "partition", "offset"], "left")
+    return _replaced(known, "kind = 'extra' AND NOT shared AND reason IS NOT NULL", "reason").drop("reason")
+
+
+class _Reasons:
+    """Asks the topic's leaders, on an executor."""
+
+    def __init__(self, addresses: Addresses, isolation_level: str) -> None:
+        self._addresses = addresses
+        self._isolation_level = isolation_level
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[str, int, int, str]]:
+        gaps = (OffsetRange(row[0], row[1], row[2], row[2] + 1) for row in rows)
+        for reason, part in reasons(self._addresses, self._isolation_level, gaps):
+            yield part.topic, part.partition, part.start, _KINDS[reason]
+
+
+def proved(events: Any, kind: str, records: Any, order: CompactionOrder, *, superseded: str, tombstone: str, otherwise: str) -> Any:
+    """The events, where those of a kind get another one: by whether `records` have a later record of the key, or they are tombstones.
+
+    `records` include the events' own. A record without a key is never kept by compaction: it counts as superseded.
+    """
+    from pyspark.sql import functions as f
+
+    latest = records.where("key IS NOT NULL").groupBy("topic", "partition", "key").agg(
+        f.expr(f"max_by(offset, {rank(order, version_column='version')})").alias("latest"))  # fmt: skip
+    known = events.join(latest, ["topic", "partition", "key"], "left")
+    proof = (f"CASE WHEN key IS NULL OR latest != offset THEN '{superseded}' WHEN deleted AND latest IS NOT NULL THEN '{tombstone}' "
+             f"ELSE '{otherwise}' END")  # fmt: skip
+    return _replaced(known, f"kind = '{kind}'", proof).drop("latest")
+
+
+def _replaced(events: Any, condition: str, kind: str) -> Any:
+    from pyspark.sql import functions as f
+
+    return events.withColumn("kind", f.expr(f"CASE WHEN {condition} THEN {kind} ELSE kind END"))
