@@ -66,6 +66,8 @@ class Purgatory:
         self._to_check: dict[Hashable, None] = {}
         self._checking = False
         self.checked: Hashable = None
+        self.checks = 0
+        """How often the operations under a key were tried; it stays the same while those of one key are."""
         self.refused = 0
         """Number of operations that expired at once because a limit was reached."""
 
@@ -78,8 +80,13 @@ class Purgatory:
 
         If a limit is reached, or the timeout is not positive, it expires at once.
         """
-        if not tried and self._try(operation):
-            return None
+        if not tried:
+            try:
+                if operation.try_complete():
+                    return None
+            except Exception:
+                self._failed(operation)
+                return None
         parked = Parked(operation, tuple(dict.fromkeys(keys)))
         full = self._parked >= self._parked_max or self._watches + len(parked.keys) > self._watches_max
         if timeout_ms <= 0 or full:
@@ -143,23 +150,26 @@ class Purgatory:
     def _check_one(self, key: Hashable) -> int:
         del self._to_check[key]
         self.checked = key
+        self.checks += 1
         completed = 0
         for parked in list(self._watched.get(key, ())):
             operation = parked.operation
-            if operation is not None and self._try(operation):
-                completed += 1
-                if parked.operation is not None:
-                    self._end(parked)
+            if operation is None:
+                continue
+            try:
+                if not operation.try_complete():
+                    continue
+            except Exception:
+                self._failed(operation)
+            completed += 1
+            if parked.operation is not None:
+                self._end(parked)
         return completed
 
-    def _try(self, operation: Operation) -> bool:
-        """Whether the operation has completed. An exception is logged and expires it: it must not reach the caller of `check`."""
-        try:
-            return operation.try_complete()
-        except Exception:
-            logger.exception("%s: internal error in %r; it expires now", self._name, operation)
-            self._expire(operation)
-            return True
+    def _failed(self, operation: Operation) -> None:
+        """`try_complete` has raised an exception. It is logged and expires the operation: it must not reach the caller of `check`."""
+        logger.exception("%s: internal error in %r; it expires now", self._name, operation)
+        self._expire(operation)
 
     def _expire(self, operation: Operation) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Appended
 from txbroker.purgatory import Purgatory
 from txbroker.wire import legacy
@@ -27,6 +29,7 @@ class Leader:
         self.appended: list[bytes] = []
         self.is_leader = True
         self.topic_partition = None
+        self.log = SimpleNamespace(config=LogConfig())
 
     def get(self, topic: str, partition: int) -> Leader:
         return self

@@ -78,8 +78,8 @@ def echo(received: memoryview) -> list[Any]:
 class ListenerHarness:
     """One hub with one listener."""
 
-    def __init__(self, answer: Callable[[memoryview], list[Any] | None] = echo, **limits: Any) -> None:
-        self.reactor: Any = EPollReactor()
+    def __init__(self, answer: Callable[[memoryview], list[Any] | None] = echo, *, reactor: Any = None, **limits: Any) -> None:
+        self.reactor: Any = reactor or EPollReactor()
         self.worker = JobWorker()
         self.actions = ActionQueue(self.reactor.callLater)
         self.hub = Hub(self.reactor, Limits(**limits), self.worker, self.actions)
@@ -124,7 +124,8 @@ class ListenerHarness:
         assert self.hub.buffers.reserved == 0
         assert all(protocol.lost == 1 for protocol in self.protocols if isinstance(protocol, Answering) and protocol.transport)
         self.reactor.removeAll()
-        self.reactor._poller.close()
+        if isinstance(self.reactor, EPollReactor):
+            self.reactor._poller.close()
 
 
 class Client:

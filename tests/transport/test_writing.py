@@ -16,6 +16,8 @@ import pytest
 from tests.transport.harness import ListenerHarness, frame
 from txbroker.log.region import Region
 from txbroker.transport import output
+from txbroker.transport.hub import SENT_TOGETHER
+from txbroker.transport.server import TOGETHER_BYTES_MAX
 
 Make = Callable[..., ListenerHarness]
 
@@ -299,7 +301,7 @@ def test_responses_of_actions_are_sent_after_the_connections_own_response(start:
         for protocol in harness.protocols[:-1]:
             protocol.put([frame(b"wake up")])
             protocol.transport.flush()
-            unsent.append(protocol.output_bytes)
+            unsent.append(sum(other.output_bytes > 0 for other in harness.protocols))
 
     def wake(received: memoryview) -> list[Any]:
         harness.actions.add("waiting clients", complete)
@@ -308,8 +310,27 @@ def test_responses_of_actions_are_sent_after_the_connections_own_response(start:
     harness.protocols[-1].answer = wake
     waking.send(frame(b"wake them"))
     assert waking.answer() == b"all awake"
-    assert unsent == [0] * 49
+    assert unsent == [number % SENT_TOGETHER for number in range(1, 50)]
     assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
+
+
+@pytest.mark.parametrize(("size", "kept_back"), [(100, [0, 1, 2]), (TOGETHER_BYTES_MAX, [0, 0, 0])])
+def test_small_responses_to_the_requests_of_a_turn_are_sent_together(start: Make, size: int, kept_back: list[int]) -> None:
+    harness = start(lambda received: None)
+    clients = [harness.connect() for _ in range(3)]
+    harness.until(lambda: len(harness.protocols) == 3)
+    unsent: list[int] = []
+
+    def answer(received: memoryview) -> list[Any]:
+        unsent.append(sum(protocol.output_bytes > 0 for protocol in harness.protocols))
+        return [frame(b"a" * size)]
+
+    for protocol in harness.protocols:
+        protocol.answer = answer
+    for client in clients:
+        client.send(frame(b"a question"))
+    assert [client.answer() for client in clients] == [b"a" * size] * 3
+    assert unsent == kept_back
 
 
 def test_responses_of_one_turn_to_one_connection_are_sent_together(start: Make) -> None:
@@ -321,7 +342,6 @@ def test_responses_of_one_turn_to_one_connection_are_sent_together(start: Make) 
     unsent: list[int] = []
 
     def complete(number: int) -> None:
-        protocol.in_flight = 3 - number
         protocol.put([frame(b"%d" % number)])
         protocol.transport.flush()
         unsent.append(protocol.output_bytes)
@@ -333,24 +353,7 @@ def test_responses_of_one_turn_to_one_connection_are_sent_together(start: Make) 
     protocol.answer = answer_all
     client.send(frame(b"and now answer all"))
     assert [client.answer() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
-    assert unsent == [5, 10, 15, 0], "all are sent with the response to the last request in flight"
-
-
-def test_responses_of_a_turn_are_sent_at_its_end_while_others_are_in_flight(start: Make) -> None:
-    harness = start(lambda received: None)
-    client = harness.connect()
-    client.send(frame(b"one of two") * 2)
-    harness.until(lambda: harness.protocols and harness.protocols[0].frames == 2)
-    protocol = harness.protocols[0]
-
-    def complete(_: str) -> None:
-        protocol.in_flight = 1
-        protocol.put([frame(b"the first one")])
-        protocol.transport.flush()
-
-    protocol.answer = lambda received: harness.actions.add("first", complete)
-    client.send(frame(b"now answer one"))
-    assert client.answer() == b"the first one"
+    assert unsent == [5, 10, 15, 20], "all are sent at the end of the turn"
 
 
 def test_a_full_protocol_gets_no_frames_until_it_flushes(start: Make) -> None:

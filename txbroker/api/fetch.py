@@ -62,7 +62,7 @@ class FetchHandler:
         self._responses = FetchResponses()
         self.errors: Errors = Counter()
         self.partitions = PartitionReader(replicas, image, self.errors, monotonic_s)
-        self.singles = SingleFetches(replicas, image, self._responses)
+        self.singles = SingleFetches(replicas, image, self._responses, purgatory)
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:
         limit = min(request.max_bytes, self._fetch_max_bytes)
@@ -164,16 +164,17 @@ class _Waiting:
 class _WaitingSingle:
     """As `_Waiting`, for a single fetch; `reader` makes the reader for what is special, and for the end of max.wait.ms."""
 
-    __slots__ = ("_done", "_reader", "_single")
+    __slots__ = ("_done", "_key", "_reader", "_single")
 
     def __init__(self, single: SingleFetch, reader: Callable[[], FetchReader], done: Deferred[Fetched]) -> None:
         self._single = single
+        self._key = single.key()
         self._reader = reader
         self._done = done
 
     def try_complete(self) -> bool:
         """Respond if there is enough, or an error."""
-        response = self._single.woken()
+        response = self._single.woken(self._key)
         if response is not None:
             self._done.callback(response)
             return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.encoded_response import EncodedResponse, SharedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.fetch_reading import ZSTD_VERSION
 from txbroker.api.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchItem
@@ -18,22 +18,28 @@ from txbroker.cluster.partition import CONSUMER, Isolation, Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, StorageError
 from txbroker.names import NULL_TOPIC_ID
+from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
-# Responses of at most this many bytes are kept for the other fetches that the same append completes.
+# Responses of at most this many bytes are kept for the other fetches that are tried in the same check of the purgatory.
 SHARED_BYTES_MAX = 8 * 1024
 SHARED_RESPONSES_MAX = 16
 
 
 class SingleFetches:
-    """Recognises single fetches. Those that wait for the same records share one response, which is read and encoded once."""
+    """Recognises single fetches. Those that wait for the same records share one response, which is read and encoded once.
 
-    def __init__(self, replicas: Replicas, image: ClusterImage, responses: FetchResponses) -> None:
+    It is shared within one check of the purgatory, which tries all fetches of one partition in the same turn of the reactor: whatever
+    happens to the partition meanwhile, each of them might have been the first one.
+    """
+
+    def __init__(self, replicas: Replicas, image: ClusterImage, responses: FetchResponses, purgatory: Purgatory) -> None:
         self.replicas = replicas
         self.responses = responses
         self._image = image
-        self._shared: dict[tuple[Any, ...], EncodedResponse] = {}
-        self._shared_state: tuple[Any, ...] = ()  # of the partition that they are for
+        self._purgatory = purgatory
+        self._shared: dict[tuple[Any, ...], SharedResponse] = {}
+        self._shared_in = 0  # the check of the purgatory
 
     def of(self, request: FetchRequest, context: RequestContext, limit: int) -> SingleFetch | None:
         """The request as a single fetch, if it is one and its partition is here. `limit`: bytes of records at most."""
@@ -61,15 +67,15 @@ class SingleFetches:
             return None
         return SingleFetch(self, partition, context, topic, wanted, limit, request.min_bytes, request.isolation_level)
 
-    def shared(self, state: tuple[Any, ...], key: tuple[Any, ...]) -> EncodedResponse | None:
-        """The response to another fetch of the same, if it was made while the partition was in this state."""
-        return self._shared.get(key) if state == self._shared_state else None
+    def shared(self, key: tuple[Any, ...]) -> SharedResponse | None:
+        """The response to another fetch of the same in this check."""
+        return self._shared.get(key) if self._shared_in == self._purgatory.checks else None
 
-    def share(self, state: tuple[Any, ...], key: tuple[Any, ...], response: EncodedResponse) -> None:
-        """Keep a response for other fetches, as long as the partition is in this state."""
-        if state != self._shared_state or len(self._shared) >= SHARED_RESPONSES_MAX:
+    def share(self, key: tuple[Any, ...], response: SharedResponse) -> None:
+        """Keep a response for the other fetches of this check."""
+        if self._shared_in != self._purgatory.checks or len(self._shared) >= SHARED_RESPONSES_MAX:
             self._shared.clear()
-            self._shared_state = state
+            self._shared_in = self._purgatory.checks
         self._shared[key] = response
 
 
@@ -149,35 +155,28 @@ class SingleFetch:
             committed=committed,
         )
 
-    def woken(self) -> EncodedResponse | None:
-        """As `response`, after the partition has moved. Many fetches may wait for the same records at its end."""
+    def key(self) -> tuple[Any, ...]:
+        """What the response depends on, besides the partition and the correlation id."""
+        return self._offset, self._epoch, self._bytes_max, self._min_bytes, self._committed, self._context.api_version, self._topic_id
+
+    def woken(self, key: tuple[Any, ...]) -> EncodedResponse | None:
+        """As `response`, after the partition has moved. Many fetches may wait for the same records at its end; they have the same `key`."""
         partition, fetches = self.partition, self._fetches
-        if fetches.replicas.find(*partition.topic_partition) is not partition:
-            self.is_special = True  # deleted, or its directory is offline
-            return None
-        log = partition.log
-        # No reference to the partition or its log, which would keep the files of a deleted topic open: the topic id identifies them.
-        state = (
-            partition.topic_partition,
-            log.topic_id,
-            partition.state,
-            partition.high_watermark,
-            partition.last_stable_offset,
-            log.log_start_offset,
-            log.generation,
-        )
-        key = (self._offset, self._epoch, self._bytes_max, self._min_bytes, self._committed, self._context.api_version, self._topic_id)
-        shared = fetches.shared(state, key)
+        shared = fetches.shared(key)
         if shared is not None:
             partition.counts.bytes_out += shared.records_bytes
             return shared.for_request(self._context.correlation_id)
+        if fetches.replicas.find(*partition.topic_partition) is not partition:
+            self.is_special = True  # deleted, or its directory is offline
+            return None
         response = self.response()
         if response is not None and response.size <= SHARED_BYTES_MAX:
             try:
-                response = response.joined()
+                shared = SharedResponse(response)
             except StorageError:
                 return response  # the transport reports the file when it cannot send it
-            fetches.share(state, key, response)
+            fetches.share(key, shared)
+            return shared.for_request(self._context.correlation_id)
         return response
 
     def item(self) -> FetchItem:

@@ -25,6 +25,10 @@ RunInWorker = Callable[[Callable[[], None]], "Deferred[None]"]
 SWEEPS_PER_IDLE_TIME = 8
 SWEEP_S_MAX = 5.0
 
+# The connections of a turn whose responses are sent together. Sent one by one, each response wakes its client before the next one is made,
+# which costs more than sending it; a client of several connections receives those that are sent together without being woken for each.
+SENT_TOGETHER = 32
+
 # When the broker stops, connections have this much time to take their last responses.
 STOP_GRACE_S = 1.0
 
@@ -53,8 +57,8 @@ class Hub:
     """To be started before the listeners.
 
     `serving` is set while a connection is served. Responses that become ready on other connections meanwhile are sent afterwards, so that
-    several responses to one connection are sent together. `completing` is set while the actions of a turn run: a response is then sent at
-    once, unless its connection has requests in flight, whose responses may become ready in the same turn.
+    several responses to one connection are sent together. `in_turn` is set during a turn of the poller: small responses to its requests are
+    then sent when all its sockets are served, and those that its actions complete after these, but at most SENT_TOGETHER are kept back.
 
     `closed_for` counts the connections that the transport has closed, by reason. `pauses` counts how often reading of a connection stopped
     because too much was in flight. `file_gone` is called with the path of a file whose region cannot be sent.
@@ -65,14 +69,14 @@ class Hub:
         self.actions = actions
         self.limits = limits
         self.run_in_worker = run_in_worker
-        self.poller = Poller(reactor, actions.begin_turn, self._complete_actions)
+        self.poller = Poller(reactor, self._begin_turn, self._end_turn)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         descriptors = Descriptors(limits.descriptors_max)
         self.quotas = ConnectionQuotas(
             limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides, descriptors.room
         )
         self.serving = False
-        self.completing = False
+        self.in_turn = False
         self.closed_for: Counter[str] = Counter()
         self.file_gone: Callable[[str], None] = lambda path: None
         self.pauses = 0
@@ -130,12 +134,14 @@ class Hub:
             emptied.callback(None)
 
     def postpone(self, member: Member) -> None:
-        """Send the responses of this connection later: see `serving` and `completing`."""
+        """Send the responses of this connection later: see `serving` and `in_turn`."""
         self._postponed.append(member)
+        if len(self._postponed) >= SENT_TOGETHER and not self.serving:
+            self._flush_postponed()
 
     def served(self) -> None:
-        """A connection was served: send the responses that became ready on others meanwhile."""
-        if self._postponed and not self.completing:
+        """A connection was served: send the responses that were postponed, unless the turn goes on and they are few."""
+        if self._postponed and (not self.in_turn or len(self._postponed) >= SENT_TOGETHER):
             self._flush_postponed()
         self.serving = False
 
@@ -147,16 +153,17 @@ class Hub:
                 member.flush_now()
         self.serving = False
 
-    def _complete_actions(self) -> None:
-        """At the end of the poller's turn: run its actions."""
-        if not self.actions:
-            self.actions.end_turn()
-            return
-        self.completing = True
+    def _begin_turn(self) -> None:
+        self.in_turn = True
+        self.actions.begin_turn()
+
+    def _end_turn(self) -> None:
+        """Send the responses to the requests of the turn; then run its actions, and send the responses that they have completed."""
+        self._flush_postponed()
         try:
             self.actions.end_turn()
         finally:
-            self.completing = False
+            self.in_turn = False
             self._flush_postponed()
 
     @property

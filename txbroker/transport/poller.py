@@ -1,7 +1,10 @@
-"""Polls the sockets of all connections with its own epoll, which is one descriptor for the reactor.
+"""Polls the sockets of all connections with its own epoll, and calls the connections directly.
 
-A reactor calls each descriptor through its logging context, which costs as much as reading a small request, and it checks timers and other
-sources after each poll. The poller calls connections directly, and polls again as long as sockets are ready.
+A reactor calls each descriptor through its logging context, which costs as much as reading a small request.
+
+With Twisted's epoll reactor the poller waits in the reactor's place: it polls its sockets and the reactor's epoll, as one descriptor, and
+lets the reactor serve its own descriptors when that one is ready. So a request costs one system call for waiting. With any other reactor
+the poller is one of its descriptors, and polls again as long as sockets are ready.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ import select
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
 log = logging.getLogger("txbroker.transport")
 
-# Polls before the reactor serves timers, workers and the rest.
+# Polls in a call of `doRead` before the reactor serves timers, workers and the rest.
 ROUNDS_MAX = 4
 EVENTS_MAX = 256
 
@@ -37,7 +41,7 @@ class Member(Protocol):
 
 
 class Poller:
-    """A reader of `reactor` from `start` to `stop`."""
+    """Serves its members from `start` to `stop`, while `reactor` runs."""
 
     def __init__(self, reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
         """`begin_turn` and `end_turn` are called around each turn, in which the sockets that one poll has returned are served."""
@@ -47,17 +51,39 @@ class Poller:
         self._epoll = select.epoll()
         self._members: dict[int, Member] = {}
         self._wanted: dict[int, int] = {}
+        self._reactor_fd = -1  # the reactor's epoll, if the poller waits in the reactor's place
+        self._reactor_ready = False
 
     def start(self) -> None:
-        """Let the reactor call `doRead` when a socket is ready."""
-        self._reactor.addReader(self)
+        """Take the reactor's place in waiting, or let the reactor call `doRead` when a socket is ready."""
+        reactor = self._reactor
+        if isinstance(reactor, EPollReactor) and "doIteration" not in vars(reactor):  # else another poller has its place
+            self._reactor_fd = reactor._poller.fileno()
+            self._epoll.register(self._reactor_fd, _READ)
+            reactor.doIteration = self._iterate  # type: ignore[method-assign]
+        else:
+            reactor.addReader(self)
 
     def stop(self) -> None:
         """After the last member has left. Does nothing the second time."""
         if self._epoll.closed:
             return
-        self._reactor.removeReader(self)
+        if self._reactor_fd < 0:
+            self._reactor.removeReader(self)
+        else:
+            del self._reactor.doIteration
         self._epoll.close()
+
+    def _iterate(self, timeout_s: float | None) -> None:
+        """Wait for sockets and for the reactor's own descriptors, and serve them (EPollReactor.doIteration)."""
+        served = self._turn(-1 if timeout_s is None else timeout_s)
+        for _ in range(ROUNDS_MAX - 1):
+            if served < 2 or self._reactor_ready or self._epoll.closed:
+                break
+            served = self._turn(0)
+        if self._reactor_ready:
+            self._reactor_ready = False
+            self._reactor.doPoll(0)
 
     # IReadDescriptor
 
@@ -72,18 +98,26 @@ class Poller:
 
     def doRead(self) -> None:
         """Serve the sockets that are ready, in at most ROUNDS_MAX turns."""
-        members = self._members
         for _ in range(ROUNDS_MAX):
             # The end of the last member may have stopped the poller.
-            events = () if self._epoll.closed else self._epoll.poll(0, EVENTS_MAX)
-            if not events:
+            if self._epoll.closed or not self._turn(0):
                 return
-            self._begin_turn()
-            for fd, event in events:
-                member = members.get(fd)
-                if member is not None:  # else it was closed while another one was served
-                    self._serve(member, event)
-            self._end_turn()
+
+    def _turn(self, timeout_s: float) -> int:
+        """Wait until sockets are ready, and serve them; returns how many there were."""
+        events = self._epoll.poll(timeout_s, EVENTS_MAX)
+        if not events:
+            return 0
+        members = self._members
+        self._begin_turn()
+        for fd, event in events:
+            member = members.get(fd)
+            if member is not None:
+                self._serve(member, event)
+            elif fd == self._reactor_fd:  # else it was closed while another one was served
+                self._reactor_ready = True
+        self._end_turn()
+        return len(events)
 
     def _serve(self, member: Member, event: int) -> None:
         why: Exception | None = None

@@ -26,6 +26,10 @@ FRAME_BYTES_MIN = 8
 # Responses of at most this size together are joined and sent at once.
 SEND_JOINED_MAX = 64 * 1024
 
+# Responses are sent together with those of other connections (Hub.postpone) if at most this much was received for them, and they have no
+# more bytes: a large request or response takes longer than waking a client.
+TOGETHER_BYTES_MAX = 16 * 1024
+
 # While others wait for the receive budget, a connection must receive this much of its large frame between two sweeps. One that has not for
 # STALLED_SWEEPS is closed.
 PROGRESS_BYTES_MIN = 64 * 1024
@@ -83,13 +87,18 @@ class ServerTransport(tcp.Server):
         self.active = hub.tick
         try:
             try:
-                if not self._inbox.fill(self._recv_into):
+                received = self._inbox.fill(self._recv_into)
+                if not received:
                     return self._end_of_input()
             except BlockingIOError:
                 return None
             except OSError:
                 return main.CONNECTION_LOST
-            return self._handle() or self._send()
+            why = self._handle()
+            if why is None and received <= TOGETHER_BYTES_MAX and 0 < self.protocol.output_bytes <= TOGETHER_BYTES_MAX:
+                hub.postpone(self)
+                return None
+            return why or self._send()
         finally:
             self._dirty = False
             hub.served()
@@ -146,7 +155,7 @@ class ServerTransport(tcp.Server):
 
     def flush(self) -> None:
         hub = self._hub
-        if hub.serving or (hub.completing and self.protocol.in_flight):
+        if hub.serving or hub.in_turn:
             if not self._dirty:
                 self._dirty = True
                 hub.postpone(self)
