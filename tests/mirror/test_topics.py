@@ -8,6 +8,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewPartitions
 
+from tests.cli.commands import run
 from tests.client.test_twisted_connection import Turning
 from tests.handover.feeding import content, send
 from tests.mirror.mirroring import Running, batches, mirror
@@ -171,3 +172,21 @@ def test_two_mirrors(turning: Turning, both: Both, name: str) -> None:
 def test_what_is_missing(turning: Turning, both: Both, name: str) -> None:
     with pytest.raises(MirrorFailed, match=f"topic {name} does not exist on the source"):
         mirror(turning, *both, name)
+
+
+def test_an_error_pauses_one_partition(turning: Turning, both: Both, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The target refuses a batch until its configuration allows it; another topic is copied meanwhile."""
+    source, target = both
+    for topic in (name, f"{name}-2"):
+        filled(source, topic)
+        create_topic(target, topic, 1, {**KEEP, "max.message.bytes": "100" if topic == name else "1000000"})
+    running = Running(turning, source, target, topics=[name, f"{name}-2"])
+    running.until(lambda: len(running.mirror.topics.partitions) == 2 and running.partition(name).failures >= 3, "it is tried again")
+    running.until_copied(20)
+    refused = "max.message.bytes is 100; raise max.message.bytes of the topic on the target; this partition is paused and tried again"
+    assert sum(refused in record.message for record in caplog.records) == 1, "an error is logged once"
+    assert f"1 paused ({name}-0)" in running.status.line(turning.reactor.seconds())
+    allowed = ("--entity-type", "topics", "--entity-name", name, "--alter", "--add-config", "max.message.bytes=100000")
+    run("configs", "--bootstrap-server", target.address, *allowed)
+    running.until_copied(40)
+    assert running.end() is None and not running.problems and records(target, name) == 20

@@ -86,6 +86,7 @@ class PartitionCopy:
         """Copy from this source offset on; the target ends here."""
         assert not self.in_flight and not self.sent, "answers are outstanding"
         self.state = State.COPYING
+        self.problem = ""
         self.position = position
         self.target_end = self._next_target = target_end
         if self.map is not None:
@@ -162,9 +163,7 @@ class PartitionCopy:
                 self.map.add(source, count)
             self.map.position = ready.position
             self.target_end = self.map.target_end
-        if self.failures:
-            self.failures = 0
-            self.problem = ""
+        self.failures = 0
         return ""
 
     # --- what is stored ---

@@ -29,6 +29,7 @@ BACKOFF_S, BACKOFF_S_MAX = 0.2, 30.0
 RESUMED_AT_ONCE = 20
 CAUGHT_UP_CHECK_S = 0.1
 LAST_ANSWERS_S = 10.0
+ATTEMPTS_UNTIL_CAUGHT_UP = 10  # of one partition, in about two minutes: then --until-caught-up ends without it
 LAST_ANSWERS_CHECK_S = 0.02
 # What to do about errors of the target that do not pass by themselves.
 _ADVICE = {
@@ -241,6 +242,8 @@ class Mirror:
             if problem:
                 raise MustStop(problem)
             await self._resuming.resume(copy)
+            if not copy.failures:
+                self._logged.pop(copy, None)
         except MustStop as stop:
             self._stop(copy, str(stop))
         except Fenced as fenced:
@@ -257,6 +260,9 @@ class Mirror:
         if code in _ADVICE:
             text += f"; {_ADVICE[ErrorCode(code)]}"
         copy.failed(text)
+        if self.settings.until_caught_up and copy.failures > ATTEMPTS_UNTIL_CAUGHT_UP:
+            self._stop(copy, text)
+            return
         if code != ErrorCode.NETWORK_EXCEPTION and self._logged.get(copy) != text:
             self._logged[copy] = text
             log.warning("%s; this partition is paused and tried again, others go on", text)

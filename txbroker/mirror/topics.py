@@ -25,6 +25,10 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition, amount
 log = logging.getLogger("txbroker.mirror")
 
 RETRY_S, RETRIES = 0.1, 300
+_ADVICE = {
+    "source": "to copy the new topic, stop the mirror and delete the topic on the target",
+    "target": "start the mirror again to copy it from its beginning",
+}
 
 
 class Refused(Exception):
@@ -238,7 +242,4 @@ def _differ(one: bytes, other: bytes) -> bool:
 
 
 def _created_again(topic: str, cluster: Cluster) -> str:
-    return (
-        f"{topic} was deleted on the {cluster.label} and created again: its offsets began again too. To copy the new one, stop the mirror "
-        "and delete the topic on the target"
-    )
+    return f"{topic} was deleted on the {cluster.label} and created again, so that its offsets began again; {_ADVICE[cluster.label]}"
