@@ -49,7 +49,6 @@ class StatusView:
             return None
         except BrokerError:
             return None
-        history = self._directories.cleaning.history(topic_partition)
         running = self._passes.running.get(topic_partition)
         uncleanable = self._failed.why_uncleanable(shown)
         last_ms, last = self._passes.last.get(topic_partition, (None, None))
@@ -61,7 +60,6 @@ class StatusView:
             dirty_ratio=cleanable.dirty_ratio,
             first_dirty_offset=cleanable.first_dirty_offset,
             first_uncleanable_offset=cleanable.first_uncleanable_offset,
-            clean_end=max(cleanable.first_dirty_offset, 0 if history is None else history.clean_end),
             clean_bytes=cleanable.clean_bytes,
             cleanable_bytes=cleanable.cleanable_bytes,
             overdue_ms=cleanable.overdue_ms,

@@ -73,7 +73,6 @@ def as_json(status: CleaningStatus) -> dict[str, Any]:
         "dirty_ratio": round(status.dirty_ratio, 4),
         "first_dirty_offset": status.first_dirty_offset,
         "first_uncleanable_offset": status.first_uncleanable_offset,
-        "clean_end": status.clean_end,
         "clean_bytes": status.clean_bytes,
         "cleanable_bytes": status.cleanable_bytes,
         "overdue_ms": status.overdue_ms,

@@ -209,9 +209,7 @@ class _PartitionLog:
 def clean_end(state: Mapping[str, Any]) -> int:
     """The offset below which the cleaner may have removed records, by its state of a partition (`CLEANER`)."""
     # A running pass may have replaced segments already; it ends before the first uncleanable offset.
-    if state["state"] == "cleaning":
-        return max(int(state["clean_end"]), int(state["first_uncleanable_offset"]))
-    return int(state["clean_end"])
+    return int(state["first_dirty_offset"] if state["state"] == "idle" else state["first_uncleanable_offset"])
 
 
 def _reason(hidden: bool, header: EntryHeader) -> Reason | None:

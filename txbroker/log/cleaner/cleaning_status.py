@@ -60,7 +60,6 @@ class State(Enum):
 class CleaningStatus:
     """One partition.
 
-    `clean_end`: everything below it has been cleaned at least once; above `first_dirty_offset` only with the generational schedule.
     `dirty_ratio`: the cleanable part of all that a pass would rewrite. `progress`: the bytes that the running pass has read and those that
     it will read in all, (0, 0) while these are not known; None when no pass is running. `last_ms`, `last`: end and totals of the last
     successful pass since the start of the broker. `next_run_ms`: when the cleaner assesses the partition again; None when that cannot
@@ -72,7 +71,6 @@ class CleaningStatus:
     dirty_ratio: float
     first_dirty_offset: int
     first_uncleanable_offset: int
-    clean_end: int
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
