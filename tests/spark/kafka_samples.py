@@ -15,13 +15,19 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((GOLDEN / "logs" / "kafka-3.9.1.json").read_text())
 
 
+def unpack(directory: Path) -> Path:
+    """Its directories of partitions, in a new directory."""
+    directory.mkdir()
+    with tarfile.open(GOLDEN / "logs" / "kafka-3.9.1.tar.xz") as archive:
+        archive.extractall(directory)  # a trusted archive
+    shutil.copytree(GOLDEN / "kafka-3.9.1" / "data", directory, dirs_exist_ok=True)
+    return directory
+
+
 def serve(directory: Path) -> BrokerProcess:
     """A started broker."""
     server = BrokerProcess(directory)
-    server.data.mkdir()
-    with tarfile.open(GOLDEN / "logs" / "kafka-3.9.1.tar.xz") as archive:
-        archive.extractall(server.data)  # a trusted archive
-    shutil.copytree(GOLDEN / "kafka-3.9.1" / "data", server.data, dirs_exist_ok=True)
+    unpack(server.data)
     configs = ("--topic-config", "*:retention.ms=-1", "--topic-config", "s-compact:cleanup.policy=compact")
     run("import", "--log-dirs", str(server.data), *configs, "--yes")
     server.start()

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker
-from tests.spark.compaction_logs import CLEAN_END, CONFIGS, TOPIC, Directory, flip, moved, usual, with_value, without
+from tests.spark.compaction_logs import CLEAN_END, CONFIGS, TOPIC, Directory, flip, index_again, moved, usual, with_value, without
+from tests.spark.kafka_samples import EXPECTED, unpack
+from txbroker.cli.failures import CommandFailed
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.cleaner.unaligned_reads import Ints
 from txbroker.spark.compaction.check import CheckOptions, CheckReport, after, before
@@ -86,6 +88,8 @@ def test_nothing_is_wrong_with_what_the_cleaner_does(spark: Any, data: Directory
     assert violations(report) == set() and report.ok, report
     assert [counts(report, number) for number in range(5)] == [
         {"KEPT": 8, "COMPACTED": 8}, {"KEPT": 7, "DELETED": 1}, {"KEPT": 4, "COMPACTED": 1}, {"KEPT": 10, "EXPIRED": 6}, {"KEPT": 16}]
+    with pytest.raises(CommandFailed, match="was altered since --before"):
+        after(spark, replace(options, topic_configs={**CONFIGS, "compaction.strategy": "timestamp"}))
     assert (Path(options.state) / "manifest.json").exists() and not (Path(options.state) / "after").exists()
 
 
@@ -142,6 +146,26 @@ def test_each_planted_fault_is_found_and_nothing_else(spark: Any, data: Director
     assert {(one.partition, Path(one.path).name) for one in report.faults} == {
         (12, f"{CLEAN_END:020d}.log"), (13, index.name)}
     assert json.loads(json.dumps(report.as_json()))["violations"][0]["kind"] == "tombstone_early"
+
+
+def test_logs_of_apache_kafka(spark: Any, tmp_path: Path, options: CheckOptions) -> None:
+    """Logs that it has compacted, with transactions, and in old formats: silent until the latest record of a key is gone."""
+    samples = unpack(tmp_path / "samples")
+    topics = ("s-compact", "s-txn", "s-v0-none", "s-v1-gzip")
+    chosen = replace(options, source=TopicSource("", topics), log_dirs=str(samples), topic_configs={**CONFIGS, "cleanup.policy": "compact"})
+    taken = before(spark, chosen).before
+    levels = {part: EXPECTED[f"{part.topic}-{part.partition}"] for part in taken.parts}
+    assert taken.rows == {part: one.get("read_committed", one["read_uncommitted"])["records"] for part, one in levels.items()}
+    path = samples / "s-compact-0" / f"{2841:020d}.log"
+    content = path.read_bytes()
+    at, header = next((at, header) for at, header in Scan(content) if header.last_offset == 2999)
+    assert header.count == 7, "each is the latest record of its key"
+    path.write_bytes(content[:at] + content[at + header.size :])
+    index_again(path.parent, 2841)
+    report = after(spark, chosen)
+    assert report.verdict is not None and not report.faults and not report.damages, report
+    assert [(one.topic, one.kind, one.records, one.first_offset) for one in report.verdict.violations] == [
+        ("s-compact", Kind.LOST, 7, 2992)]
 
 
 def read(directory: Path) -> dict[int, Record]:

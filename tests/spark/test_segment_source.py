@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cleaner.logs import NOW, LogMaker
-from tests.spark.kafka_samples import EXPECTED, GOLDEN
+from tests.spark.kafka_samples import EXPECTED, unpack
 from tests.spark.producing import PARTITIONS, produce
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
@@ -26,11 +24,7 @@ from txbroker.spark.topic_source import TopicSource
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directories that Apache Kafka 3.9.1 wrote."""
-    directory = tmp_path_factory.mktemp("samples")
-    with tarfile.open(GOLDEN / "logs" / "kafka-3.9.1.tar.xz") as archive:
-        archive.extractall(directory)  # a trusted archive
-    shutil.copytree(GOLDEN / "kafka-3.9.1" / "data", directory, dirs_exist_ok=True)
-    return directory
+    return unpack(tmp_path_factory.mktemp("samples") / "data")
 
 
 def segments(spark: Any, path: object, **options: object) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from txbroker.cli.failures import BadUsage, CommandFailed
@@ -179,8 +179,13 @@ class _Job:
         if known.cluster_id and now.cluster_id and known.cluster_id != now.cluster_id:
             raise CommandFailed(f"the snapshot is of the cluster {known.cluster_id}, and this is {now.cluster_id}; "
                                 "correct --bootstrap-server, --log-dir or --state")
+        for topic in known.rules.keys() & now.rules.keys():
+            facts.check_same(topic, known.rules[topic], now.rules[topic])
         listed = facts.listing(now.places)
         self._write(now, state.path(AFTER))
+        # Retention may have deleted what was to be read. What is below the new start is expired, whether it was read or not.
+        starts = {part[:3]: part.log_start for part in self._now().parts}
+        now = replace(now, parts=[part._replace(log_start=max(part.log_start, starts.get(part[:3], 0))) for part in now.parts])
         clean_ends = self._clean_ends(now)
         checked_ms = self._options.now_ms()
         rows = self._spark.read.parquet(state.path(AFTER))
@@ -244,7 +249,6 @@ class _Job:
                 where = f" in {part.replica}" if part.replica else ""
                 raise WrongData(f"{part.topic}-{part.partition} is in the snapshot, and is not there now{where}; look at the brokers' logs")
             old, new = known.rules[part.topic], now.rules[part.topic]
-            facts.check_same(part.topic, old, new)
             horizon = known.taken_ms + min(old.delete_retention_ms, new.delete_retention_ms)
             expires = "delete" in (*old.policies, *new.policies)
             end = clean_ends.get(part[:3], facts.NOT_KNOWN)

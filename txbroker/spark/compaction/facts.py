@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from txbroker.cli.failures import BadUsage, CommandFailed
@@ -22,6 +23,7 @@ from txbroker.log.partition_metadata import read_topic_id
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.compaction_plan import log_ends
 from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey
+from txbroker.logtools.partition_files import find_files
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
 from txbroker.names import INTERNAL_TOPICS, TopicPartition, id_to_text
 from txbroker.spark.gaps import CLEANER, clean_end
@@ -54,7 +56,7 @@ class Part(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A partition's directory."""
+    """A partition's directory. `data`: the data directory that it is in; "" if it is in none, as a copy."""
 
     replica: str
     path: str
@@ -119,7 +121,7 @@ def _words(text: str | None) -> list[str]:
 def find_places(log_dirs: str, topics: Sequence[str], include: str | None) -> list[Place]:
     """The partitions' directories, by topic and partition; BadUsage, CommandFailed."""
     disk = OsDisk()
-    found = []
+    found: list[Place] = []
     for replica, path in replicas(log_dirs):
         try:
             places = survey(disk, [path]).partitions
@@ -130,7 +132,11 @@ def find_places(log_dirs: str, topics: Sequence[str], include: str | None) -> li
     if missing or not found:
         raise CommandFailed(f"there is no partition of {missing[0] if missing else include} in {log_dirs}; "
                             "specify log.dirs of the brokers that have it")
-    return sorted(found, key=lambda place: (place.topic, place.partition, place.replica))
+    found.sort(key=lambda place: (place.topic, place.partition, place.replica))
+    for one, other in pairwise(found):
+        if (one.replica, one.topic, one.partition) == (other.replica, other.topic, other.partition):
+            raise BadUsage(f"{one.topic}-{one.partition} is in {one.path} and {other.path}: give the brokers different names in --log-dir")
+    return found
 
 
 def _is_selected(topic: str, topics: Sequence[str], include: str | None) -> bool:
@@ -146,14 +152,13 @@ def _place(replica: str, place: PartitionPlace) -> Place:
     topic, partition = place.topic_partition
     data = place.data
     identity = {} if data is None else dict(one.split("=", 1) for one in data.identity.split(", ") if "=" in one)
-    path = place.path.rpartition("/")[0] if data is None else data.path
-    return Place(replica, place.path, topic, partition, place.live, place.clean, path, identity)
+    return Place(replica, place.path, topic, partition, place.live, place.clean, "" if data is None else data.path, identity)
 
 
 def rules_of_places(places: Sequence[Place], given: Mapping[str, str]) -> dict[str, TopicRules]:
     """The rules by the metadata that a txbroker stores in the directories; `given`, from --topic-config, come first. BadUsage."""
     disk = OsDisk()
-    directories = sorted({place.data for place in places})
+    directories = sorted({place.data for place in places if place.data})
     found = {}
     for topic in sorted({place.topic for place in places}):
         config = BrokerConfig({})
@@ -197,14 +202,20 @@ def _offsets(places: Iterable[Place]) -> Iterator[tuple[Any, ...]]:
     for place in places:
         (found,) = survey(disk, [place.path]).partitions
         end = log_ends(disk, place.path, found.topic_partition).last_stable_offset
-        yield place.replica, place.topic, place.partition, min(log_start_offset(disk, found), end), end
+        # Retention may have deleted segments since the checkpoint was written.
+        start = max([log_start_offset(disk, found), *find_files(disk, place.path).logs[:1]])
+        yield place.replica, place.topic, place.partition, min(start, end), end
 
 
 def clean_ends_of_places(places: Sequence[Place]) -> dict[tuple[str, str, int], int]:
-    """Up to where the cleaner has come by its checkpoint and by txbroker's history; 0 where neither has the partition. CommandFailed."""
+    """Up to where the cleaner has come by its checkpoint and by txbroker's history; 0 where neither has the partition. CommandFailed.
+
+    It is not known of directories that are in no data directory.
+    """
     disk = OsDisk()
-    checkpoints = {data: _checkpoint(disk, data) for data in {place.data for place in places}}
-    return {place[:1] + place[2:4]: checkpoints[place.data].get(TopicPartition(place.topic, place.partition), 0) for place in places}
+    known = [place for place in places if place.data]
+    checkpoints = {data: _checkpoint(disk, data) for data in {place.data for place in known}}
+    return {place[:1] + place[2:4]: checkpoints[place.data].get(TopicPartition(place.topic, place.partition), 0) for place in known}
 
 
 def _checkpoint(disk: Disk, directory: str) -> dict[TopicPartition, int]:
