@@ -20,7 +20,7 @@ from txbroker.tap import Options
 
 PUNCTUATION = {"|", "||", "&", "&&", ";", "(", ")"}
 MAKEFILE = (CHECKOUT / "Makefile").read_text()
-TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.M))
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.M))
 VARIABLES = set(re.findall(r"^(?:export )?(\w+) \?=", MAKEFILE, re.M)) | set(re.findall(r"\$\((ARGS|LOAD)\)", MAKEFILE))
 
 
