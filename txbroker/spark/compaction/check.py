@@ -167,9 +167,9 @@ class _Job:
         counted = rows.groupBy("replica", "topic", "partition").count().collect()
         counts = {(row[0], row[1], row[2]): row[3] for row in counted}
         of_parts = {one: counts.get(one[:3], 0) for one in now.parts}
-        found = Before(taken_ms, now.cluster_id, bool(now.places), now.rules, now.parts, of_parts)
+        found = Before(taken_ms, now.cluster_id, bool(now.places), now.rules, now.parts, of_parts, self._clean_ends(now))
         state.write(found, self._spark.version)
-        return CheckReport(str(state.folder), found, now.parts, self._clean_ends(now), taken_ms)
+        return CheckReport(str(state.folder), found, now.parts, found.clean_ends, taken_ms)
 
     def after(self, state: State, known: Before) -> CheckReport:
         """Read everything again, then how far the cleaner has come, and compare."""

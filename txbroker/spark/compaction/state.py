@@ -20,7 +20,10 @@ _BYTES_MAX = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Before:
-    """`taken_ms`: when it began. `files`: from segment files. `rows`: how many each partition has."""
+    """`taken_ms`: when it began. `files`: from segment files. `rows`: how many each partition has.
+
+    `clean_ends`: up to where the cleaner had come, where that was known; for people.
+    """
 
     taken_ms: int
     cluster_id: str
@@ -28,6 +31,7 @@ class Before:
     rules: Mapping[str, TopicRules]
     parts: Sequence[Part]
     rows: Mapping[Part, int]
+    clean_ends: Mapping[tuple[str, str, int], int]
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest."""
@@ -35,7 +39,7 @@ class Before:
             {"topic": topic, "topic_id": one.topic_id, "cleanup_policy": list(one.policies), "strategy": one.order.strategy.value,
              "header": one.order.header, "delete_retention_ms": one.delete_retention_ms} for topic, one in sorted(self.rules.items())
         ]  # fmt: skip
-        parts = [{**part._asdict(), "rows": self.rows[part]} for part in self.parts]
+        parts = [{**part._asdict(), "rows": self.rows[part], "clean_end": self.clean_ends.get(part[:3])} for part in self.parts]
         return {"taken_ms": self.taken_ms, "cluster_id": self.cluster_id, "files": self.files, "topics": topics, "partitions": parts}
 
 
@@ -71,7 +75,9 @@ class State:
             found = json.loads(path.read_text("utf-8"))
             rules = {one["topic"]: _rules(one) for one in found["topics"]}
             rows = {Part(**{name: one[name] for name in Part._fields}): int(one["rows"]) for one in found["partitions"]}
-            return Before(int(found["taken_ms"]), found["cluster_id"], found["files"], rules, list(rows), rows)
+            ends = {(one["replica"], one["topic"], one["partition"]): one["clean_end"] for one in found["partitions"]}
+            clean_ends = {key: int(end) for key, end in ends.items() if end is not None}
+            return Before(int(found["taken_ms"]), found["cluster_id"], found["files"], rules, list(rows), rows, clean_ends)
         except FileNotFoundError:
             raise CommandFailed(f"{self.folder} has no snapshot, or only a part of one; take one with --before") from None
         except OSError as error:
