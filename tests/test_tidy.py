@@ -48,10 +48,9 @@ WALL_CLOCKS = re.compile(
 # The only module that takes Twisted's reactor: it makes the reactor's clock monotonic.
 TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
-# Entry points, which nothing imports, the metadata tree of tests and simulations, and for the cluster the brokers' own connections, the
-# tree on ZooKeeper and the fetching of followers.
+# Entry points, which nothing imports, the metadata tree of tests and simulations, and for the cluster the tree on ZooKeeper.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.tree.memory",
-           TWISTED_CLIENT, "txbroker.cluster.tree.zookeeper", "txbroker.cluster.replica_fetcher"}  # fmt: skip
+           "txbroker.cluster.tree.zookeeper"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")

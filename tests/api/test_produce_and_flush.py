@@ -20,6 +20,7 @@ from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.partition import Isolation
@@ -73,7 +74,8 @@ class ProduceHarness:
         wiring = EventWiring(self.actions, self.purgatory, self.fetches, directory_lost=lambda: None, fatal=lambda why: None)
         image = ClusterImage()
         self.replicas = Replicas(BROKER, directories, image, wiring, self.clock.seconds, lambda: 10.0)
-        wiring.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1), IsrRequests(BROKER, self.clock))  # type: ignore[arg-type]
+        others = IsrRequests(BROKER, self.clock), Fetchers(lambda leader: pytest.fail("there is one broker"))
+        wiring.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1), *others)  # type: ignore[arg-type]
         directories.wire(wiring)
         for topic in configs:
             self._lead(topic)

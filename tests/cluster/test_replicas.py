@@ -62,6 +62,12 @@ class ReplicasHarness:
     def moved(self, partition: Partition) -> None:
         pass
 
+    def following(self, partition: Partition) -> None:
+        self.calls.append(f"follows {partition.topic_partition}")
+
+    def stopped(self, topic_partition: TopicPartition) -> None:
+        self.calls.append(f"stopped {topic_partition}")
+
     def truncated(self, partition: Partition) -> None:
         self.replicas.truncated(partition)
 

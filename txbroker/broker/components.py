@@ -20,10 +20,12 @@ from txbroker.broker.handlers import Parts, build_registry
 from txbroker.broker.identity import BrokerIdentity
 from txbroker.broker.listening import Listening
 from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.broker.replication import FetcherLoops
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
+from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
@@ -130,7 +132,8 @@ class Components:
             None if world.instruments is None else world.monotonic_s,
         )
         self.isr_requests = IsrRequests(identity.broker_id, world.reactor)
-        wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests)
+        self._fetchers = Fetchers(FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests))
+        wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
 
     def start(self) -> None:
@@ -144,6 +147,7 @@ class Components:
         self.cleaner.stop()
         self.own.stop()
         self.isr_requests.stop()
+        self._fetchers.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.partition import Partition
@@ -28,6 +29,7 @@ class EventWiring:
     _isr_requests: IsrRequests
     _replicas: Replicas
     _coordinator: GroupCoordinator
+    _fetchers: Fetchers
     _sessions: FetchSessions
 
     def __init__(
@@ -46,9 +48,17 @@ class EventWiring:
         self._directory_lost = directory_lost
         self._fatal = fatal
 
-    def wire(self, replicas: Replicas, coordinator: GroupCoordinator, sessions: FetchSessions, isr_requests: IsrRequests) -> None:
+    def wire(
+        self,
+        replicas: Replicas,
+        coordinator: GroupCoordinator,
+        sessions: FetchSessions,
+        isr_requests: IsrRequests,
+        fetchers: Fetchers,
+    ) -> None:
         """Set the components that are constructed later; call it before the first event."""
         self._isr_requests = isr_requests
+        self._fetchers = fetchers
         self._sessions = sessions
         self._replicas = replicas
         self._coordinator = coordinator
@@ -82,6 +92,7 @@ class EventWiring:
 
     def leading(self, partition: Partition) -> None:
         """This broker leads the partition; for `__consumer_offsets` it becomes the coordinator of its groups."""
+        self._fetchers.forget(partition.topic_partition)
         topic, index = partition.topic_partition
         if topic == OFFSETS_TOPIC:
             _log_failure(self._coordinator.load(index), f"groups of {partition.topic_partition}")
@@ -90,6 +101,17 @@ class EventWiring:
         """This broker no longer leads the partition, and is no longer the coordinator of its groups."""
         if topic_partition.topic == OFFSETS_TOPIC:
             self._coordinator.unload(topic_partition.partition)
+
+    def following(self, partition: Partition) -> None:
+        """Copy the partition from its leader, if it has one."""
+        if partition.state.leader >= 0:
+            self._fetchers.follow(partition)
+        else:
+            self._fetchers.forget(partition.topic_partition)
+
+    def stopped(self, topic_partition: TopicPartition) -> None:
+        """Copy the partition no longer."""
+        self._fetchers.forget(topic_partition)
 
     # LogDirectories' observer
 

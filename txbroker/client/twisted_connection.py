@@ -72,6 +72,10 @@ class TwistedConnection:
         """Whether requests can be sent."""
         return self.machine.state is State.READY
 
+    def version_of(self, request: type[Request]) -> int | None:
+        """The newest version of a request that both sides support; None if there is none."""
+        return self.machine.version_of(request)
+
     def connect(self) -> Deferred[None]:
         """Connect, after the back-off that earlier failures require; fires when versions are negotiated, fails with ConnectionFailed.
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from txbroker.clock import Clock
-from txbroker.cluster.followers import IsrProposal
+from txbroker.cluster.followers import UNKNOWN_EPOCH, IsrProposal
 from txbroker.cluster.partition import Partition
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition, amount
@@ -43,13 +43,13 @@ Send = Callable[[AlterPartitionRequest], Deferred[AlterPartitionResponse]]
 
 
 class IsrRequests:
-    """The proposals of this broker's partitions."""
+    """The proposals of this broker's partitions. `broker_epoch`: of this broker's registration, -1 before it."""
 
-    _broker_epoch: int
     _send: Send
 
     def __init__(self, broker_id: int, clock: Clock) -> None:
         """`begin` must follow before the first proposal."""
+        self.broker_epoch = UNKNOWN_EPOCH
         self._broker_id = broker_id
         self._clock = clock
         self._waiting: dict[TopicPartition, tuple[Partition, IsrProposal]] = {}
@@ -58,7 +58,7 @@ class IsrRequests:
 
     def begin(self, broker_epoch: int, send: Send) -> None:
         """This broker is registered. `send` reaches the controller; its Deferred fails while there is none."""
-        self._broker_epoch = broker_epoch
+        self.broker_epoch = broker_epoch
         self._send = send
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
@@ -103,7 +103,7 @@ class IsrRequests:
                     partition_epoch=proposal.partition_epoch,
                 )
             )
-        return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch, topics=list(topics.values()))
+        return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self.broker_epoch, topics=list(topics.values()))
 
     def _answered(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], response: AlterPartitionResponse) -> None:
         if response.error_code:

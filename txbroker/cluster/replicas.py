@@ -39,6 +39,12 @@ class ReplicasObserver(PartitionObserver, Protocol):
     def resigned(self, topic_partition: TopicPartition) -> None:
         """This broker no longer leads the partition."""
 
+    def following(self, partition: Partition) -> None:
+        """The partition follows another broker, perhaps none at the moment, in a new leader epoch."""
+
+    def stopped(self, topic_partition: TopicPartition) -> None:
+        """The replica is not to be copied any more: it is stopped, or its directory is offline."""
+
 
 class Replicas:
     """Partitions by name; changed on the reactor's thread only."""
@@ -193,9 +199,11 @@ class Replicas:
                 self._observer.leading(partition)
         else:
             led = partition.is_leader
-            partition.follow(leadership)
+            changed = partition.follow(leadership)
             if led:
                 self._observer.resigned(partition.topic_partition)
+            if changed:
+                self._observer.following(partition)
 
     def _open(self, topic_partition: TopicPartition, topic_id: bytes, is_new: bool, now_ms: int) -> Partition:
         found = self._directories.get(topic_partition)
@@ -227,6 +235,7 @@ class Replicas:
             partition.follow(partition.state._replace(leader=-1))
             if led:
                 self._observer.resigned(topic_partition)
+            self._observer.stopped(topic_partition)
         if delete:
             self._partitions.pop(key, None)
             self._offline.discard(key)
@@ -272,6 +281,7 @@ class Replicas:
             partition.is_leader = False
             if led:
                 self._observer.resigned(topic_partition)
+            self._observer.stopped(topic_partition)
             self._observer.moved(partition)
 
     def log_moved(self, topic_partition: TopicPartition, moved: Log) -> None:

@@ -1,0 +1,66 @@
+"""Makes the loops that copy partitions from other brokers: their settings and connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txbroker.broker.world import World
+from txbroker.cluster.fetcher_loop import FetcherLoop
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.isr_requests import IsrRequests
+from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
+from txbroker.config.listeners import parse_listeners
+from txbroker.config.resolve import BrokerConfig
+
+if TYPE_CHECKING:
+    from txbroker.client.twisted_connection import TwistedConnection
+
+RESPONSE_OVERHEAD = 16 * 1024 * 1024  # one batch may exceed the limit of a response
+
+
+class FetcherLoops:
+    """Call it with a leader's id for its loop, which connects to the leader's inter-broker listener."""
+
+    def __init__(self, broker_id: int, config: BrokerConfig, image: ClusterImage, world: World, registered: IsrRequests) -> None:
+        """`registered` knows this broker's epoch."""
+        self._broker_id = broker_id
+        self._config = config
+        self._image = image
+        self._world = world
+        self._registered = registered
+        self._listener = parse_listeners(config).inter_broker
+
+    def __call__(self, leader_id: int) -> FetcherLoop:
+        config = self._config
+        backoff_s = config.int("replica.fetch.backoff.ms") / 1000
+        settings = FetcherSettings(
+            wait_max_ms=config.int("replica.fetch.wait.max.ms"),
+            min_bytes=config.int("replica.fetch.min.bytes"),
+            partition_bytes=config.int("replica.fetch.max.bytes"),
+            response_bytes=config.int("replica.fetch.response.max.bytes"),
+            backoff_s=backoff_s,
+        )
+        fetcher = ReplicaFetcher(
+            self._broker_id,
+            leader_id,
+            settings,
+            broker_epoch=lambda: self._registered.broker_epoch,
+            monotonic_s=self._world.monotonic_s,
+            now_ms=self._world.now_ms,
+        )
+        timeout_s = config.int("replica.socket.timeout.ms") / 1000
+        return FetcherLoop(
+            leader_id, fetcher, lambda: self._link(leader_id), self._world.reactor, timeout_s=timeout_s, backoff_s=backoff_s
+        )
+
+    def _link(self, leader_id: int) -> TwistedConnection | None:
+        # Imported on first use: a broker alone starts without a client.
+        from txbroker.client.client_machine import ClientSettings
+        from txbroker.client.twisted_connection import TwistedConnection
+
+        endpoint = self._image.endpoint(leader_id, self._listener)
+        if endpoint is None:
+            return None
+        limit = self._config.int("replica.fetch.response.max.bytes") + self._config.int("message.max.bytes") + RESPONSE_OVERHEAD
+        client = ClientSettings(f"broker-{self._broker_id}-fetcher-0", in_flight_max=1, response_bytes_max=limit)
+        return TwistedConnection(endpoint.host, endpoint.port, self._world.reactor, self._world.random.random, client)

@@ -1,0 +1,190 @@
+"""Runs the fetchers of this broker: a connection to each leader, and one request at a time on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from txbroker.clock import Clock, DelayedCall
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.replica_fetcher import DIVERGENCE_VERSION, ReplicaFetcher
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.fetch import FetchRequest
+from txbroker.wire.schema import Request
+
+log = logging.getLogger("txbroker.cluster.fetcher")
+
+
+class Link(Protocol):
+    """A connection to a broker (`client/twisted_connection.py`)."""
+
+    def connect(self) -> Deferred[None]:
+        """Fires when requests can be sent."""
+
+    def version_of(self, request: type[Request]) -> int | None:
+        """The newest version that both sides have; None without one."""
+
+    def send(self, request: Request, *, timeout_s: float | None = None, version_max: int | None = None) -> Deferred[Any]:
+        """Fires with the response."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class FetcherLoop:
+    """One leader. `open_link` makes a connection that is not connected yet; None while the leader's address is not known."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        fetcher: ReplicaFetcher,
+        open_link: Callable[[], Link | None],
+        clock: Clock,
+        *,
+        timeout_s: float,
+        backoff_s: float,
+    ) -> None:
+        """`timeout_s`: replica.socket.timeout.ms. `backoff_s`: replica.fetch.backoff.ms."""
+        self.fetcher = fetcher
+        self._leader_id = leader_id
+        self._open_link = open_link
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._backoff_s = backoff_s
+        self._link: Link | None = None
+        self._timer: DelayedCall | None = None
+        self._busy = False  # it connects, or a request is in flight
+        self._stopped = False
+        self._lost_logged = False
+
+    def wake(self) -> None:
+        """There is a partition to be copied that was not there before."""
+        if not self._busy:
+            self._later(0)
+
+    def stop(self) -> None:
+        """Fetch no longer."""
+        self._stopped = True
+        self._cancel()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _later(self, delay_s: float) -> None:
+        self._cancel()
+        if not self._stopped:
+            self._timer = self._clock.callLater(delay_s, self._next)
+
+    def _cancel(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def _next(self) -> None:
+        """Connect, or send the next request; wait where there is nothing to ask."""
+        self._cancel()
+        if self._stopped or self._busy:
+            return
+        link = self._link
+        if link is None:
+            self._connect()
+            return
+        version = link.version_of(FetchRequest)
+        if version is None or version < DIVERGENCE_VERSION:
+            self._lost(f"its versions of Fetch end at {version}, and replication needs {DIVERGENCE_VERSION}; upgrade it")
+            return
+        asked = self.fetcher.next_request(version)
+        if asked is None:
+            resume_s = self.fetcher.next_s()
+            if resume_s is not None:
+                self._later(max(0.0, resume_s - self._clock.seconds()))
+            return
+        self._busy = True
+        answer = link.send(asked.request, timeout_s=self._timeout_s, version_max=asked.version)
+        answer.addCallbacks(self._answered, self._failed)
+        answer.addErrback(self._defect)
+
+    def _connect(self) -> None:
+        link = self._open_link()
+        if link is None:
+            self._lost("its address is not known")
+            return
+        self._link = link
+        self._busy = True
+        link.connect().addCallbacks(self._connected, self._failed)
+
+    def _connected(self, _: None) -> None:
+        self._busy = False
+        self._lost_logged = False
+        log.info("replicating from broker %d", self._leader_id)
+        self._next()
+
+    def _answered(self, response: Any) -> None:
+        self._busy = False
+        if not self._stopped:
+            try:
+                self.fetcher.answered(response)
+            finally:
+                self._later(0)
+
+    def _defect(self, failure: Failure) -> None:
+        log.error("an answer of broker %d could not be applied: %s", self._leader_id, failure.getTraceback())
+
+    def _failed(self, failure: Failure) -> None:
+        self._busy = False
+        if not self._stopped:
+            self._lost(failure.getErrorMessage())
+
+    def _lost(self, reason: str) -> None:
+        """There is no connection: try again after the back-off."""
+        if not self._lost_logged:
+            self._lost_logged = True
+            log.warning("broker %d cannot be replicated from: %s; it is tried again every %.1f s", self._leader_id, reason, self._backoff_s)
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self.fetcher.failed()
+        self._later(self._backoff_s)
+
+
+class Fetchers:
+    """The loops of all leaders. `make_loop` makes the loop of a leader."""
+
+    def __init__(self, make_loop: Callable[[int], FetcherLoop]) -> None:
+        self._make_loop = make_loop
+        self._loops: dict[int, FetcherLoop] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+
+    def follow(self, partition: Partition) -> None:
+        """Copy a partition from the leader that it follows now, in its present leader epoch."""
+        name, leader_id = partition.topic_partition, partition.state.leader
+        if self._leaders.get(name, leader_id) != leader_id:
+            self.forget(name)
+        loop = self._loops.get(leader_id)
+        if loop is None:
+            loop = self._loops[leader_id] = self._make_loop(leader_id)
+        self._leaders[name] = leader_id
+        loop.fetcher.follow(partition)
+        loop.wake()
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Copy a partition no longer; a loop without partitions ends."""
+        leader_id = self._leaders.pop(topic_partition, None)
+        if leader_id is None:
+            return
+        loop = self._loops[leader_id]
+        loop.fetcher.forget(topic_partition)
+        if not len(loop.fetcher):
+            del self._loops[leader_id]
+            loop.stop()
+
+    def stop(self) -> None:
+        """End all loops."""
+        for loop in self._loops.values():
+            loop.stop()
+        self._loops.clear()
+        self._leaders.clear()
