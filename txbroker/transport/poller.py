@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 log = logging.getLogger("txbroker.transport")
 
-# Polls in a call of `doRead` before the reactor serves timers, workers and the rest.
+# Polls before the reactor serves timers, workers and the rest.
 ROUNDS_MAX = 4
 EVENTS_MAX = 256
 
@@ -114,8 +114,9 @@ class Poller:
             member = members.get(fd)
             if member is not None:
                 self._serve(member, event)
-            elif fd == self._reactor_fd:  # else it was closed while another one was served
+            elif fd == self._reactor_fd:
                 self._reactor_ready = True
+            # else it was closed while another one was served
         self._end_turn()
         return len(events)
 
