@@ -14,7 +14,8 @@ for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and over
   without these records, because they are not committed yet. Its next Fetch returns them.
 
 These close a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
-version that is not served (ApiVersions gets a response instead, KIP-511), and an error that no response can carry.
+version that is not served (ApiVersions gets a response instead, KIP-511), and an error that no response can carry (failures of a disk
+have one line a minute: `api/unanswered_appends.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.registry import Answer, Handled, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
@@ -411,7 +413,9 @@ class Connection:
             except Exception:
                 log.exception("internal error: there is no error response to %s from %s", route.name, self._who())
         if response is None:
-            self._close("failed_without_answer", f"{route.name} failed with {error.code.name}; the response cannot carry this error")
+            details = "" if error.message is None else f" ({error.message})"
+            why = f"{route.name} failed with {error.code.name}{details}; the response cannot carry this error"
+            self._close("failed_without_answer", why, is_logged=isinstance(error, Unanswered) and error.is_logged)
         return response
 
     def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
@@ -428,11 +432,11 @@ class Connection:
         prefix = response_prefix(0, len(body), correlation_id)
         self._put([prefix, body], len(prefix) + len(body))
 
-    def _close(self, reason: str, why: str) -> None:
-        """Close the connection after its output is sent. `reason` is counted, `why` is logged."""
+    def _close(self, reason: str, why: str, *, is_logged: bool = False) -> None:
+        """Close the connection after its output is sent. `reason` is counted, `why` is logged, unless the log has it already."""
         if not self._closing:
             self._registry.closed[reason] += 1
-            log.warning("closing the connection of %s: %s", self._who(), why)
+            log.log(logging.DEBUG if is_logged else logging.WARNING, "closing the connection of %s: %s", self._who(), why)
             self._end()
 
     def _end(self) -> None:

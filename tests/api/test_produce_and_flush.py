@@ -1,7 +1,8 @@
-"""Produce to topics with flush.messages: responses wait for the sync, and the reactor does not."""
+"""Produce to topics with flush.messages: responses wait for the sync, and the reactor does not. Failed appends without a response."""
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from twisted.internet.task import Clock
 from tests.api.responses import message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.faulty_disk import FaultyDisk
+from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from tests.support.fakes.worker import Worker
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.unanswered_appends import Unanswered
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.fetcher_loop import Fetchers
@@ -82,7 +84,7 @@ class ProduceHarness:
         self.worker.run()
         self.disk.done.clear()
         self.blocked = self.disk.fail("sync", error=WouldBlock)
-        self.handler = ProduceHandler(self.replicas, image, self.purgatory, lambda: NOW)
+        self.handler = ProduceHandler(self.replicas, image, self.purgatory, lambda: NOW, self.clock.seconds)
         self.store = PartitionOffsetsStore(
             self.replicas,
             self.purgatory,
@@ -273,3 +275,31 @@ def test_every_consumer_gets_the_last_stable_offset(harness: ProduceHarness) -> 
     (answer,) = fetch(harness, USUAL)
     (partition,) = answer.responses[0].partitions
     assert (partition.high_watermark, partition.last_stable_offset) == (2, 1)
+
+
+def test_a_full_disk_is_named_once_a_minute_when_no_response_can_name_it(harness: ProduceHarness, caplog: pytest.LogCaptureFixture) -> None:
+    full = harness.disk.fail(WRITES, error=errno.ENOSPC)
+    reason = f"appends with acks=0 to log directory {harness.directory} fail, and their connections are closed: cannot append "
+
+    def fail_once(topic: str) -> list[str]:
+        """What is logged about appends without a response."""
+        caplog.clear()
+        with pytest.raises(Unanswered) as raised:
+            harness.produce(topic, acks=0)
+        assert (raised.value.code, raised.value.is_logged) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
+        return [record.message for record in caplog.records if record.name == "txbroker.api"]
+
+    (line,) = fail_once(USUAL)
+    assert line.startswith(reason) and line.endswith("No space left on device")
+    assert fail_once(SYNCED) == fail_once(USUAL) == [], "of any partition of the directory"
+    harness.clock.advance(60)
+    (line,) = fail_once(USUAL)
+    assert line.startswith(reason) and line.endswith("No space left on device (2 more since the last line)")
+    full.times = 0
+    assert harness.produce(USUAL, acks=0) == []
+
+
+def test_another_error_of_an_append_without_a_response_is_logged_with_its_connection(harness: ProduceHarness) -> None:
+    with pytest.raises(Unanswered) as raised:
+        harness.produce("unknown", acks=0)
+    assert (raised.value.code, raised.value.is_logged) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)

@@ -15,7 +15,7 @@ from tests.cli.commands import run
 from tests.metrics.scraping import ON, get
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, until_leaders
-from tests.support.raw_log import batch, fetch, produce
+from tests.support.raw_log import batch, fetch, produce, produce_request
 from tests.support.records import numbered, numbers
 from tests.support.server import Server, ServerFailed
 from tests.support.small_disk import ballast, small_disk
@@ -61,6 +61,18 @@ def test_error_messages_name_a_full_disk(server: Server, directory: Path) -> Non
         assert produce(connection, "t", batch(numbered(1, size=100_000))).error_code == 0
         assert connection.call(producer, 4).error_code == 0
         until(lambda: connection.call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 2).error_code == 0, "a coordinator")
+
+
+def test_the_log_names_a_full_disk_that_no_response_can_name(server: Server, directory: Path) -> None:
+    heavy = ballast(directory)
+    refused = batch(numbered(1, size=100_000))
+    for _ in range(20):
+        with RawConnection(server.address) as connection:
+            connection.send(produce_request("t", refused, acks=0), 8)
+            assert connection.is_ended()
+    about = [line for line in server.log().splitlines() if "acks=0" in line or "closing the connection" in line]
+    assert len(about) == 1 and f"log directory {directory / 'data'}" in about[0] and FULL in about[0]
+    heavy.unlink()
 
 
 def test_offsets_are_not_reset_on_a_full_disk(server: Server, directory: Path) -> None:

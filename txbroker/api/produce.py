@@ -20,12 +20,13 @@ from txbroker.api.encoded.produce_response import ProduceResponses, success
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.api.unanswered_appends import UnansweredAppends
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log_results import Appended, Origin, RejectedRecords
 from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
@@ -73,12 +74,20 @@ class ProduceHandler:
     request: type[Request] = ProduceRequest
     overlaps = True
 
-    def __init__(self, replicas: Replicas, image: ClusterImage, purgatory: Purgatory, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        image: ClusterImage,
+        purgatory: Purgatory,
+        now_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+    ) -> None:
         self._replicas = replicas
         self._image = image
         self._purgatory = purgatory
         self._now_ms = now_ms
         self._responses = ProduceResponses()
+        self._unanswered = UnansweredAppends(monotonic_s)
         self.errors: Errors = Counter()
 
     def __call__(
@@ -110,8 +119,10 @@ class ProduceHandler:
         ]
         if acks:
             return self._answer(request, outcomes, acks)
-        if any(isinstance(outcome, BrokerError) for _, partitions in outcomes for _, outcome in partitions):
-            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "an append with acks=0 failed; closing the connection to signal it")
+        for topic, partitions in outcomes:
+            for data, result in partitions:
+                if isinstance(result, BrokerError):
+                    raise self._unanswered.failed(result, self._failed_directory(topic, data, result, context))
         return None
 
     def _append(
@@ -147,11 +158,7 @@ class ProduceHandler:
     ) -> BrokerError:
         """Count an append that failed; returns the error, to be kept."""
         self.errors[error.code] += 1
-        name = topic.name
-        if context.api_version >= TOPIC_ID_VERSION:
-            known = self._image.topic_by_id(topic.topic_id)
-            name = "" if known is None else known.name
-        partition = self._replicas.find(name, data.index)
+        partition = self._find(topic, data, context)
         if partition is not None:
             if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
                 partition.counts.bytes_rejected += len(data.records or b"")
@@ -159,6 +166,18 @@ class ProduceHandler:
                 partition.counts.failed_produce_requests += 1
         # Its frames refer to the error and to the bytes of the request, which would stay in memory until the next garbage collection.
         return error.with_traceback(None)
+
+    def _find(self, topic: TopicProduceData, data: PartitionProduceData, context: RequestContext) -> Partition | None:
+        name = topic.name
+        if context.api_version >= TOPIC_ID_VERSION:
+            known = self._image.topic_by_id(topic.topic_id)
+            name = "" if known is None else known.name
+        return self._replicas.find(name, data.index)
+
+    def _failed_directory(self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext) -> str:
+        """The log directory of a partition to which nothing can be appended; "" if that is not the reason."""
+        partition = self._find(topic, data, context) if isinstance(error, StorageError) else None
+        return "" if partition is None else partition.log.directory.rpartition("/")[0]
 
     def _answer(
         self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int

@@ -88,7 +88,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
 
     for handler in (
         ApiVersionsHandler(registry.ranges),
-        ProduceHandler(p.replicas, p.image, p.produce, p.now_ms),
+        ProduceHandler(p.replicas, p.image, p.produce, p.now_ms, p.monotonic_s),
         FetchHandler(p.replicas, p.image, p.sessions, p.fetch, p.monotonic_s, fetch_max_bytes=p.config.int("fetch.max.bytes")),
         ListOffsetsHandler(p.replicas),
         MetadataHandler(p.image, p.endpoints, p.creation, p.cluster_id),

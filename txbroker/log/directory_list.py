@@ -107,7 +107,7 @@ class DirectoryList:
                 self.resource_failures += 1
                 times = self.resource_failures
             if times & (times - 1) == 0:  # the first, second, fourth, eighth time: producers retry continually
-                logger.error("%s; the log directory %s stays online (%d times so far)", error, directory.path, times)
+                logger.error("%s; the log directory %s stays online (%s so far)", error, directory.path, amount(times, "failure"))
         elif directory.online:
             self._take_offline(directory, error)
 
