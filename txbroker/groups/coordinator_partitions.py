@@ -34,7 +34,7 @@ class LoadState(Enum):
 
 @dataclass(slots=True, eq=False)
 class CoordinatorPartition:
-    """One partition of `__consumer_offsets` that this broker leads."""
+    """One partition of `__consumer_offsets` that this broker leads. `append_error`: why its last append failed; NONE if it did not."""
 
     index: int
     state: LoadState = LoadState.LOADING
@@ -42,6 +42,7 @@ class CoordinatorPartition:
     waiting: list[Deferred[None]] = field(default_factory=list)  # fired when loading ends
     loading: Deferred[None] | None = None
     topics_deleted: set[str] = field(default_factory=set)  # while loading
+    append_error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(slots=True, eq=False)

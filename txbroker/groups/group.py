@@ -73,6 +73,7 @@ class Group(GroupMembership):
         self._unsynced: set[str] = set()  # members of this generation that have not sent SyncGroup
         self._sync_deadline_ms: int | None = None
         self._assigning: int | None = None  # the generation whose assignment is being written
+        self._progress = logging.INFO  # the level of lines about rebalances: DEBUG while assignments cannot be written, as they repeat
         self._wake_ms: int | None = None
 
     @classmethod
@@ -353,7 +354,7 @@ class Group(GroupMembership):
             self._rebalance = _Rebalance(monotonic_ms + timeout_ms)
         self._wake_by(self._rebalance.deadline_ms)
         self.move_to(PREPARING)
-        log.info("group %s: preparing to rebalance after generation %d: %s", self.group_id, self.generation, why)
+        log.log(self._progress, "group %s: preparing to rebalance after generation %d: %s", self.group_id, self.generation, why)
         self._try_complete_join(monotonic_ms)
 
     def _rebalance_timed_out(self, rebalance: _Rebalance, monotonic_ms: int) -> None:
@@ -384,7 +385,7 @@ class Group(GroupMembership):
         self.generation += 1
         self.protocol_name = self.roster.select_protocol() if len(self.roster) else None
         self.read_subscriptions()
-        log.info("group %s: generation %d with %s", self.group_id, self.generation, amount(len(self.roster), "member"))
+        log.log(self._progress, "group %s: generation %d with %s", self.group_id, self.generation, amount(len(self.roster), "member"))
         if not len(self.roster):
             self.move_to(EMPTY)
             self.effects.append(Persist(self.record({}), EmptyWritten(self.generation)))
@@ -414,7 +415,11 @@ class Group(GroupMembership):
         if error:
             self._refuse_assignments(error, monotonic_ms)
             self._prepare_rebalance(f"the assignment cannot be written: {error.name}", monotonic_ms)
+            self._progress = logging.DEBUG
             return
+        if self._progress == logging.DEBUG:
+            self._progress = logging.INFO
+            log.info("group %s: the assignment of generation %d is written", self.group_id, self.generation)
         for member in self.roster:
             member.assignment = assignments[member.member_id]
             self._answer_sync(member, self.sync_answer(member), monotonic_ms)

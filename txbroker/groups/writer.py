@@ -18,7 +18,7 @@ from txbroker.groups.group_results import CommittedOffset
 from txbroker.groups.group_states import GroupState
 from txbroker.groups.keyed_deadlines import KeyedDeadlines, monotonic_ms
 from txbroker.groups.offsets_store import OffsetsStore, Pair
-from txbroker.names import TopicPartition
+from txbroker.names import OFFSETS_TOPIC, TopicPartition
 
 log = logging.getLogger("txbroker.groups")
 
@@ -102,17 +102,30 @@ class Writer:
 
     def _append(self, hosted: HostedGroup, pairs: list[Pair], error_of: Mapping[ErrorCode, ErrorCode]) -> Deferred[ErrorCode]:
         """Fires with NONE, or with the error for the client, which `error_of` may translate."""
-        appended = maybeDeferred(self._store.append, hosted.partition.index, pairs, self._now_ms())
+        partition = hosted.partition
+        appended = maybeDeferred(self._store.append, partition.index, pairs, self._now_ms())
 
         def failed(failure: Failure) -> ErrorCode:
             error = failure.value
             if not isinstance(error, BrokerError):
                 log.error("group %s: internal error while appending its records\n%s", hosted.group.group_id, failure.getTraceback())
                 return ErrorCode.UNKNOWN_SERVER_ERROR
-            log.warning("group %s: cannot append its records: %s: %s", hosted.group.group_id, error.code.name, error)
+            if error.code in _TOO_LARGE:
+                log.warning("group %s: cannot append its records: %s: %s", hosted.group.group_id, error.code.name, error)
+            elif partition.append_error is not error.code:  # clients retry all the time
+                partition.append_error = error.code
+                log.warning(
+                    "%s-%d: cannot append the records of its groups: %s: %s", OFFSETS_TOPIC, partition.index, error.code.name, error
+                )
             return error_of.get(error.code, error.code)
 
-        return appended.addCallbacks(lambda _: ErrorCode.NONE, failed)
+        def succeeded(_: None) -> ErrorCode:
+            if partition.append_error:
+                partition.append_error = ErrorCode.NONE
+                log.info("%s-%d: records of its groups can be appended again", OFFSETS_TOPIC, partition.index)
+            return ErrorCode.NONE
+
+        return appended.addCallbacks(succeeded, failed)
 
     def _wake(self, hosted: HostedGroup, due_ms: int) -> None:
         hosted.group.tick(due_ms)
