@@ -83,24 +83,36 @@ def test_a_directory_is_reported_full_until_it_has_space(directory: DiskPath) ->
     broker = DirectoryHarness(directory, 2, disk=disk)
     directories = broker.start()
     full, other = broker.paths
-    memory.capacity = memory.used + 100_000
+    memory.capacity = memory.used + 2 * ROOM_BYTES
     assert directories.problems() == []
-    disk.fail("replace", full, error=errno.ENOSPC)
+    disk.fail("replace", full, error=errno.ENOSPC)  # a quota
     broker.create(T0)
     disk.repair()
     assert directories.problems() == [f"log directory {full} is full: free space there"]
-    usable = memory.usage("/").usable
     memory.capacity += ROOM_BYTES // 2
     assert directories.problems() == [f"log directory {full} is full: free space there"]
     memory.capacity += ROOM_BYTES
     assert directories.problems() == []
-    memory.capacity -= memory.usage("/").usable - usable
+    memory.capacity -= ROOM_BYTES
     assert directories.problems() == [], "no write was refused since then"
     directories.found_full(other)
     assert directories.problems() == [f"log directory {other} is full: free space there"]
     memory.capacity += 2 * ROOM_BYTES
     disk.fail("usage", other)
     assert directories.problems() == [f"log directory {other} is full: free space there"], "the free space cannot be read"
+
+
+def test_a_directory_is_reported_full_before_a_write_is_refused(directory: DiskPath) -> None:
+    memory = directory.disk
+    assert isinstance(memory, MemoryDisk)
+    broker = DirectoryHarness(directory, 2)
+    directories = broker.start()
+    memory.capacity = memory.used + ROOM_BYTES
+    assert directories.problems() == []
+    memory.capacity -= 1
+    assert directories.problems() == [f"log directory {path} is full: free space there" for path in broker.paths]
+    broker.disk.fail("usage", broker.paths[0])
+    assert directories.problems() == [f"log directory {broker.paths[1]} is full: free space there"], "unknown is not full"
 
 
 def test_a_failed_directory_is_reported_as_a_problem(directory: DiskPath) -> None:

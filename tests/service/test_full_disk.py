@@ -63,6 +63,18 @@ def test_error_messages_name_a_full_disk(server: Server, directory: Path) -> Non
         until(lambda: connection.call(FindCoordinatorRequest(key="g", key_type=CoordinatorType.GROUP), 2).error_code == 0, "a coordinator")
 
 
+def test_readyz_names_a_second_directory_that_is_full_before_a_write_to_it_is_refused(
+    start_broker: Callable[..., Server], directory: Path, tmp_path: Path
+) -> None:
+    server = start_broker(ON | {"log.dirs": f"{tmp_path / 'data'},{directory / 'data'}"})
+    assert get(server, "/readyz").status == 200
+    heavy = ballast(directory)
+    ready = get(server, "/readyz")
+    assert (ready.status, ready.body.decode()) == (503, f"log directory {directory / 'data'} is full: free space there\n")
+    heavy.unlink()
+    assert get(server, "/readyz").status == 200
+
+
 def test_the_log_names_a_full_disk_that_no_response_can_name(server: Server, directory: Path) -> None:
     heavy = ballast(directory)
     refused = batch(numbered(1, size=100_000))

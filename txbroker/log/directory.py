@@ -23,7 +23,7 @@ from txbroker.names import TopicPartition
 LOCK_FILE = ".lock"
 META_PROPERTIES_SIZE_MAX = 64 * 1024
 AGAIN_MS = 1000
-# A full directory counts as full until this much more is free.
+# A directory with less space counts as full; one in which a write has failed does so until this much more is free.
 ROOM_BYTES = 1024 * 1024
 
 logger = getLogger("txbroker.log")
@@ -88,16 +88,20 @@ class LogDirectory:
         self._usable_when_full = self._usable()
 
     def is_full(self) -> bool:
-        """Whether a write has found no space, and no more than ROOM_BYTES have been freed since."""
-        if self._usable_when_full is not None and self._usable() > self._usable_when_full + ROOM_BYTES:
+        """Whether its file system has less than ROOM_BYTES left, or a write has found no space and no more than that was freed since.
+
+        A quota can end before the space does.
+        """
+        usable = self._usable()
+        if self._usable_when_full is not None and usable > self._usable_when_full + ROOM_BYTES:
             self._usable_when_full = None
-        return self._usable_when_full is not None
+        return self._usable_when_full is not None or usable < ROOM_BYTES
 
     def _usable(self) -> int:
         try:
             return self._disk.usage(self.path).usable
         except StorageError:
-            return 0
+            return ROOM_BYTES  # the next write shows what is wrong
 
     # --- work in workers ---
 
