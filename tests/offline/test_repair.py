@@ -48,6 +48,25 @@ def places(path: Path) -> list[tuple[int, int]]:
     return [(position, header.size) for position, header in Scan(path.read_bytes())]
 
 
+@pytest.mark.parametrize("bit", [1, 3, 8, 20, 40])
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_batch_whose_base_offset_has_a_flipped_bit_is_removed_and_not_those_after_it(data: Path, at: int, bit: int) -> None:
+    """The CRC does not cover it."""
+    whole = content(data)
+    path = segments(data)[-1]
+    position, size = places(path)[at]
+    before = path.read_bytes()
+    count = next(header for found, header in Scan(before) if found == position).count  # type: ignore[union-attr]
+    byte = position + 7 - bit // 8
+    corrupt(path, byte, bytes([before[byte] ^ 1 << bit % 8]))
+    (fault,) = [found for found in faults(data) if found.path == str(path)]
+    assert (fault.start, fault.end) == (position, position + size), fault.problem
+    repair(data)
+    assert path.read_bytes() == before[:position] + before[position + size :]
+    assert faults(data) == []
+    assert len(content(data)) == len(whole) - count
+
+
 def test_a_directory_without_faults_is_not_changed(data: Path) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
     plan, said = repair(data)

@@ -3,6 +3,9 @@
 A broker's recovery ends a log at the first invalid batch (`recovery.py`). The offline tools also read what follows: after a damaged batch
 the walk continues where the batch should end by its size, or else at the next complete batch of magic 2 with a correct CRC and plausible
 offsets. Older messages are found by their sizes only.
+
+The CRC of a batch does not cover its base offset. A wrong base offset is found by the order of the batches: it is too low, or the batch
+leaves a gap into which the next batch belongs. A wrong base offset of the last batch of a log looks like a gap.
 """
 
 from __future__ import annotations
@@ -84,22 +87,38 @@ class DamagedWalk:
         while position < self._size:
             walk = Walk(self._file, position, self._size, check_crc=self._check_crc)
             problem = ""
+            after_gap: Entry | None = None
             try:
                 for entry in walk:
+                    if after_gap is not None:
+                        yield self._accepted(after_gap, before=entry.header)
+                        after_gap = None
                     misplaced = self._misplaced(entry.header)
                     if misplaced:
-                        yield Damage(entry.position, entry.position + entry.header.size, self.next_offset, misplaced)
-                        continue
-                    self.next_offset = entry.header.last_offset + 1
-                    yield entry
+                        yield _damaged(entry, self.next_offset, misplaced)
+                    elif first_offset_of(entry.header) > self.next_offset:
+                        after_gap = entry
+                    else:
+                        yield self._accepted(entry)
                 problem = walk.problem
             except CorruptRecords as error:
                 problem = error.message or str(error)
+            if after_gap is not None:
+                yield self._accepted(after_gap)
             position = walk.position
             if problem:
                 end = self._resume(position)
                 yield Damage(position, end, self.next_offset, problem)
                 position = end
+
+    def _accepted(self, entry: Entry, *, before: EntryHeader | None = None) -> Entry | Damage:
+        """A valid entry; or damage, if it leaves a gap into which the next entry, `before`, belongs."""
+        header = entry.header
+        if before is not None and not self._misplaced(before) and first_offset_of(before) <= header.last_offset:
+            first, last, continues = first_offset_of(header), header.last_offset, first_offset_of(before)
+            return _damaged(entry, self.next_offset, f"a batch of offsets {first} to {last} comes before offset {continues}")
+        self.next_offset = header.last_offset + 1
+        return entry
 
     def _misplaced(self, header: EntryHeader) -> str:
         first, last = first_offset_of(header), header.last_offset
@@ -170,6 +189,10 @@ class DamagedWalk:
             and base + delta < self._limit
             and 0 <= attributes <= _ATTRIBUTES_KNOWN
         )
+
+
+def _damaged(entry: Entry, offset: int, problem: str) -> Damage:
+    return Damage(entry.position, entry.position + entry.header.size, offset, problem)
 
 
 def read_content(entry: Entry, bytes_max: int = CONTENT_BYTES_MAX) -> Content:
