@@ -13,7 +13,7 @@ from tests.api.responses import message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
-from tests.support.fakes.worker import Worker
+from tests.support.fakes.worker import Worker, one_by_one
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
@@ -28,7 +28,7 @@ from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.partition import Isolation
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.directories import LogDirectories, one_by_one
+from txbroker.log.directories import LogDirectories
 from txbroker.log.log_config import LogConfig
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory

@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from tests.support.fakes.faulty_disk import FaultyDisk
-from tests.support.fakes.worker import Worker
-from txbroker.log.directories import LogDirectories, one_by_one
+from tests.support.fakes.worker import Worker, one_by_one
+from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.meta_properties import Identity

@@ -8,8 +8,8 @@ import pytest
 
 from tests.log_directories.support import IDENTITY, NOW, T0, T1, U0, DirectoryHarness, append, zero_watermark
 from tests.support.fakes.disk_path import DiskPath, on_disk
+from tests.support.fakes.worker import one_by_one
 from txbroker.errors import ErrorCode, StorageError
-from txbroker.log.directories import one_by_one
 from txbroker.names import TopicPartition
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"

@@ -8,8 +8,8 @@ import pytest
 
 from tests.log_directories.support import IDENTITY, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath, on_disk
+from tests.support.fakes.worker import one_by_one
 from txbroker.errors import StartError
-from txbroker.log.directories import one_by_one
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
 

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from tests.wire.record_samples import fuzz
 from txbroker.errors import CorruptRecords
-from txbroker.wire.varint import encode_varint, read_varint, read_varlong
+from txbroker.wire.record_walk import read_unsigned
+from txbroker.wire.varint import encode_varint, read_varint
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    raw, position = read_unsigned(data, position, 64)
+    return raw >> 1 ^ -(raw & 1), position
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,6 @@ class RunAll(Protocol):
     def __call__(self, jobs: Mapping[str, Sequence[Job]], *, at_once: int | None = None) -> None: ...
 
 
-def one_by_one(jobs: Mapping[str, Sequence[Job]], *, at_once: int | None = None) -> None:
-    """A `RunAll` without workers, for tools and tests."""
-    for of_directory in jobs.values():
-        for job in of_directory:
-            job()
-
-
 class LogDirectories:
     """The logs of this broker by partition, and the directories that they are in."""
 

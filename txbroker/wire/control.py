@@ -6,7 +6,7 @@ import struct
 from typing import NamedTuple
 
 from txbroker.errors import CorruptRecords
-from txbroker.wire.records import Record, build
+from txbroker.wire.records import Record
 
 _ABORT, _COMMIT = 0, 1
 _KEY = struct.Struct(">hh")  # version, type
@@ -18,21 +18,6 @@ class Marker(NamedTuple):
 
     committed: bool
     coordinator_epoch: int
-
-
-def build_marker(
-    marker: Marker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0, leader_epoch: int = -1
-) -> bytes:
-    """The control batch with `marker` for this producer. `timestamp` in ms."""
-    key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
-    return build(
-        [Record(base_offset, timestamp, key, _VALUE.pack(0, marker.coordinator_epoch))],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        leader_epoch=leader_epoch,
-        transactional=True,
-        control=True,
-    )
 
 
 def read_marker(record: Record) -> Marker | None:

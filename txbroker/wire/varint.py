@@ -12,12 +12,6 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     return raw >> 1 ^ -(raw & 1), position
 
 
-def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """The int64 at `position` and the position after it; IndexError at the end of `data`, CorruptRecords beyond 64 bits."""
-    raw, position = read_unsigned(data, position, 64)
-    return raw >> 1 ^ -(raw & 1), position
-
-
 def encode_varint(value: int) -> bytes:
     """`value` (int32 or int64) as a varint."""
     return _SMALL[value] if -64 <= value < 64 else _encode(value)

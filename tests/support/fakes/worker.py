@@ -1,8 +1,8 @@
-"""Workers that run jobs when the test says so, in the test's own thread."""
+"""Workers that run jobs in the test's own thread: when the test says so, or at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -63,3 +63,10 @@ class JobWorker:
         for job, done in jobs:
             job()
             done.callback(None)
+
+
+def one_by_one(jobs: Mapping[str, Sequence[Callable[[], None]]], *, at_once: int | None = None) -> None:
+    """A `RunAll` without threads."""
+    for of_directory in jobs.values():
+        for job in of_directory:
+            job()

@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tests.support.fakes.reactor import FakeReactor
+from tests.support.fakes.worker import one_by_one
 from txbroker.broker.world import World
 from txbroker.cluster.tree.memory import MemoryTrees
-from txbroker.log.directories import one_by_one
 from txbroker.log.disk import Disk
 
 START_MS = 1_700_000_000_000
