@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.transport.harness import Answering, ListenerHarness, frame
+from txbroker.transport.hub import SWEEPS_PER_IDLE_TIME
 from txbroker.transport.receive import SHARED_BYTES
 
 Make = Callable[..., ListenerHarness]
@@ -141,6 +142,33 @@ def test_announced_frames_do_not_block_others(start: Make) -> None:
     client = harness.connect()
     client.send(frame(bytes(3_000_000)))
     assert client.answer() == hashlib.sha1(bytes(3_000_000)).digest()
+
+
+def test_a_connection_that_waits_for_memory_is_not_idle(start: Make) -> None:
+    """It is not read meanwhile, whatever its client sends."""
+    harness = start(digest, queued_request_bytes_max=1_000_000, idle_ms_max=200)
+    first, second = harness.connect(), harness.connect()
+    large, rest = frame(pattern(9_000_000, 1)), memoryview(frame(bytes(1_500_000)))
+    first.send(large[:3_000_000])
+    harness.until(lambda: harness.hub.buffers.reserved > 3_000_000)
+    sent, begin, tick = 3_000_000, harness.hub.tick, -1
+
+    def swept() -> bool:
+        """For twice the idle time the first connection makes progress, and the second has to wait."""
+        nonlocal rest, sent, tick
+        rest = rest[second.send_some(rest) :]
+        if harness.hub.tick != tick:
+            tick = harness.hub.tick
+            first.send(large[sent : sent + 100_000])
+            sent += 100_000
+        return tick >= begin + 2 * SWEEPS_PER_IDLE_TIME
+
+    harness.until(swept)
+    assert harness.hub.buffers.contended
+    first.send(large[sent:])
+    assert first.answer() == hashlib.sha1(large[4:]).digest()
+    second.send(bytes(rest))
+    assert second.answer() == hashlib.sha1(bytes(1_500_000)).digest()
 
 
 @pytest.mark.parametrize("dribbling", [False, True], ids=["stops", "dribbles"])

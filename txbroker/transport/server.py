@@ -206,6 +206,7 @@ class ServerTransport(tcp.Server):
 
     def granted(self) -> None:
         """The receive budget has memory for the large frame of this connection."""
+        self.active = self._hub.tick
         self._read_on()
 
     def _send(self) -> Exception | None:
@@ -277,12 +278,12 @@ class ServerTransport(tcp.Server):
         self.flush()
 
     def reap(self) -> None:
-        """Close a connection that was idle for connections.max.idle.ms, unless it waits for a response."""
+        """Close a connection that was idle for connections.max.idle.ms, unless it waits for a response or for memory for its request."""
         if self._queue.size:
             self._hub.closed_for["replies_not_taken"] += 1
             log.info("closing the connection of %s: it does not receive its responses", self.session.connection_id)
             self.abortConnection()
-        elif not self.protocol.in_flight:
+        elif not self.protocol.in_flight and not self._inbox.starved:
             self._hub.closed_for["idle"] += 1
             log.debug("closing the connection of %s: it is idle", self.session.connection_id)
             self.loseConnection()
