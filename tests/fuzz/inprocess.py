@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.world import fake_world
 from txbroker.api.request_context import Session
 from txbroker.broker.service import Broker
+from txbroker.broker.world import World
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.connection import Connection
@@ -66,16 +68,16 @@ class _Watch(logging.Handler):
 
 
 class InProcessBroker:
-    """`InProcessBroker()` starts it, `close` stops it. `send` takes frames as received from a socket."""
+    """`InProcessBroker()` starts it, `close` stops it. `send` takes frames as received. `change` may replace parts of its world."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: Callable[[World], World] = lambda world: world) -> None:
         self.reactor = FakeReactor()
         self._watch = _Watch()
         logger = logging.getLogger("txbroker")
         logger.addHandler(self._watch)
         logger.propagate = False
         config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={DATA}"], {}))
-        self._broker = Broker(config, fake_world(self.reactor, MemoryDisk(), Random(1)), [DATA], self._fatal)
+        self._broker = Broker(config, change(fake_world(self.reactor, MemoryDisk(), Random(1))), [DATA], self._fatal)
         self._await(self._broker.start())
         connection = self._connect()[0]
         self.served = Served(connection._registry, {key: handler.request for key, (handler, _) in connection._registry._handlers.items()})
