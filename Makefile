@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash crash-mirror crash-spark damage soak overload bench scale profile compat demo docs clean
+.PHONY: help venv run test unit prepare lint fuzz crash crash-mirror crash-spark damage soak overload bench scale profile compat demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -118,6 +118,10 @@ compat: prepare  ## try every client with every feature, and compare with compat
 
 demo: prepare  ## send Debian's package index through every client and compare what arrives (ARGS=...)
 	@$(BIN)/python -m compat.demo $(ARGS)
+
+demo-spark: $(VENV)/.installed-tests  ## load Debian's package index and a day of updates into tables with Spark, and audit them (ARGS=...)
+	@$(BIN)/python -m tests.support.prepare spark
+	@$(BIN)/python -m compat.demo_spark $(ARGS)
 
 clean:  ## remove what was built; keep data and downloads
 	rm -rf $(VENV) build dist docs/_build docs/reference docs/project *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -118,6 +118,8 @@ def test_since_a_time(audited: Audited) -> None:
     assert not report.findings
     first = report.partitions[0]
     assert 0 < first.start < first.end == 22, "records of the last millisecond"
+    later = audited.audit(since=last + 60_000)
+    assert [(one.start, one.end, one.written) for one in later.partitions] == [(22, 22, 0)] * PARTITIONS
 
 
 def test_a_group(audited: Audited) -> None:

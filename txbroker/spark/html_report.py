@@ -40,9 +40,10 @@ p { margin: 4px 0 10px; } .quiet { color: var(--quiet); }
 .tile { background: var(--card); border-radius: 8px; padding: 10px 16px; min-width: 140px; }
 .tile b { display: block; font-size: 22px; font-weight: 600; } .tile span { color: var(--quiet); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 14px; }
-th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
-th { color: var(--quiet); font-weight: 500; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-td.wide { white-space: normal; min-width: 260px; } code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
+th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { color: var(--quiet); font-weight: 500; } td:first-child, td.n { white-space: nowrap; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } td.wide { min-width: 260px; }
+code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
 .wrong { color: var(--bad); font-weight: 600; }
 .legend span { margin-right: 18px; white-space: nowrap; } svg { max-width: 100%; } .legend svg, td svg { vertical-align: middle; }
 svg text { fill: var(--text); font-size: 12px; } svg text.axis { fill: var(--quiet); } svg text.note { fill: var(--late); }
@@ -120,7 +121,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{one['first_offset']:,}", examples, f"<code>{escape(one['command'])}</code>",
         ])  # fmt: skip
     meanings = [f"{_name(kind)}: {WRONG[kind]}" for kind in dict.fromkeys(one["kind"] for one in findings) if kind in WRONG]
-    heads = ("finding", "partition", "#count", "#first offset", "examples", "+look at it")
+    heads = ("finding", "partition", "#count", "#first offset", "+examples", "+look at it")
     return ["<h2>Findings</h2>", f'<p class="quiet">{escape("; ".join(meanings))}.</p>', _table(heads, rows)]
 
 
@@ -152,7 +153,7 @@ def _lag(ages: Sequence[Mapping[str, Any]]) -> list[str]:
                  Part("late", "keys: only an older value was delivered", older),
                  Part("bad", "keys: no value was delivered", one["never"])]  # fmt: skip
         label = f"over {_age(one['from_ms'])}" if one["to_ms"] is None else f"to {_age(one['to_ms'])}"
-        found.append(Bar(label, parts, f"lag {duration(one['lag_ms'])}" if one["unseen"] else ""))
+        found.append(Bar(label, parts, f"lag {_age(one['lag_ms'])}" if one["unseen"] else ""))
     note = ("Each bar has the keys whose latest value was written so long before the audit. Lag is the longest time from the value that "
             "was delivered to the latest one, or since it was written if no value was delivered.")  # fmt: skip
     colours = (("good", "latest value delivered"), ("late", "older value delivered"), ("bad", "no value delivered"))
@@ -160,7 +161,8 @@ def _lag(ages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _age(ms: int) -> str:
-    return duration(ms) if ms else "now"
+    """A duration with its largest unit only, which has room below and above a bar."""
+    return " ".join(duration(ms).split()[:2])
 
 
 def _map(times: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -204,14 +206,14 @@ def _audited_partitions(partitions: Sequence[Mapping[str, Any]]) -> list[str]:
         parts = [Part("good", "equal", one["equal"]), Part("late", "not delivered yet", one["waiting"]),
                  Part("bad", "wrong", sum(wrong.values())), Part("lawful", "different with a reason", sum(lawful.values()))]  # fmt: skip
         rows.append([
-            escape(f"{one['topic']}-{one['partition']}"), escape(f"[{one['start']:,}, {one['end']:,})"), f"{one['written']:,}",
-            _counts(without), f"{one['delivered']:,}", f"{one['equal']:,}", f'<span class="wrong">{_counts(wrong)}</span>', _counts(lawful),
-            f"{one['waiting']:,}", share(parts),
+            escape(f"{one['topic']}-{one['partition']}"), share(parts, 120), escape(f"[{one['start']:,}, {one['end']:,})"),
+            f"{one['written']:,}", _counts(without), f"{one['delivered']:,}", f"{one['equal']:,}", _wrong_counts(wrong), _counts(lawful),
+            f"{one['waiting']:,}",
         ])  # fmt: skip
     note = ("Records and offsets without one add up to the offsets. Equal, wrong and other differences add up to the delivered records; "
             "missing and removed ones are only on the written side.")  # fmt: skip
-    heads = ("partition", "offsets", "#records", "offsets without record", "#delivered", "#equal", "wrong", "other differences",
-             "#not delivered yet", "")  # fmt: skip
+    heads = ("partition", "", "offsets", "#records", "offsets without record", "#delivered", "#equal", "wrong", "other differences",
+             "#not delivered yet")  # fmt: skip
     colours = (("good", "equal"), ("late", "not delivered yet"), ("bad", "wrong"), ("lawful", "different with a reason"))
     return ["<h2>Partitions</h2>", f'<p class="quiet">{escape(note)}</p>', legend(colours), _table(heads, rows)]
 
@@ -240,10 +242,10 @@ def _load(report: Mapping[str, Any]) -> list[str]:
         parts = [Part("good", "rows", one["rows"]), Part("bad", "lost or doubled", sum(wrong.values())),
                  Part("lawful", "offsets without a record", sum(one[name] for name in reasons))]  # fmt: skip
         rows.append([
-            escape(f"{one['topic']}-{one['partition']}"), escape(f"[{one['start']:,}, {one['end']:,})"), f"{one['rows']:,}",
-            _counts({name: one[name] for name in reasons}), f'<span class="wrong">{_counts(wrong)}</span>', share(parts),
+            escape(f"{one['topic']}-{one['partition']}"), share(parts, 120), escape(f"[{one['start']:,}, {one['end']:,})"),
+            f"{one['rows']:,}", _counts({name: one[name] for name in reasons}), _wrong_counts(wrong),
         ])  # fmt: skip
-    heads = ("partition", "offsets", "#rows", "offsets without record", "wrong", "")
+    heads = ("partition", "", "offsets", "#rows", "offsets without record", "wrong")
     others = {"unchecked": "loaded by an earlier run, cannot be checked any more", "expired": "expired before they were loaded",
               "waiting": "in open transactions, not loaded yet"}  # fmt: skip
     notes = [f"{one['topic']}-{one['partition']} [{one['start']:,}, {one['end']:,}): {text}"
@@ -298,6 +300,10 @@ def _name(name: str) -> str:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return escape(", ".join(f"{count:,} {_name(name)}" for name, count in counts.items() if count)) or "-"
+
+
+def _wrong_counts(counts: Mapping[str, int]) -> str:
+    return f'<span class="wrong">{_counts(counts)}</span>' if any(counts.values()) else "-"
 
 
 def _tiles(tiles: Sequence[tuple[str, str]]) -> str:

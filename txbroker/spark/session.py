@@ -15,6 +15,8 @@ from txbroker.spark import jars
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # in the environment of a program that spark-submit has started
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SHUFFLE_ROWS = 250_000  # of a task
 _CLASSES = {False: "org.apache.spark.sql.kafka010.KafkaSourceProvider", True: "org.apache.spark.sql.delta.DeltaLog"}
 
 
@@ -93,3 +95,18 @@ def _has_class(spark: Any, name: str) -> bool:
             raise
         return False
     return True
+
+
+@contextmanager
+def shuffles_for(spark: Any, rows: int) -> Iterator[None]:
+    """Within the block a shuffle has as many tasks as so many rows need: 200, the default, take longer than a small job itself.
+
+    At most as many as the session is set to, and enough for all cores.
+    """
+    configured = spark.conf.get(SHUFFLE_PARTITIONS)
+    wanted = max(spark.sparkContext.defaultParallelism, -(-rows // SHUFFLE_ROWS))
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(int(configured), wanted)))
+    try:
+        yield
+    finally:
+        spark.conf.set(SHUFFLE_PARTITIONS, configured)

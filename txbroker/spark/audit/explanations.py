@@ -53,9 +53,23 @@ class _Reasons:
         self._isolation_level = isolation_level
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[str, int, int, str]]:
-        gaps = (OffsetRange(row[0], row[1], row[2], row[2] + 1) for row in rows)
-        for reason, part in reasons(self._addresses, self._isolation_level, gaps):
-            yield part.topic, part.partition, part.start, _KINDS[reason]
+        for reason, part in reasons(self._addresses, self._isolation_level, _runs(rows)):
+            for offset in range(part.start, part.end):
+                yield part.topic, part.partition, offset, _KINDS[reason]
+
+
+def _runs(rows: Iterable[Any]) -> Iterator[OffsetRange]:
+    """Topic, partition and offset of rows in order, as ranges: a batch is decoded once for each."""
+    run: OffsetRange | None = None
+    for topic, partition, offset in rows:
+        if run is not None and (topic, partition, offset) == (run.topic, run.partition, run.end):
+            run = run._replace(end=offset + 1)
+            continue
+        if run is not None:
+            yield run
+        run = OffsetRange(topic, partition, offset, offset + 1)
+    if run is not None:
+        yield run
 
 
 def proved(events: Any, kind: str, records: Any, order: CompactionOrder, *, superseded: str, tombstone: str, otherwise: str) -> Any:

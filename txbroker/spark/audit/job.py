@@ -29,7 +29,7 @@ from txbroker.spark.audit.topic_side import TopicSide
 from txbroker.spark.gaps import GapCounts
 from txbroker.spark.load_check import check_rows
 from txbroker.spark.progress import watched
-from txbroker.spark.session import check_session
+from txbroker.spark.session import check_session, shuffles_for
 from txbroker.spark.snapshot import Snapshot, TopicSnapshot
 from txbroker.spark.spark_failures import is_expired, spark_failures
 from txbroker.spark.topic_source import TopicSource
@@ -117,8 +117,10 @@ class _Audit:
         """All steps, again if offsets expire meanwhile."""
         snapshot = self._snapshot
         for attempt in range(1, ATTEMPTS + 1):
+            offsets = sum(one.end - one.log_start for topic in snapshot.topics for one in topic.partitions.values())
             try:
-                return self._audited(snapshot)
+                with shuffles_for(self._spark, offsets):
+                    return self._audited(snapshot)
             except Exception as error:
                 if not is_expired(error) or attempt == ATTEMPTS:
                     raise
