@@ -31,6 +31,7 @@ from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.spark import load as load_module
 from txbroker.spark.load import STEPS, LoadOptions, LoadReport, load
 from txbroker.spark.offset_ranges import WrongData
+from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.opening import open_table
 from txbroker.spark.topic_source import TopicSource
 
@@ -147,6 +148,52 @@ def test_a_load_that_another_one_overtook(spark: Any, broker: Server, topic: str
     with pytest.raises(CommandFailed, match=r"another load committed to .* first, and this one wrote nothing"):
         loading(on_step=overtake, format=form)
     assert offsets(spark, table) == whole(topic, 10)
+
+
+def test_a_table_of_another_format_that_was_created_meanwhile(
+    spark: Any, topic: str, table: Path, loading: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the folder and the lock."""
+    hold = load_module.locked
+
+    def overtaken(session: Any, path: Path) -> Any:
+        monkeypatch.setattr(load_module, "locked", hold)
+        loading(format="delta")
+        return hold(session, path)
+
+    monkeypatch.setattr(load_module, "locked", overtaken)
+    with pytest.raises(CommandFailed, match="has the format delta; leave out --format parquet"):
+        loading(format="parquet")
+    assert not (table / "_manifests").exists()
+    assert offsets(spark, table) == whole(topic, 10)
+
+
+@FORMATS
+def test_a_commit_whose_answer_was_lost(spark: Any, topic: str, table: Path, loading: Load, form: str,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is read again after any failure: the commit is there, so nothing is loaded twice."""
+    kind = type(open_table(spark, str(table), form))
+    append = kind.append
+
+    def answer_lost(self: Any, data: Any, commit: LoadCommit) -> None:
+        append(self, data, commit)
+        if commit.checked is None:
+            raise ConnectionError("the answer is lost")
+
+    monkeypatch.setattr(kind, "append", answer_lost)
+    assert summary(loading(format=form)) == [(index, 0, 10, 10) for index in range(3)]
+    assert not loading().loaded
+    assert offsets(spark, table) == whole(topic, 10)
+
+
+def test_a_timestamp_that_spark_cannot_represent(broker: Server, name: str, table: Path, loading: Load) -> None:
+    late = f"{name}-late"
+    create_topic(broker, late, configs={**KEEP, "message.timestamp.after.max.ms": str(2**63 - 1)})
+    producer = KafkaProducer(bootstrap_servers=broker.address)
+    producer.send(late, b"value", timestamp_ms=10**18)
+    producer.close()
+    with pytest.raises(CommandFailed, match="a record has a timestamp that Spark cannot represent"):
+        loading(topics=[late], format="parquet")
 
 
 def test_a_topic_that_was_created_again(spark: Any, broker: Server, topic: str, table: Path, loading: Load) -> None:
@@ -266,6 +313,11 @@ def test_tables_that_are_refused(spark: Any, broker: Server, topic: str, table: 
     spark.range(3).write.format("delta").save(str(table))
     with pytest.raises(CommandFailed, match="was not made by `txbroker spark load`"):
         loading()
+    forgetting = tmp_path / "forgetting"
+    loading(table=str(forgetting), format="delta")
+    spark.sql(f"ALTER TABLE delta.`{forgetting}` SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 day')")
+    with pytest.raises(CommandFailed, match="by which Delta forgets which loads it has; remove the property"):
+        loading(table=str(forgetting))
     for location in ("s3a://bucket/table", "hdfs://node/table"):
         with pytest.raises(BadUsage, match="only folders of a file system"):
             loading(table=location)

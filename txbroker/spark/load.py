@@ -139,6 +139,7 @@ def load_once(spark: Any, options: LoadOptions, stream: TextIO | None, on_step: 
     check_session(spark, delta=table.format == DELTA)
     job = _Load(spark, table, options, stream, on_step)
     with locked(spark, table.path), spark_failures():
+        job.table = open_table(spark, options.table, table.format)  # another job may have created one since
         on_step("locked")
         return job.run()
 
@@ -163,7 +164,7 @@ class _Load:
     def run(self) -> LoadReport:
         """The steps, with the table locked."""
         before = self.table.loaded()
-        snapshot = take(self._source.addresses, self._topics, self._source.isolation_level)
+        snapshot = self._snapshot()
         if before is not None and self._options.rebase:
             before = self._rebase(before, snapshot)
         planned = self._plan(snapshot, None if before is None else before.offsets)
@@ -208,6 +209,9 @@ class _Load:
         self._rebased_from = before.offsets.ids()
         return before._replace(offsets=after, transaction=None)
 
+    def _snapshot(self) -> Snapshot:
+        return take(self._source.addresses, self._topics, self._source.isolation_level)
+
     def _plan(self, snapshot: Snapshot, loaded: TableOffsets | None) -> Plan:
         return plan(snapshot, loaded, skip_expired=self._options.skip_expired)
 
@@ -234,8 +238,7 @@ class _Load:
                 if not is_expired(error) or not self._options.skip_expired or attempt == ATTEMPTS:
                     raise failure(error) from error
             # As if the table had everything before the ranges, so that what expires of them is counted.
-            snapshot = take(self._source.addresses, self._topics, self._source.isolation_level)
-            again = self._plan(snapshot, loaded.after([one._replace(end=one.start) for one in planned.ranges], ids))
+            again = self._plan(self._snapshot(), loaded.after([one._replace(end=one.start) for one in planned.ranges], ids))
             planned = Plan(again.ranges, [*planned.expired, *again.expired])
             if not planned.ranges:
                 return None, planned

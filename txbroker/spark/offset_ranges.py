@@ -74,7 +74,8 @@ def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool) 
         loaded_id = None if table is None else table.topic_ids.get(topic.name)
         if loaded_id is not None and loaded_id != topic.topic_id:
             raise CommandFailed(f"topic {topic.name} was deleted and created again: the table has data of the topic id {loaded_id}, and "
-                                f"the topic has {topic.topic_id}, with new offsets; specify another --table")
+                                f"the topic has {topic.topic_id}, with new offsets; specify another --table; --rebase continues if it "
+                                "has the same records at the same offsets")
         lost = sorted(known.keys() - topic.partitions.keys())
         if lost:
             raise WrongData(f"topic {topic.name} has no partition {lost[0]}, of which the table has offsets; look at the brokers' logs")

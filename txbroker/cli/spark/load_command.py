@@ -34,7 +34,8 @@ Rows have the columns topic, partition, offset, timestamp, timestamp_ms, timesta
 --decode-value also decoded and decode_error. The offsets are committed with the rows. Then the rows are checked against the offsets: an
 offset without a row must be compacted, aborted, a transaction marker or expired, or it is reported as lost.
 
-Exit status: 0 done, 1 records are lost or doubled, 2 wrong usage or a fault; after a fault nothing is lost or doubled: run it again.
+Exit status: 0 done, 1 records are lost or doubled, or more than --max-bad are undecodable, 2 wrong usage or a fault; after a fault nothing
+is lost or doubled: run it again.
 """
 
 
