@@ -76,7 +76,7 @@ class Written(Protocol):
 class Delivered(Protocol):
     """What the topics are compared with. It is opened before their offsets are read, so that it never has more than they have.
 
-    `kind`: table, mirror, group or replica. `same_offsets`: a record has the same offset on both sides.
+    `kind`: table, mirror or group. `same_offsets`: a record has the same offset on both sides.
     """
 
     kind: str
