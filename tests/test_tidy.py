@@ -31,8 +31,8 @@ WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config"
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "__main__.py", "cli/", "spark/", "transport/",
-           "client/blocking_connection.py", "client/pipelined_connection.py", "client/topic_metadata.py", "client/topic_reader.py",
-           "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py",
+           "client/blocking_connection.py", "client/group_commits.py", "client/pipelined_connection.py", "client/topic_metadata.py",
+           "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py",
            "cluster/tree/kazoo_session.py")  # fmt: skip
 # What leads there: nobody else imports it.
 WAYS_OUT = {

@@ -76,7 +76,7 @@ class TopicReader:
         """
         if partition is None:
             return describe_configs(self._topic.call, TOPIC_RESOURCE, self.name, keys)
-        return self._retry(partition, lambda leader: (0, describe_configs(leader.call, TOPIC_RESOURCE, self.name, keys)))
+        return self.ask_leader(partition, lambda leader: (0, describe_configs(leader.call, TOPIC_RESOURCE, self.name, keys)))
 
     def offset(self, partition: int, timestamp: int, isolation: int | None = None) -> int:
         """The offset by ListOffsets' `timestamp`, EARLIEST or LATEST; with the reader's isolation level unless another is given."""
@@ -86,7 +86,7 @@ class TopicReader:
             found = list_offsets(leader.call, self.name, [partition], timestamp, level)[partition]
             return found.error_code, max(found.offset, 0)
 
-        return self._retry(partition, ask)
+        return self.ask_leader(partition, ask)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int:
         """The offset of the first record with this timestamp or a later one; the partition's end if there is none."""
@@ -95,7 +95,7 @@ class TopicReader:
             found = list_offsets(leader.call, self.name, [partition], timestamp_ms, self._isolation)[partition]
             return found.error_code, found.offset
 
-        found = self._retry(partition, ask)
+        found = self.ask_leader(partition, ask)
         return found if found >= 0 else self.offset(partition, LATEST)
 
     def fetch(self, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> PartitionData:
@@ -111,10 +111,13 @@ class TopicReader:
             (data,) = answer.responses[0].partitions
             return 0 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE else data.error_code, data
 
-        return self._retry(partition, ask)
+        return self.ask_leader(partition, ask)
 
-    def _retry(self, partition: int, ask: Callable[[BlockingConnection], tuple[int, T]]) -> T:
-        """Ask the partition's leader, again while the error is retriable or the leader is not known; ClientError after RETRY_FOR_S."""
+    def ask_leader(self, partition: int, ask: Callable[[BlockingConnection], tuple[int, T]], what: str = "cannot be read") -> T:
+        """Ask the partition's leader, again while the error is retriable or the leader is not known; ClientError after RETRY_FOR_S.
+
+        `ask` returns an error code and an answer. `what`: the problem, for the error.
+        """
         deadline_s = time.monotonic() + RETRY_FOR_S
         while True:
             problem: ClientError
@@ -122,7 +125,7 @@ class TopicReader:
                 code, answer = ask(self._connection(partition))
                 if not code:
                     return answer
-                problem = RequestFailed(f"partition {partition} of {self.name} cannot be read", code)
+                problem = RequestFailed(f"partition {partition} of {self.name} {what}", code)
                 retriable = code in RETRIABLE
             except LOST as lost:
                 self._drop(partition)

@@ -21,6 +21,7 @@ _RESERVED = frozenset({"bootstrap.servers", "group.id", "auto.offset.reset", "ke
 SCHEMA = """topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_ms BIGINT, timestamp_type INT,
 key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"""
 """The columns of `records`, and of tables: everything that a record has. `timestamp_type`: 0 set by the producer, 1 by the broker."""
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 
 
 def client_options(properties: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.spark.kafka_source import COLUMNS
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.spark.snapshot import PartitionOffsets, Snapshot, TopicSnapshot
 from txbroker.spark.tables.opening import open_table
@@ -38,5 +39,5 @@ class LoadedTable:
         """A DataFrame of `kafka_source.SCHEMA` with the records of these ranges. Rows are only added, so it is the same each time."""
         from pyspark.sql import functions as f
 
-        rows = open_table(spark, self.location).read().where(f.col("topic") == ranges[0].topic)
+        rows = open_table(spark, self.location).read().select(*COLUMNS).where(f.col("topic") == ranges[0].topic)
         return rows.where(" OR ".join(f"partition = {one.partition} AND offset >= {one.start} AND offset < {one.end}" for one in ranges))

@@ -10,6 +10,7 @@ from txbroker.cli.spark import (
     compaction_check_command,
     files_command,
     load_command,
+    replay_command,
     report_command,
     setup_command,
     upsert_command,
@@ -26,7 +27,7 @@ Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They 
 Exit status: 0 done, 1 the job found something wrong with the data, 2 wrong usage or a fault.
 """
 
-JOBS = (setup_command, load_command, upsert_command, audit_command, compaction_check_command, files_command, report_command)
+JOBS = (setup_command, load_command, upsert_command, replay_command, audit_command, compaction_check_command, files_command, report_command)
 
 
 def add_parser(subparsers: Any) -> None:

@@ -1,0 +1,23 @@
+"""A replay in a process of its own, to be killed: `python -m tests.spark.killed_replay JARS PYSPARK MASTER SERVERS SOURCE TARGET`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Replay in small batches."""
+    jars, pyspark, master, servers, source, target = sys.argv[1:]
+    sys.path.append(pyspark)
+    from txbroker.cli.clients import addresses
+    from txbroker.spark.replay import ReplayOptions, replay
+    from txbroker.spark.session import open_session
+    from txbroker.spark.topic_source import TopicSource
+
+    spark = open_session(master, Path(jars), delta=False)
+    replay(spark, ReplayOptions(TopicSource(servers, [source]), addresses(servers), target, batch_records=4))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The topic that a replay writes to: whether it takes the records as they are, and how far the replay has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from txbroker.cli.failures import CommandFailed
+from txbroker.cli.time_texts import duration, moment
+from txbroker.client.blocking_connection import connect_to_any
+from txbroker.client.client_errors import RequestFailed
+from txbroker.client.group_commits import GroupCommits
+from txbroker.client.offset_requests import LATEST
+from txbroker.client.topic_leaders import RETRIABLE
+from txbroker.client.topic_reader import READ_UNCOMMITTED, TopicReader
+from txbroker.names import NULL_TOPIC_ID, id_to_text
+from txbroker.spark.partition_writer import CLIENT
+from txbroker.spark.replay_progress import Positions, ReplayProgress
+from txbroker.spark.snapshot import Addresses
+from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+TIMESTAMP_TYPE, BEFORE, AFTER = "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+RETENTION, POLICY, BYTES = "retention.ms", "cleanup.policy", "max.message.bytes"
+RETRY_S, RETRY_FOR_S = 0.2, 30.0
+
+
+class TargetTopic(NamedTuple):
+    """The target as it is at the start. `configs`: of the keys above, as far as the broker has them."""
+
+    name: str
+    topic_id: str
+    partitions: Sequence[int]
+    ends: Mapping[int, int]
+    configs: Mapping[str, str | None]
+
+    def number(self, key: str) -> int | None:
+        """A number of the configuration; None where the broker does not have it."""
+        value = self.configs.get(key)
+        return None if value is None else int(value)
+
+
+def describe_target(addresses: Addresses, name: str) -> TargetTopic:
+    """CommandFailed, ClientError, also for a topic that does not exist."""
+    reader = TopicReader(addresses, name, CLIENT, READ_UNCOMMITTED)
+    try:
+        configs = reader.configs([TIMESTAMP_TYPE, BEFORE, AFTER, RETENTION, POLICY, BYTES])
+        ends = {index: reader.offset(index, LATEST) for index in reader.partitions}
+        topic_id = "" if reader.topic_id == NULL_TOPIC_ID else id_to_text(reader.topic_id)
+        return TargetTopic(name, topic_id, reader.partitions, ends, configs)
+    finally:
+        reader.close()
+
+
+def check_takes(target: TargetTopic, oldest_ms: int, newest_ms: int, now_ms: int, *, ignore_retention: bool) -> None:
+    """CommandFailed for a target that would not keep records with these timestamps, or would change them."""
+    name = target.name
+    if target.configs.get(TIMESTAMP_TYPE) == "LogAppendTime":
+        raise CommandFailed(f"{name} has {TIMESTAMP_TYPE}=LogAppendTime, by which the timestamps are lost; set it to CreateTime")
+    before, after, retention = target.number(BEFORE), target.number(AFTER), target.number(RETENTION)
+    if before is not None and now_ms - oldest_ms > before:
+        raise CommandFailed(f"{name} refuses records that are older than {duration(before)}, and there are some of {moment(oldest_ms)}; "
+                            f"raise its {BEFORE}")
+    if after is not None and newest_ms - now_ms > after:
+        raise CommandFailed(f"{name} refuses records that are {duration(after)} ahead of the clock, and there are some of "
+                            f"{moment(newest_ms)}; raise its {AFTER}")
+    deletes = "delete" in (target.configs.get(POLICY) or "").split(",")
+    if deletes and not ignore_retention and retention is not None and 0 <= retention < now_ms - oldest_ms:
+        raise CommandFailed(f"{name} deletes records after {duration(retention)}, and there are some of {moment(oldest_ms)}; "
+                            f"set its {RETENTION}=-1 for the time being, or specify --ignore-retention")
+
+
+def begin(
+    addresses: Addresses, target: TargetTopic, group: str, source: str, starts: Mapping[int, Positions]
+) -> Mapping[int, ReplayProgress]:
+    """The progress in each of these target partitions. Partitions without one get their start, all of them in one commit.
+
+    A replay has one producer id, which is fixed before the first record is written. CommandFailed for a group of another replay,
+    ClientError.
+    """
+    commits = GroupCommits(addresses, group, CLIENT)
+    try:
+        found = {index: ReplayProgress.of(one, group) for index, one in commits.fetch(target.name, list(starts)).items()}
+        for one in found.values():
+            if one.source != source:
+                raise CommandFailed(f"the group {group} has the progress of another replay into {target.name} (source, partitioner or "
+                                    "number of partitions differ); specify another --id, and another target")
+        if found.keys() != starts.keys():
+            producer_id = next(iter(found.values())).producer_id if found else _new_producer_id(addresses)
+            new = {index: ReplayProgress(source, producer_id, 0, 0, start, start, target.ends[index])
+                   for index, start in starts.items() if index not in found}
+            commits.commit(target.name, {index: one.committed() for index, one in new.items()})
+            found |= new
+        return found
+    finally:
+        commits.close()
+
+
+def _new_producer_id(addresses: Addresses) -> int:
+    deadline_s = time.monotonic() + RETRY_FOR_S
+    with connect_to_any(addresses, CLIENT) as connection:
+        while True:
+            answer: InitProducerIdResponse = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1))
+            if not answer.error_code:
+                return answer.producer_id
+            if answer.error_code not in RETRIABLE or time.monotonic() > deadline_s:
+                raise RequestFailed("the broker did not assign a producer id", answer.error_code)
+            time.sleep(RETRY_S)
