@@ -64,7 +64,7 @@ UNCLEAR = re.compile(
 # A count before a plural: names.amount has the singular, too.
 COUNTED = re.compile(
     r"(%d|\{(len\([^{}]*\)|[a-z_.]*(count|present|left|total))\}) ([a-z-]+ )?"
-    r"(topics|partitions|brokers|members|groups|records|batches|segments|logs|keys|offsets|replicas|entries|producers|connections)\b"
+    r"(topics|partitions|brokers|members|groups|records|batches|segments|logs|keys|offsets|replicas|entries|producers|connections|times)\b"
 )
 # CONTRIBUTING.md lists them. In the others they have not been replaced yet; nothing is added here.
 UNCLEAR_STILL = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -101,6 +101,24 @@ def test_creations_at_the_same_time_have_a_limit(harness: CreationHarness, monke
     third = harness.ask("v", "w")
     harness.run()
     assert third == {"v": 0, "w": 0}
+
+
+def test_a_failure_is_logged_once_until_the_topic_can_be_created(
+    harness: CreationHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_creation, "LOGGED_MAX", 3)
+    works, refusal = harness.cluster.admin.create, BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device")
+    for create in (lambda *_, **__: fail(refusal), works, lambda *_, **__: fail(refusal)):
+        monkeypatch.setattr(harness.cluster.admin, "create", create)
+        for _ in range(3):
+            harness.ask("t", "bad name!")
+            harness.run()
+    lines = [record.message for record in caplog.records if "automatically" in record.message]
+    assert len(lines) == 4 and lines[0] == "topic 't' cannot be created automatically: No space left on device"
+    for number in range(10):
+        harness.ask(f"bad{number}!")
+        harness.run()
+    assert len(harness.creation._logged) == 3
 
 
 def test_the_offsets_topic_that_takes_long_is_answered_with_a_retriable_error(harness: CreationHarness) -> None:

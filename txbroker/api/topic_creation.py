@@ -22,6 +22,8 @@ log = logging.getLogger("txbroker.api")
 WAIT_MS = 100
 # Topics that are being created at the same time. A client that names more of them gets the error, and retries.
 CREATIONS_MAX = 10_000
+# Topics whose failure is remembered; beyond this many the oldest is forgotten and may be logged again.
+LOGGED_MAX = 1000
 
 
 class _Creation:
@@ -43,6 +45,7 @@ class TopicCreation:
         self._enabled = enabled
         self._offsets_topic = offsets_topic
         self._creations: dict[str, _Creation] = {}
+        self._logged: dict[str, str] = {}  # why topics cannot be created, as logged last
 
     def on_demand(self, names: Iterable[str]) -> Deferred[Mapping[str, ErrorCode]] | None:
         """Create topics that a client has requested. None if that is not allowed.
@@ -92,13 +95,23 @@ class TopicCreation:
                 try:
                     creation.partition_count = await self._make(self._new_topic(name))
                 except BrokerError as error:
-                    log.info("topic %r cannot be created automatically: %s", name, error)
+                    self._log_failure(name, str(error))
                     creation.error = error
+                else:
+                    self._logged.pop(name, None)
                 del self._creations[name]
                 self._waiting.changed([name])
         finally:
             for name in new:
                 self._creations.pop(name, None)
+
+    def _log_failure(self, name: str, why: str) -> None:
+        """Log why a topic cannot be created, once: clients repeat their requests several times a second."""
+        if self._logged.get(name) != why:
+            if name not in self._logged and len(self._logged) >= LOGGED_MAX:
+                del self._logged[next(iter(self._logged))]
+            self._logged[name] = why
+            log.warning("topic %r cannot be created automatically: %s", name, why)
 
     def _new_topic(self, name: str) -> NewTopic:
         return self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name=name)
