@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,15 @@ def test_an_out_of_order_change_stream_in_the_three_strategies(broker: Server) -
     program, printed = blocks(page, "python")[0], blocks(page, "text")[0]
     assert "compaction.strategy" in program
     assert python(program, broker) == printed
+
+
+def test_the_program_of_the_readme(start_broker: Callable[..., Server]) -> None:
+    server = start_broker()
+    (program,) = blocks(read(CHECKOUT / "README.md"), "python")
+    assert python(program, server) == "b'from Python'\n"
+    command = [sys.executable, "-m", "txbroker", "audit", "keys", "--bootstrap-server", server.address, "--topic", "hello"]
+    audited = subprocess.run([*command, "--group", "readers"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert audited.returncode == 0 and "readers 1    0" in audited.stdout, audited.stderr
 
 
 def test_the_clients_of_the_clients_page(broker: Server) -> None:
