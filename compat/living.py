@@ -166,11 +166,11 @@ def _long_poll(client: Client, topic: str) -> None:
     records = client.records(5)
     read = []
     with ExitStack() as stack:
-        waiting = stack.enter_context(_begin_fetch(client.address, topic, _LONGER_WAIT_MS))
         producer = stack.enter_context(closing(client.producer(topic)))
         producer.send(records[:1])
         consumer = stack.enter_context(closing(client.consumer(topic, max_wait_ms=_WAIT_MS)))
         read += _collect(1, consumer)
+        waiting = stack.enter_context(_begin_fetch(client.address, topic, _LONGER_WAIT_MS))  # now the topic exists
         for record in records[1:]:
             time.sleep(_BEFORE_SENDING_S)
             producer.send([record])
