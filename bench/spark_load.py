@@ -72,12 +72,12 @@ def measure(spark: Any, server: Server, topic: str, form: str, directory: Path) 
 
 
 def throughput(
-    spark: Any, servers: dict[str, Server], records: int, rounds: int, directory: Path, tell: Callable[[str], None]
+    spark: Any, servers: dict[str, Server], formats: Sequence[str], records: int, rounds: int, directory: Path, tell: Callable[[str], None]
 ) -> Iterator[str]:
     """The rows of the table of loads in turn."""
     batches = max(records // PARTITIONS // BATCH_RECORDS, 1)
     size = {name: fill(server, "loaded", PARTITIONS, batches) for name, server in servers.items()}[TXBROKER]
-    for form in FORMATS:
+    for form in formats:
         samples: dict[str, list[Loaded]] = {name: [] for name in servers}
         for number in range(rounds + 1):
             for name, server in servers.items():
@@ -104,6 +104,7 @@ def partition_costs(spark: Any, server: Server, counts: Sequence[int], directory
 def main() -> int:
     """Print the tables, and write SPARK.md with --results."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_load", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--formats", choices=FORMATS, nargs="*", default=FORMATS, help="of the tables; none leaves this part out")
     parser.add_argument("--records", type=int, default=2_000_000, help="of the topic that is loaded (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="loads from each broker into each format (%(default)s)")
     parser.add_argument("--partitions", type=int, nargs="*", default=[1, 10, 100, 1000], help="of the topics with few records")
@@ -124,7 +125,7 @@ def main() -> int:
             server.start()
         spark = open_session("local[*]", cache.jar_directory(cache.SPARK), delta=True)
         stack.callback(spark.stop)
-        loads = list(throughput(spark, servers, arguments.records, arguments.rounds, directory, tell))
+        loads = list(throughput(spark, servers, arguments.formats, arguments.records, arguments.rounds, directory, tell))
         wide = list(partition_costs(spark, servers[TXBROKER], arguments.partitions, directory, tell))
     text = TEXT.format(facts=report.facts(), records=arguments.records, rounds=arguments.rounds, value_bytes=VALUE_BYTES,
                        batch_records=BATCH_RECORDS, partitions=PARTITIONS, loads="\n".join(loads), wide="\n".join(wide))  # fmt: skip
