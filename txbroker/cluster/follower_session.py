@@ -33,6 +33,7 @@ class FollowerSession:
         self._session_id = _NEW_SESSION
         self._epoch = 0
         self._asked: dict[TopicPartition, Wanted] = {}
+        self._names: dict[tuple[bytes, int], TopicPartition] = {}  # of these, by topic id
 
     def fill(self, request: FetchRequest, wanted: Mapping[TopicPartition, Wanted], partition_bytes: int) -> None:
         """Set what the request names."""
@@ -57,6 +58,7 @@ class FollowerSession:
         request.topics = list(topics.values())
         request.forgotten_topics_data = self._forgotten(forgotten) if self._session_id != _NEW_SESSION else []
         self._asked = dict(wanted)
+        self._names = {(one.topic_id, name.partition): name for name, one in wanted.items()}
 
     def _forgotten(self, names: list[TopicPartition]) -> list[ForgottenTopic]:
         topics: dict[tuple[str, bytes], ForgottenTopic] = {}
@@ -79,7 +81,4 @@ class FollowerSession:
         """The partition of a response, which has the topic's name or, from version 13 on, its id."""
         if topic:
             return TopicPartition(topic, partition)
-        return self._names().get((topic_id, partition))
-
-    def _names(self) -> dict[tuple[bytes, int], TopicPartition]:
-        return {(wanted.topic_id, name.partition): name for name, wanted in self._asked.items()}
+        return self._names.get((topic_id, partition))
