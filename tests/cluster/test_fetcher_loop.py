@@ -146,6 +146,25 @@ def test_a_pause_of_all_partitions_ends_by_itself(follower: Follower) -> None:
     assert len(link.waiting) == 1
 
 
+def test_a_response_that_cannot_be_applied_does_not_end_the_loop(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (link,) = follower.links
+    follower.group.brokers[1].produce(b"a")
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplicaFetcher, "answered", broken)
+        link.answer()
+    follower.turn()
+    assert not link.waiting and "a response of broker 1 could not be applied" in caplog.text
+    follower.turn(BACKOFF_S)
+    link.answer()
+    assert follower.end == 1
+
+
 def test_a_new_leader_gets_a_loop_of_its_own_and_the_old_one_ends(follower: Follower) -> None:
     group = follower.group
     group.elect(3)

@@ -10,7 +10,7 @@ from tests.cluster.test_partition import LAG_S, OTHER, OWN, THIRD, Moves
 from tests.log.support import NOW, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.cluster.followers import IsrProposal
-from txbroker.cluster.isr_requests import RETRY_S, IsrRequests
+from txbroker.cluster.isr_requests import DEFECT_RETRY_S, RETRY_S, IsrRequests
 from txbroker.cluster.partition import Leadership, Partition
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.alter_partition import (
@@ -164,3 +164,20 @@ def test_a_send_that_fails_at_once(leaders: Leaders) -> None:
     leaders.requests.begin(BROKER_EPOCH, leaders._send)
     leaders.clock.advance(RETRY_S)
     assert leaders.asked() == [0]
+
+
+def test_a_response_that_cannot_be_applied_is_requested_again(
+    leaders: Leaders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leaders.lag(0)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "isr_confirmed", broken)
+        leaders.answer({0: ErrorCode.NONE})
+    assert "a response to AlterPartition could not be applied" in caplog.text
+    leaders.clock.advance(DEFECT_RETRY_S)
+    leaders.answer({0: ErrorCode.NONE})
+    assert leaders.isrs()[0] == (OWN,)

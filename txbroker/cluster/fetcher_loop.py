@@ -106,7 +106,6 @@ class FetcherLoop:
         self._busy = True
         answer = link.send(asked.request, timeout_s=self._timeout_s, version_max=asked.version)
         answer.addCallbacks(self._answered, self._failed)
-        answer.addErrback(self._defect)
 
     def _connect(self) -> None:
         link = self._open_link()
@@ -125,14 +124,17 @@ class FetcherLoop:
 
     def _answered(self, response: Any) -> None:
         self._busy = False
-        if not self._stopped:
-            try:
-                self.fetcher.answered(response)
-            finally:
-                self._later(0)
-
-    def _defect(self, failure: Failure) -> None:
-        log.error("an answer of broker %d could not be applied: %s", self._leader_id, failure.getTraceback())
+        if self._stopped:
+            return
+        try:
+            self.fetcher.answered(response)
+        except Exception:
+            log.exception("internal error: a response of broker %d could not be applied; fetching continues in %.1f s", self._leader_id,
+                          self._backoff_s)  # fmt: skip
+            self.fetcher.failed()
+            self._later(self._backoff_s)
+        else:
+            self._later(0)
 
     def _failed(self, failure: Failure) -> None:
         self._busy = False

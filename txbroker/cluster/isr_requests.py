@@ -28,6 +28,7 @@ from txbroker.wire.messages.alter_partition import (
 )
 
 RETRY_S = 0.05  # Kafka's pause
+DEFECT_RETRY_S = 1.0
 PARTITIONS_MAX = 10_000  # of one request
 
 # A newer state than the proposal's exists, or is being made: the request that brings it ends the proposal.
@@ -86,7 +87,7 @@ class IsrRequests:
             return
         answer = maybeDeferred(self._send, self._request(sent))
         answer.addCallbacks(lambda response: self._answered(sent, response), lambda failure: self._failed(sent, failure))
-        answer.addErrback(lambda failure: log.error("an answer to AlterPartition could not be applied: %s", failure.getTraceback()))
+        answer.addErrback(lambda failure: self._defect(sent, failure))
 
     def _request(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]]) -> AlterPartitionRequest:
         topics: dict[str, TopicData] = {}
@@ -139,6 +140,11 @@ class IsrRequests:
 
     def _failed(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], failure: Failure) -> None:
         self._retry(sent, failure.getErrorMessage())
+
+    def _defect(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], failure: Failure) -> None:
+        log.error("internal error: a response to AlterPartition could not be applied: %s", failure.getTraceback())
+        self._waiting = {**sent, **self._waiting}
+        self._clock.callLater(DEFECT_RETRY_S, self._next)
 
     def _retry(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], reason: str) -> None:
         log.info("the ISR changes of %s are sent again: %s", amount(len(sent), "partition"), reason)
