@@ -194,3 +194,9 @@ def check_path(path: str) -> None:
     names = path.split("/")
     if names[0] or len(names) < 2 or any(name in ("", ".", "..") for name in names[1:]) or "\0" in path:
         raise ValueError(f"{path!r} is not a path of a node")
+
+
+def check_size(data: bytes | None) -> None:
+    """ValueError if this is more than a node can have."""
+    if data is not None and len(data) > DATA_SIZE_MAX:
+        raise ValueError(f"{len(data)} bytes exceed the maximum size of a node ({DATA_SIZE_MAX})")

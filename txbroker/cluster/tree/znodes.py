@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 
 from txbroker.cluster.tree.interface import (
     ANY_VERSION,
-    DATA_SIZE_MAX,
     BadVersion,
     Check,
     Create,
@@ -28,6 +27,7 @@ from txbroker.cluster.tree.interface import (
     TreeError,
     WatchEvent,
     check_path,
+    check_size,
     parent_of,
 )
 
@@ -162,7 +162,7 @@ class Overlay:
         check_path(path)
         if self.get(path) is not None:
             raise NodeExists(path)
-        _check_size(op.data)
+        check_size(op.data)
         self._put(parent_path, _with_children(parent, created=1, change=1))
         self._put(path, Node(op.data, 0, self.zxid, self.zxid, session_id if op.ephemeral else 0, 0, 0))
         self._record((EventType.CREATED, path), (EventType.CHILDREN_CHANGED, parent_path))
@@ -170,7 +170,7 @@ class Overlay:
 
     def _set(self, op: Set) -> Stat:
         node = self._at_version(op.path, op.version)
-        _check_size(op.data)
+        check_size(op.data)
         node = node._replace(data=op.data, version=node.version + 1, mzxid=self.zxid)
         self._put(op.path, node)
         self._record((EventType.DATA_CHANGED, op.path))
@@ -210,8 +210,3 @@ class Overlay:
 
 def _with_children(node: Node, *, created: int, change: int) -> Node:
     return node._replace(children_created=node.children_created + created, children_count=node.children_count + change)
-
-
-def _check_size(data: bytes | None) -> None:
-    if data is not None and len(data) > DATA_SIZE_MAX:
-        raise ValueError(f"{len(data)} bytes exceed the maximum size of a node ({DATA_SIZE_MAX})")

@@ -27,7 +27,6 @@ from twisted.python.failure import Failure
 
 from txbroker.cluster.tree.interface import (
     ANY_VERSION,
-    DATA_SIZE_MAX,
     BadVersion,
     Check,
     ConnectionLost,
@@ -48,6 +47,7 @@ from txbroker.cluster.tree.interface import (
     Watcher,
     WatchEvent,
     check_path,
+    check_size,
 )
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, SessionState
 from txbroker.cluster.tree.watches import Watches, WatchKind
@@ -311,10 +311,10 @@ class ZooKeeperTree:
         check_path(op.path)
         match op:
             case Create(path, data, ephemeral, sequential):
-                _check_size(data)
+                check_size(data)
                 return self._create(self._full(path), data, _EPHEMERAL * ephemeral | _SEQUENTIAL * sequential)
             case Set(path, data, version):
-                _check_size(data)
+                check_size(data)
                 return serialization.SetData(self._full(path), data, version)
             case Delete(path, version):
                 return serialization.Delete(self._full(path), version)
@@ -450,8 +450,3 @@ def _ignore(*errors: type[Exception]) -> Callable[[Failure], None]:
         failure.trap(*errors)
 
     return ignore
-
-
-def _check_size(data: bytes | None) -> None:
-    if data is not None and len(data) > DATA_SIZE_MAX:
-        raise ValueError(f"{len(data)} bytes exceed the maximum size of a node ({DATA_SIZE_MAX})")
