@@ -64,6 +64,7 @@ class Components:
         directories: LogDirectories,
         configs: ConfigWatcher,
         reached: list[str],
+        inter_broker: str,
         fatal: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -132,7 +133,7 @@ class Components:
             None if world.instruments is None else world.monotonic_s,
         )
         self.isr_requests = IsrRequests(identity.broker_id, world.reactor)
-        self._fetchers = Fetchers(FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests))
+        self._fetchers = Fetchers(FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests, inter_broker))
         wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
 

@@ -9,7 +9,6 @@ from txbroker.cluster.fetcher_loop import FetcherLoop
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
-from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 
 if TYPE_CHECKING:
@@ -21,14 +20,16 @@ RESPONSE_OVERHEAD = 16 * 1024 * 1024  # one batch may exceed the limit of a resp
 class FetcherLoops:
     """Call it with a leader's id for its loop, which connects to the leader's inter-broker listener."""
 
-    def __init__(self, broker_id: int, config: BrokerConfig, image: ClusterImage, world: World, registered: IsrRequests) -> None:
-        """`registered` knows this broker's epoch."""
+    def __init__(
+        self, broker_id: int, config: BrokerConfig, image: ClusterImage, world: World, registered: IsrRequests, listener: str
+    ) -> None:
+        """`registered` knows this broker's epoch. `listener`: the name of the inter-broker listener."""
         self._broker_id = broker_id
         self._config = config
         self._image = image
         self._world = world
         self._registered = registered
-        self._listener = parse_listeners(config).inter_broker
+        self._listener = listener
 
     def __call__(self, leader_id: int) -> FetcherLoop:
         config = self._config

@@ -138,7 +138,18 @@ class Broker:
 
         actions = ActionQueue(world.reactor.callLater)
         listening = Listening(config, world, actions, self._listeners)
-        components = Components(world, actions, config, identity, tree, directories, configs, listening.reached(), self._fatal)
+        components = Components(
+            world,
+            actions,
+            config,
+            identity,
+            tree,
+            directories,
+            configs,
+            listening.reached(),
+            self._listeners.inter_broker,
+            self._fatal,
+        )
         dynamic.wire(
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
         )
