@@ -13,7 +13,7 @@ DEFAULT_NAME = "mirror"
 
 
 class World(NamedTuple):
-    """The reactor, whose clock is monotonic, numbers from 0 to 1 by chance, and the wall clock."""
+    """The reactor with its monotonic clock, random numbers from 0 to 1, and the wall clock."""
 
     reactor: Any
     chance: Callable[[], float]

@@ -4,7 +4,7 @@
     spark.read.format("txbroker-segments").option("topic", "orders").load("/var/lib/kafka")
     spark.read.format("txbroker-segments").option("topic", "orders").load("broker-1=/srv/1,broker-2=/srv/2")
 
-Options, whose names have no case, as all of Spark's:
+Options; as in all of Spark, their names are case-insensitive:
 
 - path: directories of log.dirs, or of single partitions, comma-separated, each after `NAME=` if it has a name; names may repeat.
 - topic, partition: comma-separated topics, and a partition's number; default: all.
