@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint fuzz crash crash-mirror crash-spark damage soak overload bench scale profile compat demo demo-spark docs clean
+.PHONY: help venv run test unit prepare lint generated fuzz crash crash-mirror crash-spark damage soak overload bench scale profile compat demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -77,6 +77,10 @@ unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy txbroker tests/support bench compat docs
+
+generated: venv  ## write txbroker/wire/record_walk.py from record_walk_source.py
+	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_walk_source.py > $@.tmp
+	@mv $@.tmp txbroker/wire/record_walk.py
 
 fuzz: $(VENV)/.installed-fuzz  ## fuzz frames and record batches for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)

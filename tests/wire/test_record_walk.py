@@ -1,4 +1,4 @@
-"""The walk over records, compiled and in Python: equal results and errors for the same bytes."""
+"""The walk over records, compiled, generated and as it is written: equal results and errors for the same bytes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from tests.support.cache import CHECKOUT
 from tests.support.odd_batches import CASES
 from tests.wire.record_samples import fuzz
 from txbroker.errors import BrokerError
-from txbroker.wire import record_walk
+from txbroker.wire import record_walk, record_walk_source
 from txbroker.wire.batch import HEADER_SIZE
 from txbroker.wire.compression import Codec
+from txbroker.wire.inline_varints import generate
 from txbroker.wire.records import WALK_IS_COMPILED, Record, build
 
-SOURCE = CHECKOUT / "txbroker" / "wire" / "record_walk.py"
+GENERATED = CHECKOUT / "txbroker" / "wire" / "record_walk.py"
+SOURCE = GENERATED.with_name("record_walk_source.py")
 compiled_only = pytest.mark.skipif(not WALK_IS_COMPILED, reason="txbroker was installed without a C compiler")
 
 
 def _load_plain() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plain_record_walk", SOURCE)
+    spec = importlib.util.spec_from_file_location("plain_record_walk", GENERATED)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -35,6 +37,7 @@ def _load_plain() -> ModuleType:
 
 
 PLAIN = _load_plain()
+OTHERS = [PLAIN, record_walk_source] if WALK_IS_COMPILED else [record_walk_source]
 LIMITS = st.sampled_from([-(2**63), -1, 0, 1, 5, 200, 2**31 - 1, 2**63 - 1])
 
 
@@ -54,45 +57,48 @@ def decoded(module: ModuleType, data: bytes, position: int, count: int, headers_
 
 
 def compare(data: bytes, position: int, end: int, count: int, time_min: int = 0, offset_min: int = 0) -> None:
-    for view in (data, memoryview(data), bytearray(data)):
-        for consecutive in (False, True):
-            arguments = (view, position, end, count, consecutive)
-            assert outcome(record_walk.check_records, *arguments) == outcome(PLAIN.check_records, *arguments)
-        timed = (view, position, end, count, time_min, offset_min)
-        assert outcome(record_walk.find_time, *timed) == outcome(PLAIN.find_time, *timed)
-        for bits in (32, 64):
-            assert outcome(record_walk.read_unsigned, view, position, bits) == outcome(PLAIN.read_unsigned, view, position, bits)
-    for headers_left in (0, 1, 100):
-        assert decoded(record_walk, data, position, count, headers_left) == decoded(PLAIN, data, position, count, headers_left)
+    """The module that txbroker uses and the other forms of it."""
+    for other in OTHERS:
+        for view in (data, memoryview(data), bytearray(data)):
+            for consecutive in (False, True):
+                arguments = (view, position, end, count, consecutive)
+                assert outcome(record_walk.check_records, *arguments) == outcome(other.check_records, *arguments)
+            timed = (view, position, end, count, time_min, offset_min)
+            assert outcome(record_walk.find_time, *timed) == outcome(other.find_time, *timed)
+            for bits in (32, 64):
+                assert outcome(record_walk.read_unsigned, view, position, bits) == outcome(other.read_unsigned, view, position, bits)
+        for headers_left in (0, 1, 100):
+            assert decoded(record_walk, data, position, count, headers_left) == decoded(other, data, position, count, headers_left)
+
+
+def test_the_generated_module_is_current() -> None:
+    assert GENERATED.read_text(encoding="utf-8") == generate(SOURCE.read_text(encoding="utf-8")), "run `make generated`"
 
 
 def test_the_plain_module_is_plain() -> None:
-    assert PLAIN.__file__ == str(SOURCE)
+    assert PLAIN.__file__ == str(GENERATED)
 
 
 @compiled_only
 def test_the_compiled_module_is_not_older_than_its_source() -> None:
     compiled = Path(record_walk.__file__)
-    if compiled.parent == SOURCE.parent:
-        for path in (SOURCE, SOURCE.with_suffix(".pxd")):
+    if compiled.parent == GENERATED.parent:
+        for path in (GENERATED, GENERATED.with_suffix(".pxd")):
             assert compiled.stat().st_mtime >= path.stat().st_mtime, f"{path.name} was changed: make venv compiles it again"
 
 
-@compiled_only
 @pytest.mark.parametrize("name", list(CASES))
 def test_the_results_for_invalid_batches_are_equal(name: str) -> None:
     data = CASES[name].make(1_700_000_000_000, Codec.NONE)
     compare(data, HEADER_SIZE, len(data), int.from_bytes(data[57:61], "big"))
 
 
-@compiled_only
 @given(data=st.binary(max_size=60), position=st.integers(0, 70), end=st.integers(0, 70), count=st.integers(0, 5), low=LIMITS, first=LIMITS)
 @fuzz
 def test_the_results_for_any_bytes_are_equal(data: bytes, position: int, end: int, count: int, low: int, first: int) -> None:
     compare(data, position, min(end, len(data)), count, low, first)
 
 
-@compiled_only
 @given(
     records=st.lists(
         st.tuples(st.integers(-(2**40), 2**62), st.none() | st.binary(max_size=300), st.integers(0, 3)), min_size=1, max_size=5

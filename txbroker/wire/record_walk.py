@@ -1,3 +1,4 @@
+# Generated from record_walk_source.py by `make generated`: change that file.
 """The layout of records in a batch (magic 2): the three loops that walk it.
 
 A record, all numbers zigzag varints: length of what follows | attributes (one byte, unused) | timestamp delta | offset delta |
@@ -6,10 +7,12 @@ length of a key or value is null; a header's name cannot be null.
 
 `check_records` looks at everything and keeps nothing, `find_time` steps from record to record until one is late enough,
 `decode_records` makes records. Each is a loop of its own because each is called for millions of records and does only what it
-needs; varints of one and two bytes, nearly all of them, are read in place.
+needs.
 
-This module is compiled by Cython where a compiler is there when txbroker is installed (`setup.py`; types in `record_walk.pxd`), and
-is plain Python otherwise: about 6 against 500 ns a record. It must therefore keep to what both understand: integers of 64 bits.
+txbroker uses `record_walk.py`, which is generated from `record_walk_source.py`: it reads varints of one and two bytes, nearly all of
+them, in place instead of by a call (`inline_varints.py`). It is compiled by Cython where a compiler is there when txbroker is installed
+(`setup.py`; types in `record_walk.pxd`), and is plain Python otherwise: about 6 against 500 ns a record. All forms give the same results.
+
 All functions raise CorruptRecords for records that do not hold together, and IndexError where the data end within a record.
 """
 
@@ -120,9 +123,13 @@ def check_records(data: Buffer, position: int, end: int, count: int, consecutive
 
         raw = data[position]
         position += 1
-        if raw:
-            if raw > 127:
+        if raw > 127:
+            if data[position] > 127:
                 raw, position = read_unsigned(data, position - 1, 32)
+            else:
+                raw += (data[position] << 7) - 128
+                position += 1
+        if raw:
             if raw & 1 or position + raw > record_end:  # a header has two bytes at least, and zigzag doubles the count
                 raise CorruptRecords(f"record {index} has more headers than bytes for them")
             headers_left -= raw >> 1
@@ -132,14 +139,22 @@ def check_records(data: Buffer, position: int, end: int, count: int, consecutive
                 raw = data[position]
                 position += 1
                 if raw > 127:
-                    raw, position = read_unsigned(data, position - 1, 32)
+                    if data[position] > 127:
+                        raw, position = read_unsigned(data, position - 1, 32)
+                    else:
+                        raw += (data[position] << 7) - 128
+                        position += 1
                 if raw & 1:
                     raise CorruptRecords(f"record {index} has a header without a name")
                 position += raw >> 1
                 raw = data[position]
                 position += 1
                 if raw > 127:
-                    raw, position = read_unsigned(data, position - 1, 32)
+                    if data[position] > 127:
+                        raw, position = read_unsigned(data, position - 1, 32)
+                    else:
+                        raw += (data[position] << 7) - 128
+                        position += 1
                 if not raw & 1:
                     position += raw >> 1
         if position != record_end:
@@ -177,7 +192,14 @@ def find_time(data: Buffer, position: int, end: int, count: int, time_delta_min:
             raise CorruptRecords(f"record {index} has a length that cannot be right")
         time_delta = (time_raw >> 1) ^ -(time_raw & 1)
         if time_delta >= time_delta_min:
-            raw, position = read_unsigned(data, position, 32)
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                if data[position] > 127:
+                    raw, position = read_unsigned(data, position - 1, 32)
+                else:
+                    raw += (data[position] << 7) - 128
+                    position += 1
             offset_delta = (raw >> 1) ^ -(raw & 1)
             if offset_delta >= offset_delta_min:
                 return index, time_delta, offset_delta
@@ -274,7 +296,14 @@ def decode_records(data: bytes, position: int, count: int, headers_left: int, re
 
 def decode_headers(data: bytes, position: int, record_end: int, count_max: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """The headers whose count is at `position`, and the position after them. Names that are not UTF-8 have surrogate escapes."""
-    raw, position = read_unsigned(data, position, 32)
+    raw = data[position]
+    position += 1
+    if raw > 127:
+        if data[position] > 127:
+            raw, position = read_unsigned(data, position - 1, 32)
+        else:
+            raw += (data[position] << 7) - 128
+            position += 1
     if raw & 1 or position + raw > record_end:  # a header has two bytes at least, and zigzag doubles the count
         raise CorruptRecords("a record has more headers than bytes for them")
     count = raw >> 1
@@ -282,13 +311,27 @@ def decode_headers(data: bytes, position: int, record_end: int, count_max: int) 
         raise _too_many_headers()
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        raw, position = read_unsigned(data, position, 32)
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            if data[position] > 127:
+                raw, position = read_unsigned(data, position - 1, 32)
+            else:
+                raw += (data[position] << 7) - 128
+                position += 1
         if raw & 1:
             raise CorruptRecords("a record has a header without a name")
         start = position
         position += raw >> 1
         name = data[start:position].decode("utf-8", "surrogateescape")
-        raw, position = read_unsigned(data, position, 32)
+        raw = data[position]
+        position += 1
+        if raw > 127:
+            if data[position] > 127:
+                raw, position = read_unsigned(data, position - 1, 32)
+            else:
+                raw += (data[position] << 7) - 128
+                position += 1
         if raw & 1:
             headers.append((name, None))
         else:
