@@ -6,7 +6,7 @@ import itertools
 import re
 import shutil
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
+from tests.support.cluster import Cluster
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.memory_disk import MemoryDisk
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
@@ -22,7 +23,7 @@ from tests.support.server import Server, ServerFailed
 
 KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
 # A test that uses one of these starts a process.
-PROCESS_FIXTURES = frozenset({"broker", "start_broker", "server_directory", "spark"})
+PROCESS_FIXTURES = frozenset({"broker", "start_broker", "start_cluster", "server_directory", "spark"})
 
 # The folders with the longest files come first, so that all processes end at about the same time.
 LONGEST = ("spark", "soak", "handover", "kafka_tools", "compat", "packaging", "overload", "docs", "cleaner", "crash", "clients", "cli")
@@ -102,6 +103,38 @@ def start_broker(request: pytest.FixtureRequest, server_directory: Path) -> Iter
     for server, watch in with_watch:
         next(watch, None)
         shutil.rmtree(server.directory, ignore_errors=True)
+
+
+@pytest.fixture
+def start_cluster(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[Callable[..., Cluster]]:
+    """Starts clusters for this test alone, `start_cluster(overrides)` or `start_cluster(kinds=("txbroker", "kafka-3.9"))`.
+
+    Without `kinds` they have three brokers; with `--broker=kafka-3.9` these are Apache Kafka's.
+    """
+    clusters: list[Cluster] = []
+    watches: list[Iterator[Server]] = []
+
+    def start(overrides: dict[str, str] | None = None, *, kinds: Sequence[str] | None = None) -> Cluster:
+        ours = request.config.getoption("--broker") == BrokerProcess.kind
+        kinds = kinds or (BrokerProcess.kind if ours else KafkaOldProcess.kind,) * 3
+        cluster = Cluster(server_directory / f"cluster-{next(_names)}", kinds, overrides)
+        clusters.append(cluster)
+        for server in cluster.brokers.values():
+            watches.append(_watched(server, request))
+            next(watches[-1])
+        try:
+            cluster.start()
+        except ServerFailed as problem:
+            pytest.fail(str(problem), pytrace=False)
+        return cluster
+
+    yield start
+    for cluster in clusters:
+        cluster.close()
+    for watch in watches:
+        next(watch, None)
+    for cluster in clusters:
+        shutil.rmtree(cluster.directory, ignore_errors=True)
 
 
 @pytest.fixture

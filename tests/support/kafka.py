@@ -90,18 +90,56 @@ class KafkaProcess(_JavaServer):
         }
 
     def _is_ready(self) -> bool:
-        return _answers(self.address)
+        return _answers(self.address, 1)
 
 
-class KafkaOldProcess(_JavaServer):
-    """Apache Kafka 3.9.1 with its own ZooKeeper."""
+class KafkaMember(_JavaServer):
+    """Apache Kafka 3.9.1 as a broker of a cluster on `zookeeper`, which others start and end."""
 
     kind = "kafka-3.9"
     release = KAFKA_OLD
 
-    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, broker_id: int, zookeeper: str, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
+        self._broker_id = broker_id
+        self._zookeeper_connect = zookeeper
+
+    def start(self) -> None:
+        """Wait until the session of its last process has expired in ZooKeeper, which the broker does not do, and start it."""
+        self._wait_unregistered()
+        super().start()
+
+    def _wait_unregistered(self) -> None:
+        host, slash, chroot = self._zookeeper_connect.partition("/")
+        client = KazooClient(host)
+        client.start(timeout=PATIENCE_S)
+        path = f"{slash}{chroot}/brokers/ids/{self._broker_id}"
+        until(lambda: client.exists(path) is None, f"the session of broker {self._broker_id} has expired in ZooKeeper", every_s=0.1)
+        client.stop()
+        client.close()
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            "broker.id": str(self._broker_id),
+            "listeners": f"PLAINTEXT://{self.address}",
+            "zookeeper.connect": self._zookeeper_connect,
+            "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            "zookeeper.connection.timeout.ms": "30000",  # on a loaded machine this takes longer than a session
+            "log.dirs": str(self.data),
+            **self.overrides,
+        }
+
+    def _is_ready(self) -> bool:
+        return _answers(self.address, self._broker_id)
+
+
+class KafkaOldProcess(KafkaMember):
+    """Apache Kafka 3.9.1 with its own ZooKeeper."""
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self._zookeeper = ZooKeeperProcess(directory / "zookeeper")
+        self._zookeeper.port = free_port()
+        super().__init__(directory, 1, self._zookeeper.address, {**_ONE_REPLICA, **(overrides or {})})
 
     @property
     def zookeeper(self) -> str:
@@ -119,34 +157,15 @@ class KafkaOldProcess(_JavaServer):
         super().start()
 
     def kill(self) -> None:
-        """SIGKILL, then wait until the session expired in ZooKeeper: the broker cannot start before that."""
+        """SIGKILL, then wait until the session expired in ZooKeeper: only then others can use its directories."""
         if self.running:
             super().kill()
-            client = KazooClient(self.zookeeper)
-            client.start(timeout=PATIENCE_S)
-            until(lambda: client.exists("/brokers/ids/1") is None, "the session of the broker has expired in ZooKeeper", every_s=0.1)
-            client.stop()
-            client.close()
+            self._wait_unregistered()
 
     def close(self) -> None:
         """Also end ZooKeeper."""
-        super().kill()
+        super(KafkaMember, self).kill()
         self._zookeeper.kill()
-
-    def _properties(self) -> dict[str, str]:
-        return {
-            "broker.id": "1",
-            "listeners": f"PLAINTEXT://{self.address}",
-            "zookeeper.connect": self._zookeeper.address,
-            "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
-            "zookeeper.connection.timeout.ms": "30000",  # on a loaded machine this takes longer than a session
-            "log.dirs": str(self.data),
-            **_ONE_REPLICA,
-            **self.overrides,
-        }
-
-    def _is_ready(self) -> bool:
-        return _answers(self.address)
 
 
 class ZooKeeperProcess(_JavaServer):
@@ -168,10 +187,10 @@ class ZooKeeperProcess(_JavaServer):
         return True
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, broker_id: int) -> bool:
     """Whether the broker is in its own metadata: before that, clients get an empty list of brokers."""
     try:
         with RawConnection(address) as connection:
-            return len(connection.call(MetadataRequest(topics=[]), version=1).brokers) == 1
+            return any(broker.node_id == broker_id for broker in connection.call(MetadataRequest(topics=[]), version=1).brokers)
     except OSError:
         return False

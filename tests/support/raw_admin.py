@@ -18,13 +18,19 @@ KEEP = {"retention.ms": "-1"}  # sample records have old timestamps: retention w
 
 def create_topic(server: Server, topic: str, partitions: int = 1, configs: Mapping[str, str] = KEEP) -> None:
     """Create a topic, and wait until every partition has a leader."""
-    creatable = CreateTopicsRequest.CreatableTopic
-    entries = [creatable.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
-    wanted = creatable(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=entries)
     with RawConnection(server.address) as connection:
-        (created,) = connection.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False), 5).topics
+        created = creation(connection, topic, partitions, 1, configs)
         assert created.error_code == 0, created
     until_leaders(server, topic, partitions)
+
+
+def creation(connection: RawConnection, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> Any:
+    """The broker's answer about a topic that is to be created."""
+    creatable = CreateTopicsRequest.CreatableTopic
+    entries = [creatable.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+    wanted = creatable(name=topic, num_partitions=partitions, replication_factor=replication_factor, assignments=[], configs=entries)
+    (created,) = connection.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False), 5).topics
+    return created
 
 
 def until_leaders(server: Server, topic: str, partitions: int) -> None:

@@ -47,6 +47,7 @@ class Server(ABC):
         self.log_path = directory / "broker.log"
         self.overrides = {**COMMON_OVERRIDES, **(overrides or {})}
         self.port = 0
+        self.paused = False
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -96,6 +97,18 @@ class Server(ABC):
         if self.running:
             self._end(signal.SIGKILL, PATIENCE_S)
 
+    def pause(self) -> None:
+        """SIGSTOP: the process keeps its connections and does nothing. Call `resume` or `kill` after that."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        self.paused = False
+
     def close(self) -> None:
         """End the process, and other processes that it needs."""
         self.kill()
@@ -129,6 +142,7 @@ class Server(ABC):
         assert self._process is not None
         atexit.unregister(self.kill)
         self._process.send_signal(sent)
+        self.paused = False
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
