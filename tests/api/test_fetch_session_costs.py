@@ -12,7 +12,8 @@ from twisted.internet.task import Clock
 
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_reading import PartitionReader, ReaderId
+from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem, FetchSession, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
@@ -38,8 +39,8 @@ class Partitions(PartitionReader):
         super().__init__(none, ClusterImage(), handler.errors, lambda: 0.0)
         self._handler = handler
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, reader_id: ReaderId) -> PartitionData:
-        return self._handler.read_item(item, bytes_max, isolation)
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
+        return self._handler.read_item(item, bytes_max, client.isolation)
 
     def check_codec(self, item: FetchItem) -> None:
         pass

@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from txbroker.api import fetch_sessions
+from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_sessions import (
     EVICTION_MIN_S,
     FINAL_EPOCH,
@@ -16,6 +17,8 @@ from txbroker.api.fetch_sessions import (
     FetchSession,
     FetchSessions,
 )
+from txbroker.cluster.followers import SessionUse
+from txbroker.cluster.partition import CONSUMER
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
@@ -47,7 +50,7 @@ def data(partition: int, records: bytes = b"", high_watermark: int = 5, error: i
 
 
 def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged: bool = False) -> tuple[int, list[int]]:
-    made = cache.plan(wanted, False, privileged, now)
+    made = cache.plan(wanted, False, FetchClient(7 if privileged else CONSUMER), now)
     return made.session_id, [item.partition for item in made.items]
 
 
@@ -62,7 +65,7 @@ def test_a_session_keeps_its_partitions() -> None:
 def test_an_update_changes_the_offset_and_keeps_the_order() -> None:
     cache = sessions()
     plan(cache, request(0, 1))
-    made = cache.plan(request(0, session=1, epoch=1, offset=7), False, False, NOW)
+    made = cache.plan(request(0, session=1, epoch=1, offset=7), False, FetchClient(), NOW)
     assert [(i.partition, i.fetch_offset) for i in made.items] == [(0, 7), (1, 0)]
 
 
@@ -95,7 +98,7 @@ def test_names_and_ids_do_not_mix() -> None:
     cache = sessions()
     plan(cache, request(0))
     with pytest.raises(BrokerError) as error:
-        cache.plan(request(session=1, epoch=1), True, False, NOW)
+        cache.plan(request(session=1, epoch=1), True, FetchClient(), NOW)
     assert error.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
@@ -108,7 +111,7 @@ def test_a_session_without_partitions_ends() -> None:
 
 def test_only_changed_partitions_are_returned() -> None:
     cache = sessions()
-    (item,) = cache.plan(request(0), False, False, NOW).items
+    (item,) = cache.plan(request(0), False, FetchClient(), NOW).items
     assert item.changed(data(0))
     assert not item.changed(data(0))
     assert item.changed(data(0, high_watermark=6))
@@ -120,7 +123,7 @@ def test_only_changed_partitions_are_returned() -> None:
 
 def test_a_returned_partition_moves_to_the_end() -> None:
     cache = sessions()
-    made = cache.plan(request(0, 1, 2), False, False, NOW)
+    made = cache.plan(request(0, 1, 2), False, FetchClient(), NOW)
     assert made.session is not None
     made.session.served(made.items[:1])
     assert plan(cache, request(session=1, epoch=1)) == (1, [1, 2, 0])
@@ -143,13 +146,13 @@ def test_a_full_cache_refuses_a_session_without_checking_all_others(monkeypatch:
 
     class Watched(FetchSession):
         @property
-        def used_s(self) -> float:
+        def use(self) -> SessionUse:
             looked_at.append(self.session_id)
-            return self._used_s
+            return self._use
 
-        @used_s.setter
-        def used_s(self, value: float) -> None:
-            self._used_s = value
+        @use.setter
+        def use(self, value: SessionUse) -> None:
+            self._use = value
 
     monkeypatch.setattr(fetch_sessions, "FetchSession", Watched)
     cache = sessions(slots=500)
@@ -161,7 +164,7 @@ def test_a_full_cache_refuses_a_session_without_checking_all_others(monkeypatch:
     assert len(set(looked_at)) <= 2
     looked_at.clear()
     assert plan(cache, request(0), NOW + 1, privileged=True)[0] != NO_SESSION
-    assert len(set(looked_at)) <= 2
+    assert len(set(looked_at)) <= 3, "the least recently used of both kinds, and the new one"
     assert (cache.evicted, len(cache)) == (1, 500)
 
 
@@ -185,7 +188,7 @@ def test_a_follower_replaces_the_session_of_a_consumer() -> None:
 
 def test_the_session_epoch_wraps_to_one() -> None:
     cache = sessions()
-    made = cache.plan(request(0), False, False, NOW)
+    made = cache.plan(request(0), False, FetchClient(), NOW)
     assert made.session is not None
     made.session.epoch = 0x7FFFFFFF
     plan(cache, request(session=1, epoch=0x7FFFFFFF))
@@ -193,7 +196,7 @@ def test_the_session_epoch_wraps_to_one() -> None:
 
 
 def test_topics_named_by_id_have_it_in_their_items() -> None:
-    made = sessions().plan(request(0), False, False, NOW)
+    made = sessions().plan(request(0), False, FetchClient(), NOW)
     assert made.items[0].topic_id == NULL_TOPIC_ID
 
 
@@ -201,7 +204,7 @@ def test_topics_named_by_id_have_it_in_their_items() -> None:
 def test_a_repeated_partition_is_returned_once(epoch: int) -> None:
     twice = request(0, 1, 0, epoch=epoch)
     twice.topics[0].partitions[2].fetch_offset = 7
-    made = sessions().plan(twice, False, False, NOW)
+    made = sessions().plan(twice, False, FetchClient(), NOW)
     assert [(item.partition, item.fetch_offset) for item in made.items] == [(0, 7), (1, 0)]
 
 

@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_reading import PartitionReader, ReaderId
+from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
@@ -33,7 +34,7 @@ class Partitions(PartitionReader):
         self.failing: set[int] = set()
         self.reads: list[int] = []
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, reader_id: ReaderId) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
         self.reads.append(item.partition)
         if item.partition in self.failing:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,6 +1,7 @@
 """Replicas of one partition on three brokers: real logs, fetch handlers and fetchers, and a model of the controller.
 
-Nothing happens by itself: a test delivers the controller's states and performs single fetches.
+Nothing happens by itself: a test delivers the controller's states and performs single fetches. A fetch that waits is answered at the end
+of the turn (`Broker.end_turn`) in which the partition moves, or when the clock is advanced.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.api.responses import message
 from tests.log.support import NOW, PARTITION, batch, entries
 from tests.support.fakes.memory_disk import MemoryDisk
+from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.list_offsets import ListOffsetsHandler
@@ -50,6 +53,7 @@ class Broker:
         self._disk.make_directory("/data")
         self._checkpoint = 0
         self.answers: list[Any] = []  # of the last fetches that this broker made
+        self.asks = False  # its fetch waits at the leader
         self._start()
 
     def _start(self) -> None:
@@ -61,10 +65,11 @@ class Broker:
         self.partition = Partition(self.id, log, self, lambda log, done: None, replication, high_watermark=self._checkpoint)
         known = SimpleNamespace(name=PARTITION.topic, partitions={})
         image: Any = SimpleNamespace(topic_by_id={TOPIC_ID: known}.get, topic={PARTITION.topic: known}.get)
-        purgatory = Purgatory(clock, "fetch")
-        sessions = FetchSessions(10, iter(range(1, 10**6)).__next__)
+        self.waiting = Purgatory(clock, "fetch")
+        self._sessions = FetchSessions(10, iter(range(1, 10**6)).__next__)
+        self._actions = ActionQueue(lambda delay_s, call: None)
         replicas: Any = self
-        self._fetches = FetchHandler(replicas, image, sessions, purgatory, clock.seconds, fetch_max_bytes=1 << 20)
+        self._fetches = FetchHandler(replicas, image, self._sessions, self.waiting, clock.seconds, fetch_max_bytes=1 << 20)
         self._offsets = ListOffsetsHandler(replicas)
         self._fetcher: ReplicaFetcher | None = None
         self._delivered = -1
@@ -89,14 +94,19 @@ class Broker:
         changed = self.partition.follow(state)
         if changed or self._fetcher is None:
             self._fetcher = ReplicaFetcher(
-                self.id, state.leader, SETTINGS, broker_epoch=lambda: self.epoch, monotonic_s=self.group.clock.seconds, now_ms=lambda: NOW
+                self.id,
+                state.leader,
+                self.group.settings,
+                broker_epoch=lambda: self.epoch,
+                monotonic_s=self.group.clock.seconds,
+                now_ms=lambda: NOW,
             )
             self._fetcher.follow(self.partition)
 
     def fetch(self, *, lose_answer: bool = False) -> bool:
-        """One request to the leader that this broker knows, and its answer. False if there is nothing to ask."""
+        """One request to the leader that this broker knows, and its answer. False if there is nothing to ask, or the last one waits."""
         fetcher = self._fetcher
-        if not self.up or fetcher is None:
+        if not self.up or fetcher is None or self.asks:
             return False
         asked = fetcher.next_request(self.group.fetch_version)
         if asked is None:
@@ -108,18 +118,32 @@ class Broker:
         response = leader.serve(asked.request)
         if lose_answer:
             fetcher.failed()
+        elif isinstance(response, Deferred):
+            self.asks = True
+            response.addCallback(self._answered, fetcher)
         else:
-            self.answers.append(response)
-            fetcher.answered(response)
+            self._answered(response, fetcher)
+        leader.end_turn()
         return True
 
+    def _answered(self, response: Any, fetcher: ReplicaFetcher) -> None:
+        self.asks = False
+        self.answers.append(response)
+        fetcher.answered(response)
+
     def serve(self, request: FetchRequest | ListOffsetsRequest) -> Any:
-        """The answer to a follower, by way of the wire's encoding."""
+        """The answer to a follower, by way of the wire's encoding, or a Deferred of it."""
         version = self.group.fetch_version if isinstance(request, FetchRequest) else 7
         received: Any = decode(type(request), version, memoryview(encode_bytes(request, version)))
         context = RequestContext(request.api_key, version, 1, None, SESSION)
         handler: Any = self._fetches if isinstance(request, FetchRequest) else self._offsets
-        response = message(handler(received, context), type(request), version)
+        answer = handler(received, context)
+        if isinstance(answer, Deferred):
+            return answer.addCallback(self._read, request, version)
+        return self._read(answer, request, version)
+
+    def _read(self, answer: Any, request: FetchRequest | ListOffsetsRequest, version: int) -> Any:
+        response = message(answer, type(request), version)
         if isinstance(request, FetchRequest):
             for topic in response.responses:
                 for data in topic.partitions:
@@ -151,7 +175,22 @@ class Broker:
 
     # The observer of the partition
 
-    def moved(self, partition: Partition) -> None: ...
+    def moved(self, partition: Partition) -> None:
+        self._sessions.moved(PARTITION)
+        self._actions.add(PARTITION, self._complete)
+
+    def committed(self, partition: Partition) -> None:
+        self._sessions.committed(PARTITION)
+        self._actions.add(PARTITION, self._complete)
+
+    def _complete(self, key: TopicPartition) -> None:
+        for session in self._sessions.take_moved():
+            self.waiting.check(session)
+        self.waiting.check(key)
+
+    def end_turn(self) -> None:
+        """Answer the fetches that wait for what has moved."""
+        self._actions.end_turn()
 
     def truncated(self, partition: Partition) -> None: ...
 
@@ -169,8 +208,9 @@ class Broker:
 class Group:
     """Three brokers and the controller's state of the partition."""
 
-    def __init__(self, fetch_version: int = 17) -> None:
+    def __init__(self, fetch_version: int = 17, *, wait_max_ms: int = 0) -> None:
         self.clock = Clock()
+        self.settings = SETTINGS._replace(wait_max_ms=wait_max_ms)
         self.fetch_version = fetch_version
         self.proposals: list[tuple[Broker, IsrProposal]] = []
         self.state = Leadership(1, 0, BROKERS, BROKERS, 0)

@@ -54,6 +54,9 @@ class Moves:
     def moved(self, partition: Partition) -> None:
         self.count += 1
 
+    def committed(self, partition: Partition) -> None:
+        self.count += 1
+
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         self.failures.append(str(error))
 

@@ -13,7 +13,8 @@ from twisted.internet.task import Clock
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from txbroker.api.fetch_reading import PartitionReader, ReaderId
+from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.followers import IsrProposal
@@ -60,6 +61,9 @@ class ReplicasHarness:
         return ErrorCode(answered.partition_errors[0].error_code)
 
     def moved(self, partition: Partition) -> None:
+        pass
+
+    def committed(self, partition: Partition) -> None:
         pass
 
     def following(self, partition: Partition) -> None:
@@ -253,7 +257,7 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))
         try:
-            return len(reader.read(item, 1000, True, 0, ReaderId(replica, -1)).records or b"")
+            return len(reader.read(item, 1000, True, FetchClient(replica)).records or b"")
         except BrokerError as error:
             return -error.code
 

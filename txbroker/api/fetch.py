@@ -21,7 +21,8 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
-from txbroker.api.fetch_reading import CONSUMER_ID, FetchReader, PartitionReader, ReaderId, failure
+from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_reading import FetchReader, PartitionReader, failure
 from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchSessions
 from txbroker.api.fetch_single import SingleFetch, SingleFetches
 from txbroker.api.parking import park
@@ -78,14 +79,14 @@ class FetchHandler:
         return self._read(request, limit, context)
 
     def _read(self, request: FetchRequest, limit: int, context: RequestContext) -> Fetched | Deferred[Fetched]:
-        reader_id = ReaderId.of(request)
+        client = FetchClient.of(request)
         uses_ids = context.api_version >= TOPIC_ID_VERSION
         try:
-            plan = self._sessions.plan(request, uses_ids, reader_id != CONSUMER_ID, self._monotonic_s())
+            plan = self._sessions.plan(request, uses_ids, client, self._monotonic_s())
         except BrokerError as error:
             self.errors[error.code] += 1
             return FetchResponse(error_code=error.code, responses=[])
-        reader = self._reader(plan, request.min_bytes, request.isolation_level, limit, reader_id, context)
+        reader = self._reader(plan, request.min_bytes, limit, client, context)
         reader.read()
         if reader.ready or request.max_wait_ms <= 0 or plan.is_empty:
             return reader.response()
@@ -96,14 +97,12 @@ class FetchHandler:
         min_bytes, isolation = request.min_bytes, request.isolation_level
 
         def reader() -> FetchReader:
-            return self._reader(FetchPlan([single.item()], None, False), min_bytes, isolation, limit, CONSUMER_ID, context)
+            return self._reader(FetchPlan([single.item()], None, False), min_bytes, limit, FetchClient(isolation=isolation), context)
 
         key = single.partition.topic_partition
         return park(self._purgatory, [key], request.max_wait_ms, lambda done: _WaitingSingle(single, reader, done), tried=True)
 
-    def _reader(
-        self, plan: FetchPlan, min_bytes: int, isolation: int, limit: int, reader_id: ReaderId, context: RequestContext
-    ) -> FetchReader:
+    def _reader(self, plan: FetchPlan, min_bytes: int, limit: int, client: FetchClient, context: RequestContext) -> FetchReader:
         return FetchReader(
             self.partitions,
             self._sessions,
@@ -112,8 +111,7 @@ class FetchHandler:
             context,
             limit=limit,
             min_bytes=min_bytes,
-            isolation=isolation,
-            reader_id=reader_id,
+            client=client,
         )
 
     @staticmethod

@@ -6,22 +6,26 @@ What is read, and when, depends on the session (KIP-227):
 |------------------|------------------------------------------------|-----------------------------------------------------|
 | partitions read  | all that the request names                     | those of the session that may have something new    |
 | waits for        | each of these partitions                       | the session; moves of its partitions are noted there|
-| read when woken  | the partition that moved                       | those that may have something new by now            |
+| read when woken  | the partition that moved                       | those that moved                                    |
 | response         | all                                            | those that changed since the last response          |
+
+A fetch of a replica shows where its log ends: the partitions that are read tell the leader; for the others of its session nothing has
+changed since they were read, and the time of the session's last request is enough (`cluster/followers.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import cast
 
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.fetch_response import FetchResponses
+from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_down_conversion import down_convert
 from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, FetchSessions, named_by_id
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
-from txbroker.cluster.followers import UNKNOWN_EPOCH, FollowerFetch
+from txbroker.cluster.followers import FollowerFetch
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
@@ -32,7 +36,6 @@ from txbroker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
-    FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     PartitionData,
@@ -60,24 +63,6 @@ _NO_FAILURES = {
 }
 
 
-class ReaderId(NamedTuple):
-    """A consumer (CONSUMER), or a replica with its broker epoch (-1: unknown). Other negative ids: Kafka's tools, which read everything."""
-
-    replica: int
-    broker_epoch: int
-
-    @classmethod
-    def of(cls, request: FetchRequest) -> ReaderId:
-        """The sender of a request."""
-        if request.replica_id != CONSUMER:
-            return cls(request.replica_id, UNKNOWN_EPOCH)
-        state = request.replica_state
-        return cls(state.replica_id, state.replica_epoch)
-
-
-CONSUMER_ID = ReaderId(CONSUMER, UNKNOWN_EPOCH)
-
-
 class PartitionReader:
     """Reads one partition for a fetch, and makes the response of one that cannot be read."""
 
@@ -88,7 +73,7 @@ class PartitionReader:
         self._errors = errors
         self._monotonic_s = monotonic_s
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, isolation: int, reader_id: ReaderId) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
         """One partition's response; BrokerError when it cannot be read."""
         name = item.topic
         if named_by_id(item):
@@ -98,7 +83,7 @@ class PartitionReader:
             name = known.name
         partition = self._replicas.get(name, item.partition)
         item.counts = partition.counts
-        replica = reader_id.replica
+        replica, isolation = client.replica, client.isolation
         if replica != CONSUMER:
             partition.check_leader(item.current_leader_epoch)
             if replica >= 0:
@@ -118,12 +103,20 @@ class PartitionReader:
                     diverging_epoch=EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.end_offset),
                     records=b"",
                 )
-        offset_end = partition.end_for(isolation, replica)
+        offset_end = item.leader_end = partition.end_for(isolation, replica)
         read = partition.read(item.fetch_offset, min(item.partition_max_bytes, bytes_max), offset_end, whole_first_batch)
-        if replica >= 0:
-            end, now_s = partition.log.log_end_offset, self._monotonic_s()
-            fetched = FollowerFetch(replica, item.fetch_offset, end, now_s, item.fetcher_log_start, reader_id.broker_epoch)
-            partition.follower_fetched(fetched)
+        if replica >= 0 and not client.reads_again:
+            partition.follower_fetched(
+                FollowerFetch(
+                    replica,
+                    item.fetch_offset,
+                    offset_end,
+                    self._monotonic_s(),
+                    item.fetcher_log_start,
+                    client.broker_epoch,
+                    client.session,
+                )
+            )
         aborted = None
         if isolation == Isolation.READ_COMMITTED:
             aborted = [
@@ -176,15 +169,13 @@ class FetchReader:
 
     __slots__ = (
         "_bytes",
+        "_client",
         "_context",
-        "_counted",
-        "_isolation",
+        "_items",
         "_limit",
         "_min_bytes",
         "_partitions",
-        "_places",
         "_plan",
-        "_reader_id",
         "_responses",
         "_results",
         "_sessions",
@@ -201,8 +192,7 @@ class FetchReader:
         *,
         limit: int,
         min_bytes: int,
-        isolation: int,
-        reader_id: ReaderId,
+        client: FetchClient,
     ) -> None:
         self._partitions = partitions
         self._sessions = sessions
@@ -210,13 +200,11 @@ class FetchReader:
         self._plan = plan
         self._limit = limit
         self._min_bytes = min(min_bytes, limit)
-        self._reader_id = reader_id
+        self._client = client
         self._context = context
-        self._isolation = isolation
-        self._results: list[tuple[FetchItem, PartitionData]] = []
+        self._results: dict[FetchItem, PartitionData] = {}
         self._bytes = 0  # of records in the results
-        self._places: dict[Hashable, int] = {}  # of the results, by key
-        self._counted = False
+        self._items: dict[Hashable, FetchItem] = {}  # by key, without a session
         self.ready = False
 
     @property
@@ -224,10 +212,8 @@ class FetchReader:
         """What to wait for."""
         if self._plan.incremental:
             return [self._plan.session]
-        keys = [self._partitions.key(item) for item in self._plan.items]
-        if len(keys) > 1:
-            self._places = {key: place for place, key in enumerate(keys)}
-        return keys
+        self._items = {self._partitions.key(item): item for item in self._plan.items}
+        return list(self._items)
 
     def read(self, *, count: bool = True) -> None:
         """Read every partition. `ready`: the response has enough records, or an error, and is to be sent now.
@@ -235,69 +221,77 @@ class FetchReader:
         `count`: count the request in the topics' counters, the first time.
         """
         partitions, version = self._partitions, self._context.api_version
+        client = self._client
         limit = left = self._limit
         whole_first_batch = version > HARD_LIMIT_VERSION
-        count = count and not self._counted
-        results = self._results = []
+        count = count and not client.reads_again
+        results = self._results = {}
         urgent = False
         session = self._plan.session if self._plan.incremental else None
+        if session is not None:
+            session.take_moved()
         for item in self._plan.items:
             try:
                 if version < ZSTD_VERSION:
                     partitions.check_codec(item)
-                data = partitions.read(item, left, whole_first_batch, self._isolation, self._reader_id)
-                size = len(data.records) if data.records is not None else 0
+                data = partitions.read(item, left, whole_first_batch, client)
+                size = _size(data)
                 if size:
                     left = max(left - size, 0)
                     whole_first_batch = False
-                elif data.diverging_epoch.epoch != -1:
-                    urgent = True
+                urgent = urgent or self._is_urgent(item, data)
             except BrokerError as error:
                 data = partitions.failed(item, error, version)
                 urgent = True
             if count and item.counts is not None:
                 item.counts.fetch_requests += 1
-            if session is not None:
-                self._watch(session, item, data)
-                if not self._has_news(item, data):
-                    session.pending.pop(item.key, None)
-                    continue
-            results.append((item, data))
-        self._counted = True
+            if session is None or self._has_news(session, item, data):
+                results[item] = data
+        client.reads_again = True
         self._bytes = limit - left
         self.ready = urgent or self._bytes >= self._min_bytes
 
-    def _watch(self, session: FetchSession, item: FetchItem, data: PartitionData) -> None:
+    def _has_news(self, session: FetchSession, item: FetchItem, data: PartitionData) -> bool:
+        """Whether the session must read the item again even if it is not named and does not move. From now on its moves are noted."""
         if item.watched is None and not data.error_code:
             self._sessions.watch(session, item, self._partitions.key(item))
-
-    def _has_news(self, item: FetchItem, data: PartitionData) -> bool:
-        """Whether the session must read the item again even if it is not named and does not move."""
-        if self._reader_id.replica != CONSUMER:
+        if self._client.replica != CONSUMER:
+            end = item.leader_end
+        else:
+            end = data.last_stable_offset if self._client.isolation == Isolation.READ_COMMITTED else data.high_watermark
+        if item.has_news(data, end):
             return True
-        end = data.last_stable_offset if self._isolation == Isolation.READ_COMMITTED else data.high_watermark
-        return item.has_news(data, end)
+        session.pending.pop(item.key, None)
+        return False
+
+    def _is_urgent(self, item: FetchItem, data: PartitionData) -> bool:
+        """Whether the response is to be sent now even without records."""
+        if data.diverging_epoch.epoch != -1:
+            return True
+        # DeleteRecords waits until followers have the new log start.
+        return self._client.replica != CONSUMER and self._plan.incremental and -1 < item.log_start_offset != data.log_start_offset
 
     def read_moved(self, key: Hashable) -> None:
-        """Read the partition that moved. The others are as they were read, since every move is reported; there may be thousands.
+        """Read what moved. The others are as they were read, since every move is reported; there may be thousands.
 
         As in Kafka, min.bytes is compared with what each partition alone has. Only when that is more than the limit everything is
         read again.
         """
-        place = self._places.get(key)
-        if place is None:
-            self.read()
-            return
-        item, before = self._results[place]
+        session = self._plan.session if self._plan.incremental else None
+        moved: Iterable[FetchItem] = [self._items[key]] if session is None else session.take_moved()
         whole_first_batch = self._context.api_version > HARD_LIMIT_VERSION
-        try:
-            data = self._partitions.read(item, self._limit, whole_first_batch, self._isolation, self._reader_id)
-        except BrokerError:
-            self.read()
-            return
-        self._results[place] = item, data
-        self._bytes += _size(data) - _size(before)
-        enough = self._bytes >= self._min_bytes or data.diverging_epoch.epoch != -1
+        urgent = False
+        for item in moved:
+            try:
+                data = self._partitions.read(item, self._limit, whole_first_batch, self._client)
+            except BrokerError:
+                self.read()
+                return
+            if session is None or self._has_news(session, item, data):
+                self._bytes += _size(data) - _size(self._results.get(item))
+                self._results[item] = data
+                urgent = urgent or self._is_urgent(item, data)
+        enough = urgent or self._bytes >= self._min_bytes
         if self._bytes > self._limit:
             self.read()
         self.ready = enough
@@ -306,7 +300,7 @@ class FetchReader:
         """The response: all that was read, or only what changed since the session's last response."""
         plan = self._plan
         version = self._context.api_version
-        results = self._results
+        results = list(self._results.items())
         if plan.session is not None:
             changed = [(item, data) for item, data in results if item.changed(data)]
             plan.session.served(item for item, data in changed if data.records is not None and len(data.records) > 0)
@@ -359,5 +353,5 @@ def failure(partition: int, error: BrokerError) -> PartitionData:
     return PartitionData(partition_index=partition, error_code=error.code, high_watermark=-1, records=b"")
 
 
-def _size(data: PartitionData) -> int:
-    return len(data.records) if data.records is not None else 0
+def _size(data: PartitionData | None) -> int:
+    return 0 if data is None or data.records is None else len(data.records)

@@ -4,13 +4,17 @@ A session's partitions are in the order in which they are read. A partition that
 not starve the others. Sessions do not belong to connections: they are found by id, and evicted when the cache is full.
 
 The cost of a fetch depends on what changed, not on the number of partitions in the session. A partition that had nothing new when it was
-read is not read again until the client names it, or until it moves: its offsets or its leadership change.
+read is not read again until the client names it, or until it moves: its offsets or its leadership change. Moves end the wait of a fetch;
+a new high watermark does not end that of a follower (KAFKA-9731): the follower receives it in its next response.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from txbroker.api.fetch_client import FetchClient
+from txbroker.cluster.followers import SessionUse
+from txbroker.cluster.partition import CONSUMER
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX, TopicPartition
@@ -41,6 +45,7 @@ class FetchItem:
         "fetcher_log_start",
         "high_watermark",
         "last_fetched_epoch",
+        "leader_end",
         "log_start_offset",
         "partition",
         "partition_max_bytes",
@@ -56,6 +61,7 @@ class FetchItem:
         self.partition = wanted.partition
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.leader_end = -1  # where a replica had to stop when it was read last
         self.watched: TopicPartition | None = None  # the partition whose moves make the item pending in its session
         self.update(wanted)
 
@@ -98,30 +104,51 @@ class FetchSession:
     """One client's partitions. `epoch` is the session epoch that the next request must have.
 
     `pending`: the partitions that may have something new. The others become pending when they move (`FetchSessions.moved`).
+    `privileged`: it is a follower's.
     """
 
-    __slots__ = ("epoch", "isolation", "items", "pending", "privileged", "session_id", "used_s", "uses_ids")
+    __slots__ = ("_moved", "client", "epoch", "isolation", "items", "pending", "privileged", "session_id", "use", "uses_ids")
 
-    def __init__(self, session_id: int, privileged: bool, uses_ids: bool, monotonic_s: float) -> None:
+    def __init__(self, session_id: int, client: FetchClient, uses_ids: bool, monotonic_s: float) -> None:
         self.session_id = session_id
-        self.privileged = privileged
+        self.client = client.identity
+        self.privileged = client.replica != CONSUMER
         self.uses_ids = uses_ids
-        self.used_s = monotonic_s
+        self.use = SessionUse(monotonic_s)
         self.epoch = INITIAL_EPOCH + 1
-        self.isolation = 0
+        self.isolation = client.isolation
         self.items: dict[_Key, FetchItem] = {}
         self.pending: dict[_Key, FetchItem] = {}
+        self._moved: dict[_Key, FetchItem] = {}
 
     def advance(self) -> None:
         """Go to the next epoch, and from the last one to 1, as 0 requests a new session."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
+    def used(self, client: FetchClient, monotonic_s: float) -> None:
+        """The session's client sends a request. What another one has read is read again, as this one may be elsewhere."""
+        if client.identity == self.client and client.isolation == self.isolation:
+            self.use.at_s = monotonic_s
+            return
+        self.client, self.isolation, self.use = client.identity, client.isolation, SessionUse(monotonic_s)
+        self.pending.update(self.items)
+
+    def moved(self, item: FetchItem, *, ends_wait: bool) -> None:
+        """A partition is read by the next request; if `ends_wait`, by a request that waits, too."""
+        self.pending.setdefault(item.key, item)
+        if ends_wait:
+            self._moved[item.key] = item
+
+    def take_moved(self) -> list[FetchItem]:
+        """What a request that waits is to read now."""
+        if not self._moved:
+            return []
+        moved, self._moved = self._moved, {}
+        return [item for key, item in moved.items() if key in self.items]
+
     def apply(self, request: FetchRequest) -> list[FetchItem]:
         """Add and change the partitions of the request, and remove its forgotten ones, which are returned."""
         items, pending = self.items, self.pending
-        if request.isolation_level != self.isolation:
-            self.isolation = request.isolation_level
-            pending.update(items)
         for topic in request.topics:
             for wanted in topic.partitions:
                 key = (topic.topic, topic.topic_id, wanted.partition)
@@ -200,7 +227,7 @@ class FetchSessions:
         # By `privileged`, the least recently used first: what is evicted is found at the front, however many sessions there are.
         self._by_use: dict[bool, dict[int, FetchSession]] = {False: {}, True: {}}
         self._watched: dict[TopicPartition, dict[FetchItem, FetchSession]] = {}
-        self._moved: dict[TopicPartition, None] = {}
+        self._moved: dict[TopicPartition, bool] = {}  # whether more than the high watermark has moved
         self._to_check: dict[FetchSession, None] = {}
         self.evicted = 0
         self.refused_slots = 0
@@ -214,20 +241,24 @@ class FetchSessions:
         """How many partitions all sessions have together."""
         return self._items
 
-    def plan(self, request: FetchRequest, uses_ids: bool, privileged: bool, monotonic_s: float) -> FetchPlan:
-        """Find or create the session. FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
+    def plan(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
+        """Find or create the session, and set `client.session`.
+
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._remove(request.session_id)
             # A partition that is named twice is read once, as in a session.
             items = _items(request)
             session = None
+            privileged = client.replica != CONSUMER
             fits = epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
             if fits and self._make_room(privileged, monotonic_s):
-                session = FetchSession(self._new_id(), privileged, uses_ids, monotonic_s)
+                session = FetchSession(self._new_id(), client, uses_ids, monotonic_s)
                 session.items = items
                 session.pending = dict(items)
-                session.isolation = request.isolation_level
+                client.session = session.use
                 self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
                 self._items += len(items)
             return FetchPlan(list(items.values()), session, False)
@@ -241,8 +272,10 @@ class FetchSessions:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"the session's epoch is {found.epoch}, not {epoch}")
         if found.uses_ids != uses_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        found.used_s = monotonic_s
+        found.used(client, monotonic_s)
+        client.session = found.use
         self._mark_moved()
+        found.take_moved()
         before = len(found.items)
         for item in found.apply(request):
             self._unwatch(item)
@@ -277,7 +310,12 @@ class FetchSessions:
     def moved(self, topic_partition: TopicPartition) -> None:
         """A partition has moved. This is only recorded, because appends call it."""
         if topic_partition in self._watched:
-            self._moved[topic_partition] = None
+            self._moved[topic_partition] = True
+
+    def committed(self, topic_partition: TopicPartition) -> None:
+        """Only the high watermark of a partition has moved."""
+        if topic_partition in self._watched:
+            self._moved.setdefault(topic_partition, False)
 
     def take_moved(self) -> list[FetchSession]:
         """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are to be tried again."""
@@ -295,11 +333,18 @@ class FetchSessions:
         if not self._moved:
             return
         moved, self._moved = self._moved, {}
-        for topic_partition in moved:
+        for topic_partition, followers_too in moved.items():
+            kept: dict[FetchItem, FetchSession] = {}
             for item, session in self._watched.pop(topic_partition, _NO_WATCHERS).items():
-                item.watched = None
-                session.pending.setdefault(item.key, item)
-                self._to_check[session] = None
+                ends_wait = followers_too or not session.privileged
+                session.moved(item, ends_wait=ends_wait)
+                if ends_wait:
+                    item.watched = None
+                    self._to_check[session] = None
+                else:
+                    kept[item] = session
+            if kept:
+                self._watched[topic_partition] = kept
 
     def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
         """Whether a session may have `own` partitions, `more` of them new in the cache, and topics with the names of the request."""
@@ -314,8 +359,8 @@ class FetchSessions:
         if len(self._sessions) < self._slots:
             return True
         consumers, followers = (next(iter(self._by_use[kind].values()), None) for kind in (False, True))
-        stale = min((first for first in (consumers, followers) if first is not None), key=lambda first: first.used_s, default=None)
-        if stale is not None and monotonic_s - stale.used_s > EVICTION_MIN_S:
+        stale = min((first for first in (consumers, followers) if first is not None), key=lambda first: first.use.at_s, default=None)
+        if stale is not None and monotonic_s - stale.use.at_s > EVICTION_MIN_S:
             evicted = stale
         elif privileged and consumers is not None:
             evicted = consumers

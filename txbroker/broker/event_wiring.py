@@ -71,6 +71,12 @@ class EventWiring:
         self._sessions.moved(key)
         self._actions.add(key, self._complete)
 
+    def committed(self, partition: Partition) -> None:
+        """As `moved`, but for followers, whose fetches need not end for a new high watermark."""
+        key = partition.topic_partition
+        self._sessions.committed(key)
+        self._actions.add(key, self._complete)
+
     def _complete(self, key: TopicPartition) -> None:
         """Complete the requests that wait for this partition: producers first, then fetches of sessions, then other fetches."""
         self._produce.check(key)

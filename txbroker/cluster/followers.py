@@ -19,11 +19,23 @@ UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1  # brokers of Apache Kafka in ZooKeeper mode send no broker epoch
 
 
+class SessionUse:
+    """When a fetch session was used last, monotonic.
+
+    Its requests name only partitions with changes. They are fetches of its other partitions, too, which are not read for that.
+    """
+
+    __slots__ = ("at_s",)
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+
 class FollowerFetch(NamedTuple):
     """A fetch of a replica, which has every record below `offset`.
 
     `log_start_offset` and `broker_epoch`: the replica's, -1 if it does not send them. `leader_end`: this leader's log end offset when the
-    fetch was read. `at_s`: monotonic.
+    fetch was read. `at_s`: monotonic. `session`: the fetch session, None without one.
     """
 
     replica: int
@@ -32,6 +44,7 @@ class FollowerFetch(NamedTuple):
     at_s: float
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = UNKNOWN_EPOCH
+    session: SessionUse | None = None
 
 
 class IsrProposal(NamedTuple):
@@ -57,6 +70,13 @@ class FollowerState:
     caught_up_s: float = float("-inf")
     fetched_s: float = float("-inf")
     leader_end_then: int = UNKNOWN_OFFSET  # at the last fetch
+    session: SessionUse | None = None  # since the last fetch, in this session, it has everything
+
+    def freeze(self) -> None:
+        """It no longer has everything: its last fetch is that of the session."""
+        if self.session is not None:
+            self.caught_up_s = self.fetched_s = max(self.fetched_s, self.session.at_s)
+            self.session = None
 
     def is_caught_up(self, leader_end: int, now_s: float, lag_max_s: float) -> bool:
         """Whether it has everything, or had so within replica.lag.time.max.ms."""
@@ -115,17 +135,25 @@ class Followers:
         state = self._states.get(fetch.replica)
         if state is None or UNKNOWN_EPOCH < fetch.broker_epoch < state.broker_epoch:
             return False
+        if state.session is not fetch.session:
+            state.freeze()
         if fetch.offset >= fetch.leader_end:
             state.caught_up_s = max(state.caught_up_s, fetch.at_s)
         elif fetch.offset >= state.leader_end_then != UNKNOWN_OFFSET:
             # It has now what the leader had at the fetch before: then it was caught up, though records keep coming.
             state.caught_up_s = max(state.caught_up_s, state.fetched_s)
+        state.session = fetch.session if fetch.offset == fetch.leader_end else None
         state.end_offset = fetch.offset
         state.log_start_offset = max(state.log_start_offset, fetch.log_start_offset)
         state.broker_epoch = max(state.broker_epoch, fetch.broker_epoch)
         state.fetched_s = fetch.at_s
         state.leader_end_then = fetch.leader_end
         return True
+
+    def appended(self) -> None:
+        """The leader's end has moved: no replica has everything."""
+        for state in self._states.values():
+            state.freeze()
 
     def high_watermark(self, own_end: int, settled_end: int, now_s: float) -> int:
         """The offset below which every replica that counts has all records; UNKNOWN_OFFSET if one of them has not fetched yet.

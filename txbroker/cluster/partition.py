@@ -60,7 +60,10 @@ class Observer(Protocol):
     """Receives the events of a partition."""
 
     def moved(self, partition: Partition) -> None:
-        """Its end offset, its high watermark or its leadership has changed."""
+        """Its end offset, its start offset or its leadership has changed, perhaps with the high watermark."""
+
+    def committed(self, partition: Partition) -> None:
+        """Its high watermark has advanced, and nothing else has changed."""
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Its log cannot be read or written."""
@@ -266,6 +269,8 @@ class Partition:
             if self._single and not self._flushing:
                 self.high_watermark = log.log_end_offset
             else:
+                if self._followers is not None:
+                    self._followers.appended()
                 self._advance()
             self.observer.moved(self)
         return appended
@@ -300,7 +305,7 @@ class Partition:
         if followers is None or not followers.fetched(fetch):
             return
         if self._advance():
-            self.observer.moved(self)
+            self.observer.committed(self)
         proposal = followers.propose_join(fetch.replica, self.high_watermark)
         if proposal is not None:
             self.observer.isr_proposed(self, proposal)
@@ -317,7 +322,7 @@ class Partition:
         if proposal is not None:
             self.observer.isr_proposed(self, proposal)
         if self._advance():
-            self.observer.moved(self)
+            self.observer.committed(self)
 
     def has_proposed(self, proposal: IsrProposal) -> bool:
         """Whether a proposal still waits for the controller's answer."""
@@ -334,7 +339,7 @@ class Partition:
         Not for FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION: then a newer state exists. Both ISRs count until a request brings it.
         """
         if self._followers is not None and self._followers.withdraw(proposal) and self._advance():
-            self.observer.moved(self)
+            self.observer.committed(self)
 
     def _advance(self) -> bool:
         """Advance the high watermark to the slowest replica that counts and this replica's flushed end. Returns whether it moved."""

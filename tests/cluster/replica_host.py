@@ -1,0 +1,207 @@
+"""One broker with several partitions: real log directories, replicas, events, purgatories and handlers; requests of clients and replicas.
+
+Nothing happens by itself: a test gives the roles, sends requests, and ends the turns of the reactor. What waits is answered at the end of
+the turn in which its partition moves, or when the clock is advanced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+
+from tests.api.responses import message
+from tests.log.support import NOW, batch
+from tests.log_directories.support import TOPIC_ID, DirectoryHarness
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.memory_disk import MemoryDisk
+from txbroker.action_queue import ActionQueue
+from txbroker.api.fetch import FetchHandler
+from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.api.produce import ProduceHandler
+from txbroker.api.request_context import RequestContext, Session
+from txbroker.broker.event_wiring import EventWiring
+from txbroker.cluster.followers import IsrProposal
+from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.replicas import Replicas
+from txbroker.errors import ErrorCode
+from txbroker.purgatory import Purgatory
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData, ReplicaState
+from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from txbroker.wire.schema import Request
+
+OWN, OTHER, THIRD = BROKERS = (1, 2, 3)
+TOPIC = "t"
+LAG_S = 10.0
+WAIT_MS = 500
+VERSION = 17  # of Fetch
+
+
+class IsrRequests:
+    """Receives the proposals of leaders."""
+
+    def __init__(self) -> None:
+        self.proposed: list[tuple[Partition, IsrProposal]] = []
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        self.proposed.append((partition, proposal))
+
+
+class Fetchers:
+    """Receives the partitions that are to be copied."""
+
+    def follow(self, partition: Partition) -> None: ...
+
+    def forget(self, topic_partition: object) -> None: ...
+
+
+class ReplicaHost:
+    """Broker OWN. `alive`: the brokers in its image, with their racks."""
+
+    def __init__(self, partitions: int = 1, **config: Any) -> None:
+        self.clock = Clock()
+        disk = DirectoryHarness(DiskPath(MemoryDisk(), "/data").made(), **config)
+        disk.start()
+        self.image = ClusterImage()
+        self.actions = ActionQueue(lambda delay_s, call: None)
+        self.purgatories = {name: Purgatory(self.clock, name) for name in ("produce", "fetch")}
+        wiring = EventWiring(self.actions, *self.purgatories.values(), directory_lost=lambda: None, fatal=lambda reason: None)
+        self.replicas = Replicas(OWN, disk.directories, self.image, wiring, self.clock.seconds, lambda: LAG_S)
+        self.isr_requests = IsrRequests()
+        self.sessions = FetchSessions(10, count(1).__next__)
+        unused: Any = None
+        fetchers: Any = Fetchers()
+        isr_requests: Any = self.isr_requests
+        wiring.wire(self.replicas, unused, self.sessions, isr_requests, fetchers)
+        disk.directories.wire(wiring)
+        fetches = FetchHandler(
+            self.replicas, self.image, self.sessions, self.purgatories["fetch"], self.clock.seconds, fetch_max_bytes=1 << 20
+        )
+        self.fetches = fetches
+        produces = ProduceHandler(self.replicas, self.image, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
+        self.handlers: dict[type[Request], Any] = {FetchRequest: fetches, ProduceRequest: produces}
+        self._partition_epochs = count()
+        self.partitions = partitions
+        self.alive: dict[int, str | None] = dict.fromkeys(BROKERS)
+        self.roles()
+
+    def roles(
+        self, *, leader: int = OWN, epoch: int = 0, isr: tuple[int, ...] = BROKERS, only: tuple[int, ...] | None = None
+    ) -> list[ErrorCode]:
+        """The controller's LeaderAndIsr for all partitions, or for some, and its UpdateMetadata; the error codes."""
+        indexes = range(self.partitions) if only is None else only
+        version = next(self._partition_epochs)
+        states = [
+            LeaderAndIsrPartitionState(partition_index=index, controller_epoch=1, leader=leader, leader_epoch=epoch, isr=list(isr),
+                                       partition_epoch=version, replicas=list(BROKERS), is_new=True)
+            for index in indexes
+        ]  # fmt: skip
+        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=states)
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_leaders=[])
+        answered = self.replicas.leader_and_isr(request, NOW)
+        known = [
+            UpdateMetadataPartitionState(partition_index=index, controller_epoch=1, leader=leader, leader_epoch=epoch, isr=list(isr),
+                                         zk_version=version, replicas=list(BROKERS), offline_replicas=[])
+            for index in indexes
+        ]  # fmt: skip
+        self.update_metadata(UpdateMetadataTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=known))
+        self.end_turn()
+        return [ErrorCode(one.error_code) for topic_errors in answered.topics for one in topic_errors.partition_errors]
+
+    def update_metadata(self, *topics: UpdateMetadataTopicState) -> None:
+        """Apply the live brokers, and topics."""
+        live = [
+            UpdateMetadataBroker(id=broker, rack=rack, endpoints=[
+                UpdateMetadataEndpoint(host=f"b{broker}", port=9092, listener="PLAINTEXT", security_protocol=0)])
+            for broker, rack in self.alive.items()
+        ]  # fmt: skip
+        self.image.apply(UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=live, topic_states=list(topics)))
+
+    def partition(self, index: int = 0) -> Partition:
+        return self.replicas.get(TOPIC, index)
+
+    def end_turn(self) -> None:
+        """Complete what waits for the partitions that have moved."""
+        self.actions.end_turn()
+
+    def send(self, request: Any, version: int, seen: Callable[[Any], Any] = lambda response: response) -> list[Any]:
+        """Send a request by way of its encoding; the list has what was `seen` of the response once there is one."""
+        kind = type(request)
+        received = decode(kind, version, memoryview(bytearray(encode_bytes(request, version))))
+        session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
+        answer = self.handlers[kind](received, RequestContext(request.api_key, version, 1, None, session))
+        answered: list[Any] = []
+        waiting = answer if isinstance(answer, Deferred) else succeed(answer)
+        waiting.addCallback(lambda response: answered.append(seen(message(response, kind, version))))
+        self.end_turn()
+        return answered
+
+    def produce(self, *values: bytes, index: int = 0, acks: int = -1, timeout_ms: int = 30_000) -> list[Any]:
+        """Produce one batch; the list has the answer for its partition once there is one."""
+        data = PartitionProduceData(index=index, records=bytes(batch(*values)))
+        topic = TopicProduceData(name=TOPIC, partition_data=[data])
+        request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+        return self.send(request, 9, lambda response: response.responses[0].partition_responses[0])
+
+    def append(self, *indexes: int) -> None:
+        """Append a record to each of these partitions, in one turn."""
+        for index in indexes:
+            self.partition(index).append(batch(b"v"), NOW)
+        self.end_turn()
+
+
+class Fetching:
+    """A replica, or a consumer (-1), with a fetch session."""
+
+    def __init__(self, host: ReplicaHost, replica: int, *, broker_epoch: int = -1, version: int = VERSION, rack: str = "") -> None:
+        self.host = host
+        self.replica = replica
+        self.broker_epoch = broker_epoch
+        self.version = version
+        self.rack = rack
+        self.session_id = self.session_epoch = 0
+
+    def fetch(
+        self, offsets: dict[int, int] | None = None, *, wait: bool = False, epoch: int = -1, log_start: int = 0, last_epoch: int = -1,
+        forget: tuple[int, ...] = (), bytes_max: int = 1 << 20, min_bytes: int = 1, session: bool = True,
+    ) -> list[dict[int, PartitionData]]:  # fmt: skip
+        """Fetch these partitions, and all others of the session. The list has the response, by partition, once there is one."""
+        by_id = self.version >= 13
+        wanted = [
+            FetchPartition(partition=index, fetch_offset=offset, current_leader_epoch=epoch, log_start_offset=log_start,
+                           last_fetched_epoch=last_epoch, partition_max_bytes=bytes_max)
+            for index, offset in (offsets or {}).items()
+        ]  # fmt: skip
+        named: Any = {"topic_id": TOPIC_ID} if by_id else {"topic": TOPIC}
+        new = self.version >= 15
+        request = FetchRequest(
+            replica_id=-1 if new else self.replica,
+            replica_state=ReplicaState(replica_id=self.replica, replica_epoch=self.broker_epoch) if new else ReplicaState(),
+            max_wait_ms=WAIT_MS if wait else 0,
+            min_bytes=min_bytes,
+            max_bytes=bytes_max,
+            session_id=self.session_id,
+            session_epoch=self.session_epoch if session else -1,
+            topics=[FetchTopic(partitions=wanted, **named)] if wanted else [],
+            forgotten_topics_data=[ForgottenTopic(partitions=list(forget), **named)] if forget else [],
+            rack_id=self.rack,
+        )
+        return self.host.send(request, self.version, self._seen)
+
+    def _seen(self, response: Any) -> dict[int, PartitionData]:
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        self.session_id, self.session_epoch = response.session_id, self.session_epoch + 1 if response.session_id else 0
+        return {data.partition_index: data for topic in response.responses for data in topic.partitions}
