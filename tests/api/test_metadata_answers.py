@@ -50,7 +50,7 @@ def update(image: ClusterImage, *, leader: int = 1, partitions: int = 2, topic: 
             controller_id=1,
             controller_epoch=1,
             topic_states=[UpdateMetadataTopicState(topic_name=topic, topic_id=TOPIC_ID, partition_states=states)],
-            live_brokers=[UpdateMetadataBroker(id=1, endpoints=[endpoint])],
+            live_brokers=[UpdateMetadataBroker(id=broker_id, endpoints=[endpoint]) for broker_id in sorted({1, leader})],
         )
     )
 

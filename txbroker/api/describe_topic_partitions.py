@@ -1,13 +1,16 @@
 """DescribeTopicPartitions (key 75): topics with their partitions, a page at a time (KIP-966).
 
 Behaviour: a request without topics is for all topics. Topics are sorted by name and start at the cursor; a page has at most
-response_partition_limit (and at most max.request.partition.size.limit) partitions. Eligible leader replicas do not exist without
-KRaft: the lists are empty.
+response_partition_limit (and at most max.request.partition.size.limit) partitions. A leader that is not alive, or lacks the client's
+listener, is an error as in Metadata. Eligible leader replicas do not exist without KRaft: the lists are empty.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from txbroker.api.authorized_operations import TOPIC_OPERATIONS
+from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from txbroker.cluster.node_data import NO_LEADER
@@ -28,8 +31,9 @@ class DescribeTopicPartitionsHandler:
 
     request: type[Request] = DescribeTopicPartitionsRequest
 
-    def __init__(self, image: ClusterImage, partitions_max: int) -> None:
+    def __init__(self, image: ClusterImage, endpoints: Endpoints, partitions_max: int) -> None:
         self._image = image
+        self._endpoints = endpoints
         self._partitions_max = partitions_max
 
     def __call__(self, request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
@@ -39,6 +43,7 @@ class DescribeTopicPartitionsHandler:
         cursor = request.cursor
         start = "" if cursor is None else cursor.topic_name
         names = sorted({t.name for t in request.topics} if request.topics else self._image.topics)
+        errors = self._endpoints.leader_errors(context)
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         for name in names:
             if name < start:
@@ -52,10 +57,10 @@ class DescribeTopicPartitionsHandler:
             wanted = [index for index in found.partitions if index >= first]
             if len(wanted) > left:
                 if left > 0:
-                    topics.append(_topic(found, wanted[:left]))
+                    topics.append(_topic(found, wanted[:left], errors))
                 next_cursor = Cursor(topic_name=name, partition_index=wanted[left])
                 return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)
-            topics.append(_topic(found, wanted))
+            topics.append(_topic(found, wanted, errors))
             left -= len(wanted)
         return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics)
 
@@ -78,22 +83,23 @@ def _failure(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=NULL_TOPIC_ID, partitions=[])
 
 
-def _topic(topic: TopicImage, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
+def _topic(topic: TopicImage, indexes: list[int], errors: Mapping[int, ErrorCode]) -> DescribeTopicPartitionsResponseTopic:
+    partitions = [(index, topic.partitions[index]) for index in indexes]
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(index, topic.partitions[index]) for index in indexes],
+        partitions=[_partition(i, found, errors.get(found.leader, ErrorCode.LEADER_NOT_AVAILABLE)) for i, found in partitions],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _partition(index: int, partition: PartitionImage, error: ErrorCode) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        error_code=error,
         partition_index=index,
-        leader_id=partition.leader,
+        leader_id=NO_LEADER if error else partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),

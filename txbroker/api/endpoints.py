@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import BrokerImage, ClusterImage
+from txbroker.errors import ErrorCode
 
 
 class Node(NamedTuple):
@@ -37,6 +38,11 @@ class Endpoints:
         """The broker, or NO_NODE when it is not alive or does not have the client's listener."""
         broker = self._image.brokers.get(broker_id)
         return NO_NODE if broker is None else self._of(broker, context)
+
+    def leader_errors(self, context: RequestContext) -> dict[int, ErrorCode]:
+        """The live brokers by id: NONE, or LISTENER_NOT_FOUND if one lacks the client's listener. A leader not in it is not available."""
+        listener, brokers = context.listener, self._image.brokers.values()
+        return {b.id: ErrorCode.NONE if listener in b.endpoints else ErrorCode.LISTENER_NOT_FOUND for b in brokers}
 
     def nodes(self, context: RequestContext) -> list[Node]:
         """All live brokers that have the client's listener."""

@@ -2,10 +2,11 @@
 
 Behaviour: a topic that is requested by name and does not exist is created if both the client and auto.create.topics.enable allow it. The
 response is sent when it has leaders, at the latest after topic_creation.WAIT_MS, then with UNKNOWN_TOPIC_OR_PARTITION, as Kafka 4 answers
-at once. Addresses are those of the client's listener. Responses without errors are cached until the cluster
+at once. Addresses are those of the client's listener. A partition whose leader is not alive has LEADER_NOT_AVAILABLE, one whose leader
+lacks the client's listener LISTENER_NOT_FOUND; both without a leader. Responses without errors of topics are cached until the cluster
 image changes.
-Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v8-v10 have authorized
-operations of the cluster; v10 topic ids, v12 topics requested by id.
+Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v6 LISTENER_NOT_FOUND,
+LEADER_NOT_AVAILABLE before it; v8-v10 have authorized operations of the cluster; v10 topic ids, v12 topics requested by id.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from txbroker.wire.messages.metadata import (
 from txbroker.wire.schema import Request
 
 ALL_BY_EMPTY_VERSION = 0
+LISTENER_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 12
 
 # Of all cached responses together; a partition takes some 40 bytes, and a topic or a response counts as five.
@@ -84,13 +86,16 @@ class MetadataHandler:
 
     def _answer(self, request: MetadataRequest, context: RequestContext, failures: Mapping[str, ErrorCode]) -> MetadataResponse:
         operations = authorized_operations(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
+        errors = self._endpoints.leader_errors(context)
+        if context.api_version < LISTENER_ERROR_VERSION:
+            errors = {broker: error for broker, error in errors.items() if not error}
         everything = request.topics is None or (context.api_version == ALL_BY_EMPTY_VERSION and not request.topics)
         if everything:
-            topics = [_topic(topic, operations) for _, topic in sorted(self._image.topics.items())]
+            topics = [_topic(topic, operations, errors) for _, topic in sorted(self._image.topics.items())]
         else:
             # A topic that is named twice is returned once, as in Kafka.
             wanted = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}.values()
-            topics = [self._wanted(topic, operations, context.api_version, failures) for topic in wanted]
+            topics = [self._wanted(topic, operations, errors, context.api_version, failures) for topic in wanted]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in self._endpoints.nodes(context)],
             cluster_id=self._cluster_id,
@@ -100,19 +105,24 @@ class MetadataHandler:
         )
 
     def _wanted(
-        self, wanted: MetadataRequestTopic, operations: int, version: int, failures: Mapping[str, ErrorCode]
+        self,
+        wanted: MetadataRequestTopic,
+        operations: int,
+        errors: Mapping[int, ErrorCode],
+        version: int,
+        failures: Mapping[str, ErrorCode],
     ) -> MetadataResponseTopic:
         if wanted.topic_id != NULL_TOPIC_ID:
             found = self._image.topic_by_id(wanted.topic_id)
             if version < TOPIC_ID_VERSION:
                 return _missing("" if wanted.name is None else wanted.name, wanted.topic_id, ErrorCode.INVALID_REQUEST)
-            return _missing(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if found is None else _topic(found, operations)
+            return _missing(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if found is None else _topic(found, operations, errors)
         name = wanted.name
         if name is None:
             return _missing(None if version >= TOPIC_ID_VERSION else "", NULL_TOPIC_ID, ErrorCode.INVALID_REQUEST)
         found = self._image.topic(name)
         if found is not None:
-            return _topic(found, operations)
+            return _topic(found, operations, errors)
         if name in failures:
             return _missing(name, NULL_TOPIC_ID, failures[name])
         try:
@@ -132,22 +142,25 @@ def _missing(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResp
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS, partitions=[])
 
 
-def _topic(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+def _topic(topic: TopicImage, operations: int, errors: Mapping[int, ErrorCode]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(index, partition) for index, partition in topic.partitions.items()],
+        partitions=[
+            _partition(index, partition, errors.get(partition.leader, ErrorCode.LEADER_NOT_AVAILABLE))
+            for index, partition in topic.partitions.items()
+        ],
         topic_authorized_operations=operations,
     )
 
 
-def _partition(index: int, partition: PartitionImage) -> MetadataResponsePartition:
+def _partition(index: int, partition: PartitionImage, error: ErrorCode) -> MetadataResponsePartition:
     return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
+        error_code=error,
         partition_index=index,
-        leader_id=partition.leader,
+        leader_id=NO_LEADER if error else partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
