@@ -15,6 +15,8 @@ from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from tests.support.fakes.worker import Worker, one_by_one
 from txbroker.action_queue import ActionQueue
+from txbroker.api.current_leaders import CurrentLeaders
+from txbroker.api.endpoints import Endpoints
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.produce import ProduceHandler
@@ -84,7 +86,8 @@ class ProduceHarness:
         self.worker.run()
         self.disk.done.clear()
         self.blocked = self.disk.fail("sync", error=WouldBlock)
-        self.handler = ProduceHandler(self.replicas, image, self.purgatory, lambda: NOW, self.clock.seconds)
+        leaders = CurrentLeaders(self.replicas, image, Endpoints(BROKER, image, []))
+        self.handler = ProduceHandler(self.replicas, image, leaders, self.purgatory, lambda: NOW, self.clock.seconds)
         self.store = PartitionOffsetsStore(
             self.replicas,
             self.purgatory,

@@ -39,7 +39,8 @@ class ReplicasHarness:
         self.calls: list[str] = []
         self.broker = DirectoryHarness(path, 2)
         self.broker.start()
-        self.replicas = Replicas(OWN, self.broker.directories, ClusterImage(), self, lambda: 0.0, lambda: 10.0)
+        self.image = ClusterImage()
+        self.replicas = Replicas(OWN, self.broker.directories, self.image, self, lambda: 0.0, lambda: 10.0)
         self.broker.directories.wire(self)
 
     def roles(

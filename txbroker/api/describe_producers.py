@@ -1,4 +1,7 @@
-"""DescribeProducers (key 61): the producer state of partitions (KIP-664)."""
+"""DescribeProducers (key 61): the producer state of partitions (KIP-664).
+
+Behaviour: any replica answers, the leader and its followers, so that their states can be compared.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from txbroker.wire.schema import Request
 
 
 class DescribeProducersHandler:
-    """Reads the producer state of the partitions that this broker leads."""
+    """Reads the producer state of the partitions that are on this broker."""
 
     request: type[Request] = DescribeProducersRequest
 
@@ -33,7 +36,6 @@ class DescribeProducersHandler:
     def _answer(self, topic: str, index: int) -> PartitionResponse:
         try:
             partition = self._replicas.get(topic, index)
-            partition.check_leader()
         except BrokerError as error:
             return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message, active_producers=[])
         producers = [

@@ -46,9 +46,9 @@ class DescribeLogDirsHandler:
         described = self._directories.describe(self._high_watermark)
         return DescribeLogDirsResponse(throttle_time_ms=0, results=[_directory(d, wanted) for d in described])
 
-    def _high_watermark(self, topic_partition: TopicPartition) -> int:
+    def _high_watermark(self, topic_partition: TopicPartition) -> int | None:
         partition = self._replicas.find(*topic_partition)
-        return 0 if partition is None else partition.high_watermark
+        return None if partition is None else partition.high_watermark
 
     def failed(self, request: DescribeLogDirsRequest, context: RequestContext, error: BrokerError) -> DescribeLogDirsResponse:
         """Only the error."""

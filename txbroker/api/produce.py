@@ -4,7 +4,7 @@ Behaviour: acks=0 gets no response (after an error the connection is closed, as 
 records; acks=all when every in-sync replica has them, or REQUEST_TIMED_OUT. Both wait for the sync that flush.messages requires.
 Each partition fails or succeeds alone. Transactions are not supported: INVALID_TXN_STATE for a transactional id or batch.
 Version notes: v0-v2 have the old message sets, which the log converts; from v3 on there is exactly one v2 batch for each partition.
-zstd requires v7 (KIP-110). v13 identifies topics by id (KIP-516).
+zstd requires v7 (KIP-110). v10 has the current leaders for a client at the wrong broker (KIP-951). v13 identifies topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses, success
 from txbroker.api.parking import park
@@ -32,6 +33,8 @@ from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -43,6 +46,7 @@ from txbroker.wire.schema import Request
 
 ACKS_ALL = -1
 ZSTD_VERSION = 7
+CURRENT_LEADER_VERSION = 10
 BATCH_VERSION = 3  # from here on a partition's data is exactly one v2 batch
 TOPIC_ID_VERSION = 13
 RECORD_ERRORS_MAX = 1000  # in one response: a few compressed batches may have millions of records that are refused
@@ -78,12 +82,14 @@ class ProduceHandler:
         self,
         replicas: Replicas,
         image: ClusterImage,
+        leaders: CurrentLeaders,
         purgatory: Purgatory,
         now_ms: Callable[[], int],
         monotonic_s: Callable[[], float],
     ) -> None:
         self._replicas = replicas
         self._image = image
+        self._leaders = leaders
         self._purgatory = purgatory
         self._now_ms = now_ms
         self._responses = ProduceResponses()
@@ -107,18 +113,18 @@ class ProduceHandler:
             try:
                 outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context)
             except BrokerError as error:
-                return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], acks)
+                return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], context)
             if partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
                 encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
                 if encoded is not None:
                     return encoded
-            return self._answer(request, [(topic, [(data, outcome)])], acks)
+            return self._answer(request, [(topic, [(data, outcome)])], context)
         outcomes = [
             (topic, [(data, self._outcome(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])
             for topic in topics
         ]
         if acks:
-            return self._answer(request, outcomes, acks)
+            return self._answer(request, outcomes, context)
         for topic, partitions in outcomes:
             for data, result in partitions:
                 if isinstance(result, BrokerError):
@@ -180,9 +186,13 @@ class ProduceHandler:
         return "" if partition is None else partition.log.directory.rpartition("/")[0]
 
     def _answer(
-        self, request: ProduceRequest, outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]], acks: int
+        self,
+        request: ProduceRequest,
+        outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]],
+        context: RequestContext,
     ) -> ProduceResponse | Deferred[ProduceResponse]:
         """The response, or a Deferred of it if a partition cannot be acknowledged yet."""
+        acks = request.acks
         waiting: list[tuple[PendingAppend, PartitionProduceResponse]] = []
         record_errors = 0
         topics = []
@@ -201,10 +211,29 @@ class ProduceHandler:
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
         response = ProduceResponse(responses=topics)
         if not waiting:
-            return response
+            return self._with_leaders(response, context)
         keys = [append.partition.topic_partition for append, _ in waiting]
         errors = self.errors
-        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True)
+        parked: Deferred[ProduceResponse] = park(
+            self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True
+        )
+        return parked.addCallback(self._with_leaders, context)
+
+    def _with_leaders(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
+        """Add the current leaders of the partitions that this broker does not lead."""
+        if context.api_version < CURRENT_LEADER_VERSION:
+            return response
+        leaders = set()
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    known = self._image.topic_by_id(topic.topic_id) if context.api_version >= TOPIC_ID_VERSION else None
+                    leader = self._leaders.of(topic.name if known is None else known.name, answer.index)
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+                    leaders.add(leader.leader_id)
+        nodes = self._leaders.nodes(leaders, context)
+        response.node_endpoints = [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
+        return response
 
     @staticmethod
     def record_holders(request: ProduceRequest) -> list[PartitionProduceData]:

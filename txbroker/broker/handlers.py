@@ -14,6 +14,7 @@ from txbroker.api.config_resources import ConfigResources
 from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from txbroker.api.create_partitions import CreatePartitionsHandler
 from txbroker.api.create_topics import CreateTopicsHandler
+from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.delete_records import DeleteRecordsHandler
 from txbroker.api.delete_topics import DeleteTopicsHandler
 from txbroker.api.describe_cluster import DescribeClusterHandler
@@ -80,6 +81,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     p = parts
     registry = Registry(clock=clock)
     resources = ConfigResources(p.broker_id, p.image)
+    leaders = CurrentLeaders(p.replicas, p.image, p.endpoints)
     operations = TopicOperations(p.image, p.replicas, p.caretaker, p.reread_topic)
 
     def check_controller() -> None:
@@ -88,7 +90,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
 
     for handler in (
         ApiVersionsHandler(registry.ranges),
-        ProduceHandler(p.replicas, p.image, p.produce, p.now_ms, p.monotonic_s),
+        ProduceHandler(p.replicas, p.image, leaders, p.produce, p.now_ms, p.monotonic_s),
         FetchHandler(p.replicas, p.image, p.sessions, p.fetch, p.monotonic_s, fetch_max_bytes=p.config.int("fetch.max.bytes")),
         ListOffsetsHandler(p.replicas),
         MetadataHandler(p.image, p.endpoints, p.creation, p.cluster_id),
@@ -113,7 +115,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         AlterConfigsHandler(resources, p.config_admin, p.config, operations),
         IncrementalAlterConfigsHandler(resources, p.config_admin, p.config, operations),
         DescribeClusterHandler(p.image, p.endpoints, p.cluster_id),
-        DescribeTopicPartitionsHandler(p.image, p.config.int("max.request.partition.size.limit")),
+        DescribeTopicPartitionsHandler(p.image, p.endpoints, p.config.int("max.request.partition.size.limit")),
         DescribeLogDirsHandler(p.directories, p.replicas),
         AlterReplicaLogDirsHandler(p.directories, p.now_ms),
         DescribeProducersHandler(p.replicas),

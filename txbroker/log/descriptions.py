@@ -11,9 +11,14 @@ from txbroker.log.disk import Disk
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 
+UNKNOWN_LAG = -1
+
 
 class ReplicaDescription(NamedTuple):
-    """One log as DescribeLogDirs shows it; `size` in bytes, `offset_lag` in records, `is_future` for the unfinished copy of a move."""
+    """One log as DescribeLogDirs shows it; `size` in bytes, `is_future` for the unfinished copy of a move.
+
+    `offset_lag`: the records that it lacks, UNKNOWN_LAG for a log that is no replica at the moment.
+    """
 
     topic_partition: TopicPartition
     size: int
@@ -40,17 +45,22 @@ def describe_directory(
     directory: LogDirectory,
     disk: Disk,
     get: Callable[[TopicPartition], Log | None],
-    high_watermark: Callable[[TopicPartition], int],
+    high_watermark: Callable[[TopicPartition], int | None],
 ) -> DirectoryDescription:
-    """A directory with its logs and copies; `get` finds the log in use. StorageError when its disk fails."""
+    """A directory with its logs and copies; `get` finds the log in use, `high_watermark` is None for one without a role.
+
+    StorageError when its disk fails.
+    """
     if not directory.online:
         return describe_offline(directory)
     usage = disk.usage(directory.path)
-    replicas = [
-        ReplicaDescription(tp, log.size, max(0, high_watermark(tp) - log.log_end_offset), False) for tp, log in directory.logs.items()
-    ]
+    replicas = []
+    for topic_partition, log in directory.logs.items():
+        end = high_watermark(topic_partition)
+        lag = UNKNOWN_LAG if end is None else max(0, end - log.log_end_offset)
+        replicas.append(ReplicaDescription(topic_partition, log.size, lag, False))
     for topic_partition, copy in directory.copies.items():
-        log = get(topic_partition)
-        lag = 0 if log is None else max(0, log.log_end_offset - copy.log.log_end_offset)
+        used = get(topic_partition)
+        lag = 0 if used is None else max(0, used.log_end_offset - copy.log.log_end_offset)
         replicas.append(ReplicaDescription(topic_partition, copy.log.size, lag, True))
     return DirectoryDescription(directory.path, ErrorCode.NONE, usage.total, usage.usable, replicas)

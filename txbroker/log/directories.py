@@ -389,7 +389,7 @@ class LogDirectories:
 
     # --- descriptions ---
 
-    def describe(self, high_watermark: Callable[[TopicPartition], int]) -> list[DirectoryDescription]:
+    def describe(self, high_watermark: Callable[[TopicPartition], int | None]) -> list[DirectoryDescription]:
         """All configured directories with their logs."""
         described = []
         for directory in self._list.all:
