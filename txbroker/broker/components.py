@@ -209,12 +209,17 @@ class Components:
         )
 
     def _offsets_topic(self) -> NewTopic:
-        """The settings for `__consumer_offsets`, with at most as many replicas as there are brokers."""
+        """The settings for `__consumer_offsets`. A broker alone is its only replica.
+
+        In a cluster, creation fails until offsets.topic.replication.factor brokers are alive, and clients retry: a topic that the first
+        broker had created for itself would stay there.
+        """
         config = self._config
+        alone = config.optional_text("zookeeper.connect") is None
         return NewTopic(
             name=OFFSETS_TOPIC,
             partition_count=config.int("offsets.topic.num.partitions"),
-            replication_factor=min(config.int("offsets.topic.replication.factor"), max(len(self._image.brokers), 1)),
+            replication_factor=1 if alone else config.int("offsets.topic.replication.factor"),
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
@@ -224,7 +229,7 @@ class Components:
 
     def _offsets_partition_count(self) -> int:
         topic = self._image.topic(OFFSETS_TOPIC)
-        return self._config.int("offsets.topic.num.partitions") if topic is None else len(topic.partitions)
+        return 0 if topic is None else len(topic.partitions)
 
     def _image_changed(self, changes: ImageChanges) -> None:
         self._waiting.changed(changes.changed | changes.deleted)
