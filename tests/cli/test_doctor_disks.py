@@ -1,4 +1,4 @@
-"""The doctor's checks of disks: a full small file system, offline directories, and the limits."""
+"""The doctor's checks of disks: a full small file system, offline directories, and the limits; and of in-sync replicas."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from tests.cli.test_doctor import bad, create, doctor, one
 from tests.support.server import Server
 from tests.support.small_disk import ballast, small_disk
 from txbroker.cli.doctor.disk_checks import check_brokers_directories
-from txbroker.cli.doctor.findings import Finding, Findings
+from txbroker.cli.doctor.facts import Configs
+from txbroker.cli.doctor.findings import FAILED, Finding, Findings
+from txbroker.cli.doctor.topic_checks import check_min_isr
 from txbroker.client.log_directories import FULL_BYTES, LogDirectory
 from txbroker.errors import ErrorCode
+from txbroker.wire.messages.metadata import MetadataResponsePartition
 
 MB, GB = 1000**2, 1000**3
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -101,3 +104,12 @@ def test_each_directory_has_its_finding_and_the_good_ones_share_one() -> None:
     none = Kept()
     check_brokers_directories(none, "disks of broker 1", [])
     assert [finding.outcome for finding in none.found] == ["failed"]
+
+
+def test_too_few_replicas_in_sync_for_acks_all() -> None:
+    parts = [MetadataResponsePartition(error_code=0, partition_index=number, leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=in_sync)
+             for number, in_sync in enumerate(([1, 2], [1]))]
+    kept = Kept()
+    check_min_isr(kept, "t", parts, Configs({"min.insync.replicas": "2"}, {}))
+    (finding,) = kept.found
+    assert finding.outcome == FAILED and "in partition 1: acks=all fails with NOT_ENOUGH_REPLICAS" in finding.found

@@ -121,6 +121,13 @@ def test_acks_all_needs_min_insync_replicas(directory: DiskPath, moves: Moves) -
     partition.append(batch(b"a"), NOW)
 
 
+def test_acks_all_needs_no_more_replicas_than_there_are(directory: DiskPath, moves: Moves) -> None:
+    partition = leading(directory, moves, min_insync_replicas=2)
+    partition.lead(Leadership(OWN, 0, (OWN,), (OWN,), 1))
+    partition.append(batch(b"a"), NOW, all_in_sync=True)
+    assert partition.enough_in_sync
+
+
 def test_only_a_leader_appends_and_answers(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves)
     assert partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))

@@ -244,7 +244,7 @@ class Partition:
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
-        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS when the ISR is smaller than min.insync.replicas.
+        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS when the ISR is smaller than `min_in_sync`.
 
         `acknowledged` decides when the request may be answered.
         """
@@ -253,8 +253,8 @@ class Partition:
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
         log = self.log
-        wanted = log.config.min_insync_replicas
-        if all_in_sync and len(self.state.isr) < wanted:
+        if all_in_sync and len(self.state.isr) < log.config.min_insync_replicas and len(self.state.isr) < self.min_in_sync:
+            wanted = log.config.min_insync_replicas
             message = f"{self.topic_partition} has {amount(len(self.state.isr), 'in-sync replica')}, min.insync.replicas is {wanted}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         try:  # no `_reporting` here and in `read`, which are called for each request
@@ -399,10 +399,15 @@ class Partition:
         return self.high_watermark > last_offset or (not all_in_sync and self.log.settled_end > last_offset)
 
     @property
+    def min_in_sync(self) -> int:
+        """The smallest ISR for acks=all: min.insync.replicas, at most the number of replicas (Kafka's Partition.effectiveMinIsr)."""
+        return min(self.log.config.min_insync_replicas, len(self.state.replicas))
+
+    @property
     def enough_in_sync(self) -> bool:
-        """Whether the ISR has min.insync.replicas; if not, an acknowledged `acks=all` fails with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+        """Whether the ISR has `min_in_sync` replicas; if not, an acknowledged `acks=all` fails with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
         in_sync = self.state.isr if self._followers is None else self._followers.maximal
-        return len(in_sync) >= self.log.config.min_insync_replicas
+        return len(in_sync) >= self.min_in_sync
 
     @property
     def last_stable_offset(self) -> int:

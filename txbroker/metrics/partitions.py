@@ -43,8 +43,7 @@ def _under_replicated(partition: Partition) -> int:
 
 def _isr_room(partition: Partition) -> int:
     """The number of in-sync replicas minus min.insync.replicas, which counts at most all replicas."""
-    state = partition.state
-    return len(state.isr) - min(partition.log.config.min_insync_replicas, len(state.replicas))
+    return len(partition.state.isr) - partition.min_in_sync
 
 
 def controller(sources: MetricSources) -> Iterator[Piece]:

@@ -69,7 +69,7 @@ def find(findings: Findings, connection: BlockingConnection, topic: str) -> list
 def check_min_isr(findings: Findings, topic: str, partitions: Iterable[MetadataResponsePartition], configs: Configs) -> None:
     """Check that enough replicas are in sync for acks=all."""
     required = configs.number("min.insync.replicas", 1)
-    too_few = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < required]
+    too_few = [f"partition {part.partition_index}" for part in partitions if len(part.isr_nodes) < min(required, len(part.replica_nodes))]
     if too_few:
         found = f"min.insync.replicas={required}, but fewer are in sync in {named(too_few)}: acks=all fails with NOT_ENOUGH_REPLICAS"
         advice = "start the missing brokers, or lower min.insync.replicas"
