@@ -21,7 +21,7 @@ RANKS = {
     "wire": 1,
     "log": 2, "client": 2,
     "cluster": 3, "logtools": 3, "mirror": 3,
-    "groups": 4,
+    "groups": 4, "transactions": 4,
     "api": 5,
     "transport": 6, "connection": 6, "peer": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7,
@@ -48,9 +48,11 @@ WALL_CLOCKS = re.compile(
 # The only module that takes Twisted's reactor: it makes the reactor's clock monotonic.
 TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
-# Entry points, which nothing imports, the metadata tree of tests and simulations, and for the cluster the tree on ZooKeeper.
+# Entry points, which nothing imports, the metadata tree of tests and simulations, for the cluster the tree on ZooKeeper, the
+# source of a generated module, and the states of transactions.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main", "txbroker.cluster.tree.memory",
-           "txbroker.cluster.tree.zookeeper", "txbroker.wire.inline_varints", "txbroker.wire.record_walk_source"}  # fmt: skip
+           "txbroker.cluster.tree.zookeeper", "txbroker.wire.inline_varints", "txbroker.wire.record_walk_source",
+           "txbroker.transactions.transaction"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")
