@@ -368,7 +368,22 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         host_name=socket.getfqdn,
         instruments=instruments,
         cleaners=CleanerProcesses(reactor),
+        threads=ReactorThreads(reactor, in_read_worker),
     )
+
+
+class ReactorThreads:
+    """The way from other threads to the reactor, and back: `Threads` of `cluster/tree/zookeeper.py`."""
+
+    def __init__(self, reactor: Any, worker: InWorker) -> None:
+        self.call_from_thread = reactor.callFromThread
+        self.worker = worker
+        self._reactor = reactor
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], object]:
+        """See `Threads`."""
+        timer = self._reactor.callLater(delay_s, call)
+        return lambda: timer.cancel() if timer.active() else None
 
 
 def _workers(reactor: Any, name: str, threads: int) -> InWorker:

@@ -176,7 +176,7 @@ def test_a_session_without_a_connection_for_its_timeout(
     threads: QueuedThreads, opening: Opening, proxy: CutProxy, zookeeper: str
 ) -> None:
     """ZooKeeper cannot report that it ended the session, so the session's owner must find out by itself."""
-    tree = opening(through(proxy, zookeeper), session_timeout_ms=1)
+    tree = opening(through(proxy, zookeeper), session_timeout_ms=1000)
     expired: list[bool] = []
     tree.on_expired(lambda: expired.append(True))
     proxy.cut()

@@ -42,6 +42,13 @@ from txbroker.errors import ConfigError
         ("log.cleaner.threads=200",
          "server.properties:1: log.cleaner.dedupe.buffer.size is 134217728; it must be at least 1 MiB for each of "
          "log.cleaner.threads (200)"),
+        *((f"zookeeper.connect={value}", f"server.properties:1: zookeeper.connect is '{value}'; it must be HOST:PORT[,HOST:PORT...][/PATH]")
+          for value in ("zk:2181,", "zk:port", "zk:2181/a//b", "zk:2181/../b", "zk:2181 /a")),
+        ("process.roles=broker\nzookeeper.connect=zk:2181",
+         "server.properties:2: zookeeper.connect and process.roles are both set: remove process.roles to join the cluster on ZooKeeper, "
+         "or the other"),
+        ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true",
+         "server.properties:2: zookeeper.ssl.client.enable is true, but this broker has no TLS yet: use a port of ZooKeeper without TLS"),
         ("offsets.commit.required.acks=4",
          "server.properties:1: offsets.commit.required.acks is 4; it must be from -1 to offsets.topic.replication.factor (3)"),
     ],
@@ -96,11 +103,11 @@ def test_errors_do_not_contain_secrets() -> None:
         ("leader.replication.throttled.replicas=*",
          "server.properties:1: leader.replication.throttled.replicas is a key of topics and is ignored; set it with `txbroker configs`"),
         ("num.io.threads=9", "server.properties:1: num.io.threads is accepted, but has no effect on this broker"),
-        ("num.io.threads=9\nzookeeper.connect=a:2181\nnum.network.threads=3",
-         "num.io.threads (server.properties:1), zookeeper.connect (server.properties:2) are accepted, but have no effect on this broker"),
+        ("num.io.threads=9\nzookeeper.set.acl=true\nnum.network.threads=3",
+         "num.io.threads (server.properties:1), zookeeper.set.acl (server.properties:2) are accepted, but have no effect on this broker"),
         ("process.roles=broker", "server.properties:1: process.roles is accepted, but has no effect: "
          "this broker stores its metadata without KRaft"),
-        ("zookeeper.connect=a:2181/kafka", "server.properties:1: zookeeper.connect is accepted, but has no effect on this broker"),
+        ("zookeeper.set.acl=true", "server.properties:1: zookeeper.set.acl is accepted, but has no effect on this broker"),
         ("listener.name.external.ssl.client.auth=none",
          "server.properties:1: listener.name.external.ssl.client.auth is ignored: settings of single listeners are not supported yet"),
         ("listener.name.a.ssl.client.auth=none\nlistener.name.b.sasl.enabled.mechanisms=PLAIN",
@@ -130,6 +137,11 @@ def test_an_empty_configuration_is_valid() -> None:
 
 def test_with_a_kraft_configuration_every_broker_id_is_allowed() -> None:
     assert broker_config("node.id=3000\nprocess.roles=broker,controller").int("broker.id") == 3000
+
+
+@pytest.mark.parametrize("value", ["", "zk", "zk:2181", "a:1,b:2,[::1]:3/kafka", "10.0.0.1:2181/a/b.c/..d", "zk:2181/"])
+def test_servers_of_zookeeper(value: str) -> None:
+    assert broker_config(f"zookeeper.connect={value}").text("zookeeper.connect") == value
 
 
 def test_broker_id_and_node_id_are_the_same_key() -> None:

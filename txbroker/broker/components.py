@@ -90,7 +90,7 @@ class Components:
             self._offsets_partition_count,
             world.unique_id,
         )
-        admin = self._admin = self._topic_admin(world)
+        admin = self.topic_admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
@@ -159,7 +159,7 @@ class Components:
     def make_topics(self, topics: Sequence[FirstTopic]) -> None:
         """Create those of these topics that do not exist; failures are logged."""
         if topics:
-            _logged(first_topics.make(self._admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
+            _logged(first_topics.make(self.topic_admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
 
     def metric_sources(self, listening: Listening, directories: LogDirectories, controller: Controller) -> MetricSources:
         """The components that metrics read."""

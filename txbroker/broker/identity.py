@@ -30,10 +30,30 @@ class BrokerIdentity(NamedTuple):
     cluster_id: str
 
 
-def open_tree(world: World, directories: LogDirectories) -> Tree:
-    """Open the metadata tree. StartError."""
+async def open_tree(world: World, config: BrokerConfig, directories: LogDirectories) -> Tree:
+    """Open the metadata tree: that of ZooKeeper if zookeeper.connect is set, else the one in a log directory. StartError."""
+    if is_clustered(config):
+        from txbroker.broker.zookeeper_sessions import open_zookeeper  # a broker alone does not import kazoo
+
+        _refuse_metadata_file(world.disk, directories.online())
+        return await open_zookeeper(world, config, directories)
     path = metadata_file(world.disk, directories.online(), directories.offline())
     return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)))
+
+
+def is_clustered(config: BrokerConfig) -> bool:
+    """Whether the metadata is in ZooKeeper, where other brokers share it."""
+    return bool(config.optional_text("zookeeper.connect"))
+
+
+def _refuse_metadata_file(disk: Disk, online: Sequence[str]) -> None:
+    """Refuse the directories of a broker alone: ZooKeeper does not have their topics."""
+    for directory in online:
+        if disk.size(f"{directory}/{FILE_NAME}") is not None:
+            raise StartError(
+                f"{directory} has the metadata of a broker without ZooKeeper ({FILE_NAME}), and zookeeper.connect is set: "
+                "move the metadata to ZooKeeper with `txbroker export`, remove zookeeper.connect, or choose another log.dirs"
+            )
 
 
 def metadata_file(disk: Disk, online: Sequence[str], offline: Sequence[str]) -> str:
@@ -70,6 +90,11 @@ async def identify(
 
     `new_cluster_id` is the id for a new cluster; an existing cluster keeps its own, as with Kafka's `storage format --ignore-formatted`.
     """
+    if is_clustered(config) and stored.cluster_id is not None and await broker_ids.stored_cluster_id(tree) is None:
+        raise StartError(
+            f"log.dirs belongs to cluster {stored.cluster_id}, and ZooKeeper at {config.text('zookeeper.connect')} has no cluster: "
+            "correct zookeeper.connect (its path too), restore ZooKeeper's data, or choose another log.dirs"
+        )
     await broker_ids.create_structure(tree)
     cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or new_cluster_id or id_to_text(world.random_bytes(16)))
     if new_cluster_id is not None and new_cluster_id != cluster_id:

@@ -18,15 +18,17 @@ from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs
-from txbroker.broker.identity import identify, open_tree
+from txbroker.broker.identity import BrokerIdentity, identify, open_tree
 from txbroker.broker.listening import Listening
+from txbroker.broker.membership import Membership
 from txbroker.broker.status import Phase, Status
 from txbroker.broker.world import World
-from txbroker.cluster import broker_ids, node_paths
+from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
 from txbroker.cluster.tree.interface import NoSpaceInStore, Tree
+from txbroker.cluster.tree.session_tree import SessionTree
 from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from txbroker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger("txbroker.broker")
+
+WAIT_MARGIN_S = 5.0  # after a session's timeout, until ZooKeeper has ended it
 
 
 class Broker:
@@ -78,6 +82,7 @@ class Broker:
         self.bound: Mapping[str, tuple[str, int]] = {}
         self.metrics_url: str | None = None  # if metrics are served
         self.broker_id = -1
+        self._membership: Membership | None = None
         self._status = Status()
 
     def start(self) -> Deferred[None]:
@@ -126,7 +131,7 @@ class Broker:
         metrics = self._open_metrics()
         directories = self._log_directories()
         stored = directories.open()
-        tree = open_tree(world, directories)
+        tree = await open_tree(world, config, directories)
         self._on_stop("metadata tree", tree.close)
         identity = await identify(world, config, tree, directories, stored, self._cluster_id)
         self.broker_id = identity.broker_id
@@ -134,6 +139,8 @@ class Broker:
         dynamic = DynamicConfigs(config)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.reactor)
         await configs.start()
+        if isinstance(tree, SessionTree):
+            tree.on_renewed(lambda session: self._session_renewed(session, configs))
         await self._load_logs(directories, configs, tree)
 
         actions = ActionQueue(world.reactor.callLater)
@@ -161,7 +168,7 @@ class Broker:
         components.start()
         self._on_stop("moves between directories", directories.stop)
         directories.start()
-        controller = await self._register_and_elect(tree, listening, components)
+        controller = await self._join_cluster(tree, identity, listening, components)
         # Again, so that stopping begins with the clients; the second close does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.accept()
@@ -217,12 +224,10 @@ class Broker:
         await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))
         self._status.phase = Phase.STOPPING if self._interrupted else Phase.STARTING
 
-    async def _register_and_elect(self, tree: Tree, listening: Listening, components: Components) -> Controller:
-        registration = BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack"))
-        epoch = await broker_ids.register(tree, self.broker_id, registration, self._world.now_ms())
-        log.info("registered as broker %d, epoch %d", self.broker_id, epoch)
+    async def _join_cluster(self, tree: Tree, identity: BrokerIdentity, listening: Listening, components: Components) -> Controller:
+        session = tree.session if isinstance(tree, SessionTree) else tree
         controller = Controller(
-            tree,
+            session,
             self.broker_id,
             listener=self._listeners.inter_broker,
             send=Peers(self.broker_id, components.own).send,
@@ -230,7 +235,24 @@ class Broker:
             now_ms=self._world.now_ms,
             call_later=self._world.reactor.callLater,
         )
-        components.isr_requests.begin(epoch, controller.alter_partition)
+        self._membership = Membership(
+            identity,
+            BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack")),
+            controller,
+            components.topic_admin,
+            lambda epoch: components.isr_requests.begin(epoch, controller.alter_partition),
+            clock=self._world.reactor,
+            now_ms=self._world.now_ms,
+            wait_s=self._config.int("zookeeper.session.timeout.ms") / 1000 + WAIT_MARGIN_S,
+        )
         self._on_stop("controller", controller.stop)
-        await controller.start()
+        await self._membership.begin(session)
         return controller
+
+    async def _session_renewed(self, session: Tree, configs: ConfigWatcher) -> None:
+        configs.renew()
+        if self._membership is not None:
+            try:
+                await self._membership.renew(session)
+            except StartError as error:
+                self._fatal(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
@@ -14,6 +14,9 @@ from txbroker.log.directories import RunAll
 from txbroker.log.disk import Disk, SyncTimes
 from txbroker.log.log_results import Later
 from txbroker.maintenance.cleaning_pass import Workers
+
+if TYPE_CHECKING:
+    from txbroker.cluster.tree.zookeeper import Threads  # a broker alone does not import kazoo
 
 
 class CountedWorkers:
@@ -68,6 +71,7 @@ class World:
     host_name: Callable[[], str]
     instruments: Instruments | None = None  # None: no metrics
     cleaners: Workers | None = None  # None: no log cleaner
+    threads: Threads | None = None  # None: no ZooKeeper
 
     def unique_id(self) -> str:
         """32 hexadecimal digits, new at each call."""

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from twisted.internet.defer import Deferred
 
+from txbroker.clock import Clock
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import BrokerRegistration, MalformedNode, decode_cluster_id, encode_cluster_id, encode_log_dir_event
-from txbroker.cluster.tree.interface import Create, NodeExists, NoNode, Set, Stat, Tree
-from txbroker.cluster.tree.operations import together
+from txbroker.cluster.node_data import (
+    BrokerRegistration,
+    MalformedNode,
+    decode_broker,
+    decode_cluster_id,
+    encode_cluster_id,
+    encode_log_dir_event,
+)
+from txbroker.cluster.tree.interface import Create, NodeExists, NoNode, Set, Tree
+from txbroker.cluster.tree.operations import repeated, together
 from txbroker.errors import StartError
+
+log = logging.getLogger("txbroker.cluster")
 
 
 def create_structure(tree: Tree) -> Deferred[None]:
     """Create the root nodes that do not exist yet."""
-    return Deferred.fromCoroutine(_create_structure(tree))
+    return Deferred.fromCoroutine(repeated(lambda: _create_structure(tree)))
 
 
 async def _create_structure(tree: Tree) -> None:
@@ -32,43 +44,78 @@ async def _create_structure(tree: Tree) -> None:
 
 def cluster_id(tree: Tree, new_id: Callable[[], str]) -> Deferred[str]:
     """Return the cluster id; the first broker of a cluster writes the result of `new_id`. StartError when the node is damaged."""
-    return Deferred.fromCoroutine(_cluster_id(tree, new_id))
+    return Deferred.fromCoroutine(repeated(lambda: _cluster_id(tree, new_id)))
 
 
 async def _cluster_id(tree: Tree, new_id: Callable[[], str]) -> str:
     while True:
-        try:
-            data, _ = await tree.get(node_paths.CLUSTER_ID)
-            return decode_cluster_id(data)
-        except NoNode:
-            pass
-        except MalformedNode as error:
-            raise StartError(f"The cluster id in the metadata tree ({node_paths.CLUSTER_ID}) is damaged: {error}.") from error
+        stored = await stored_cluster_id(tree)
+        if stored is not None:
+            return stored
         try:
             await tree.create(node_paths.CLUSTER_ID, encode_cluster_id(new_id()))
         except NodeExists:
             continue  # another broker wrote its id first
 
 
-def register(tree: Tree, broker_id: int, registration: BrokerRegistration, now_ms: int) -> Deferred[int]:
-    """Register this broker and its endpoints; returns the broker epoch. StartError when the id is in use."""
-    return Deferred.fromCoroutine(_register(tree, broker_id, registration, now_ms))
-
-
-async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration, now_ms: int) -> int:
-    path = node_paths.broker(broker_id)
+async def stored_cluster_id(tree: Tree) -> str | None:
+    """The cluster id in the tree, None if it has no cluster. StartError when the node is damaged."""
     try:
-        results = await tree.multi([Create(path, ephemeral=True), Set(path, registration.encode(now_ms), 0)])
-    except NodeExists as error:
-        raise StartError(
-            f"Broker id {broker_id} is in use by another broker of this cluster: set another broker.id, "
-            "or wait until the session of the other broker has expired."
-        ) from error
-    stat = results[1]
-    assert isinstance(stat, Stat)
-    return stat.czxid
+        data, _ = await tree.get(node_paths.CLUSTER_ID)
+        return decode_cluster_id(data)
+    except NoNode:
+        return None
+    except MalformedNode as error:
+        raise StartError(f"The cluster id in the metadata tree ({node_paths.CLUSTER_ID}) is damaged: {error}.") from error
+
+
+def register(
+    tree: Tree, broker_id: int, registration: BrokerRegistration, now_ms: int, *, clock: Clock | None = None, wait_s: float = 0.0
+) -> Deferred[int]:
+    """Register this broker and its endpoints; returns the broker epoch. StartError when the id is in use.
+
+    With a `clock` the end of a registration by another session, such as that of a broker that was killed, is waited for.
+    """
+    return Deferred.fromCoroutine(_register(tree, broker_id, registration.encode(now_ms), clock, wait_s))
+
+
+async def _register(tree: Tree, broker_id: int, data: bytes, clock: Clock | None, wait_s: float) -> int:
+    path = node_paths.broker(broker_id)
+    deadline_s: float | None = None
+    while True:
+        with suppress(NodeExists):
+            await repeated(lambda: tree.multi([Create(path, ephemeral=True), Set(path, data, 0)]))
+        changed: Deferred[None] = Deferred()
+        stat = await tree.exists(path, watch=lambda _, changed=changed: changed.callback(None))  # type: ignore[misc]
+        if stat is None:
+            continue
+        if stat.ephemeral_owner == tree.session_id:
+            return stat.czxid
+        if clock is None or (deadline_s is not None and clock.seconds() >= deadline_s):
+            raise StartError(
+                f"Broker id {broker_id} is in use by another broker of this cluster, {await _owner(tree, path)}: set another broker.id, "
+                "or wait until the session of the other broker has expired."
+            )
+        if deadline_s is None:
+            deadline_s = clock.seconds() + wait_s
+            log.warning("Broker id %d is in use by %s; waiting up to %.0f s for its end", broker_id, await _owner(tree, path), wait_s)
+        await changed.addTimeout(deadline_s - clock.seconds(), clock, lambda *_: None)  # type: ignore[arg-type]
+
+
+async def _owner(tree: Tree, path: str) -> str:
+    """The broker of a registration, for a person."""
+    try:
+        data, stat = await tree.get(path)
+        endpoints = ", ".join(str(endpoint) for endpoint in decode_broker(data).endpoints)
+    except (NoNode, MalformedNode):
+        return "an unknown broker"
+    return f"{endpoints} (session {stat.ephemeral_owner:#x})"
 
 
 def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[str]:
-    """Notify the controller that a log directory of this broker has failed, so that it finds the offline replicas and elects leaders."""
-    return tree.create(node_paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(broker_id), sequential=True)
+    """Notify the controller that a log directory of this broker has failed, so that it finds the offline replicas and elects leaders.
+
+    Two notifications are as good as one.
+    """
+    data = encode_log_dir_event(broker_id)
+    return Deferred.fromCoroutine(repeated(lambda: tree.create(node_paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)))

@@ -110,10 +110,16 @@ class ConfigWatcher:
         self._seen_s: dict[str, float] = {}  # when this broker first saw each change node: the age at which it deletes them
         self._reading = False
         self._read_again = False
+        self._read_all = False  # every configuration, whether a change node names it or not
 
     def start(self) -> Deferred[None]:
         """Begin to watch. The observer receives this broker's configuration and the default before the Deferred fires."""
         return Deferred.fromCoroutine(self._start())
+
+    def renew(self) -> None:
+        """Watch in the next session of the tree. The observer receives every configuration again: changes may have been missed."""
+        self._read_all = True
+        self._begin_reading()
 
     def topic(self, name: str) -> Mapping[str, str]:
         """The configuration of a topic that has been loaded; empty for any other."""
@@ -166,9 +172,12 @@ class ConfigWatcher:
                 self._read_again = False
                 unread = await self._list_changes()
                 entities = {await self._changed_entity(name) for name in unread}
+                if self._read_all:
+                    entities.update(self._own, map(topic_entity, self._topics))
                 for entity in sorted(entity for entity in entities if entity is not None):
                     await self._notify(entity)
                 unread = []
+                self._read_all = False
             await self._purge()
         except ConnectionLost as error:
             if not isinstance(error, NoSpaceInStore):  # which the tree has logged

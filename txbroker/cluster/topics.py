@@ -92,6 +92,10 @@ class TopicAdmin:
         """Call back for each deletion that was requested here and is complete."""
         self._deleted = callback
 
+    def renew(self) -> Deferred[None]:
+        """Watch the deletions in progress in the next session of the tree."""
+        return Deferred.fromCoroutine(self._watch_deletions())
+
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> Deferred[None]:
@@ -199,6 +203,12 @@ class TopicAdmin:
         with suppress(NoNode):
             await self._tree.get(node_paths.deletion(name), watch=self._deletion_changed)
             self._deleting.add(name)
+
+    async def _watch_deletions(self) -> None:
+        for name in sorted(self._deleting):
+            path = node_paths.deletion(name)
+            if await self._tree.exists(path, watch=self._deletion_changed) is None:
+                self._deletion_changed(WatchEvent(EventType.DELETED, path))
 
     def _deletion_changed(self, event: WatchEvent) -> None:
         name = event.path.removeprefix(node_paths.deletion(""))

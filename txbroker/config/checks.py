@@ -57,6 +57,15 @@ def at_least_or_minus_one(low: int) -> Check:
     return check
 
 
+_ZOOKEEPER_SERVER = r"(\[[0-9a-fA-F:.]+\]|[^\s\0,/:\[\]]+)(:\d{1,5})?"
+_ZOOKEEPER = re.compile(rf"{_ZOOKEEPER_SERVER}(,{_ZOOKEEPER_SERVER})*(/|(/(?!\.\.?(/|$))[^\s\0/]+)*)")
+
+
+def zookeeper_servers(value: str) -> str | None:
+    """Servers of ZooKeeper and a path, as its clients take them."""
+    return None if not value or _ZOOKEEPER.fullmatch(value) else "HOST:PORT[,HOST:PORT...][/PATH]"
+
+
 def gzip_level(value: int) -> str | None:
     """1 to 9, or -1 for zlib's default."""
     return None if value == -1 or 1 <= value <= 9 else "from 1 to 9, or -1"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least, each_of
+from txbroker.config.checks import at_least, each_of, zookeeper_servers
 from txbroker.config.keys import Importance, Key, Type
 
 KEYS = (
     Key("zookeeper.connect", Type.STRING, None, Importance.HIGH,
-        "ZooKeeper servers as comma-separated host:port pairs, with an optional path at the end.", effective=False),
+        "ZooKeeper servers as comma-separated host:port pairs, with an optional path at the end. If not set, the broker is alone.",
+        zookeeper_servers),
     Key("zookeeper.session.timeout.ms", Type.INT, 18_000, Importance.HIGH,
-        "Session timeout of ZooKeeper, in milliseconds.", effective=False),
+        "Session timeout of ZooKeeper, in milliseconds."),
     Key("zookeeper.connection.timeout.ms", Type.INT, None, Importance.HIGH,
-        "Timeout of connections to ZooKeeper, in milliseconds. If not set, zookeeper.session.timeout.ms is used.", effective=False),
+        "Timeout of connections to ZooKeeper, in milliseconds. If not set, zookeeper.session.timeout.ms is used."),
     Key("zookeeper.max.in.flight.requests", Type.INT, 10, Importance.HIGH,
         "Maximum number of requests in flight to ZooKeeper.", at_least(1), effective=False),
     Key("zookeeper.set.acl", Type.BOOLEAN, False, Importance.HIGH,

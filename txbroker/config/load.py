@@ -67,6 +67,18 @@ def _roles(config: BrokerConfig) -> str | None:
     return None
 
 
+def _metadata(config: BrokerConfig) -> str | None:
+    if config.optional_text("zookeeper.connect") and config.list("process.roles"):
+        return "zookeeper.connect and process.roles are both set: remove process.roles to join the cluster on ZooKeeper, or the other"
+    return None
+
+
+def _zookeeper_tls(config: BrokerConfig) -> str | None:
+    if config.optional_text("zookeeper.connect") and config.boolean("zookeeper.ssl.client.enable"):
+        return "zookeeper.ssl.client.enable is true, but this broker has no TLS yet: use a port of ZooKeeper without TLS"
+    return None
+
+
 def _log_directories(config: BrokerConfig) -> str | None:
     directories = config.list("log.dirs")
     if not directories or "" in directories:
@@ -129,6 +141,8 @@ def _offsets_acks(config: BrokerConfig) -> str | None:
 
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...] = (
     (("process.roles",), _roles),
+    (("zookeeper.connect", "process.roles"), _metadata),
+    (("zookeeper.ssl.client.enable", "zookeeper.connect"), _zookeeper_tls),
     (LOG_DIRECTORY_KEYS, _log_directories),
     (("broker.id", "reserved.broker.max.id", "broker.id.generation.enable"), _broker_id),
     (("group.min.session.timeout.ms", "group.max.session.timeout.ms"), _session_timeouts),

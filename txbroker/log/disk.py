@@ -77,8 +77,11 @@ class Disk(Protocol):
     def write(self, path: str, data: Buffer) -> None:
         """Write a file with exactly these bytes, in place and not synced: for content that has a CRC or can be rebuilt."""
 
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        """Replace a file atomically: write a new one beside it and rename it; with `sync` also durably."""
+    def replace(self, path: str, data: Buffer, *, sync: bool = True, private: bool = False) -> None:
+        """Replace a file atomically: write a new one beside it and rename it; with `sync` also durably.
+
+        With `private` only its owner may read it.
+        """
 
     def append(self, path: str, data: Buffer) -> None:
         """Add bytes at a file's end; created when missing."""
@@ -301,9 +304,11 @@ class OsDisk:
     def write(self, path: str, data: Buffer) -> None:
         self._write(path, data, sync=False)
 
-    def _write(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def _write(self, path: str, data: Buffer, *, sync: bool, private: bool = False) -> None:
         try:
             with open(path, "wb", buffering=0) as file:
+                if private:
+                    os.fchmod(file.fileno(), 0o600)
                 view, written = memoryview(data), 0
                 while written < len(data):
                     written += file.write(view[written:])
@@ -312,8 +317,8 @@ class OsDisk:
         except OSError as error:
             raise storage_error("write", path, error) from error
 
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        self._write(path + ".tmp", data, sync=sync)
+    def replace(self, path: str, data: Buffer, *, sync: bool = True, private: bool = False) -> None:
+        self._write(path + ".tmp", data, sync=sync, private=private)
         try:
             os.replace(path + ".tmp", path)
         except OSError as error:

@@ -132,13 +132,13 @@ class FaultyDisk:
         self.disk.write(path, data)
         self.note("write", path)
 
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool = True, private: bool = False) -> None:
         fault = self.due("replace", path)
         if fault is not None:
             if fault.torn:
                 self.disk.write(path + ".tmp", _half(data))
             raise fault.exception("replace", path)
-        self.disk.replace(path, data, sync=sync)
+        self.disk.replace(path, data, sync=sync, private=private)
         self.note("replace", path)
 
     def append(self, path: str, data: Buffer) -> None:

@@ -359,7 +359,7 @@ class MemoryDisk:
         except OSError as error:
             raise storage_error("write", path, error) from error
 
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool = True, private: bool = False) -> None:
         self.write(path + ".tmp", data)
         if sync:
             self.sync(path + ".tmp")

@@ -19,5 +19,5 @@ class UnsyncedDisk(OsDisk):
     def sync(self, path: str) -> None:
         pass
 
-    def replace(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        super().replace(path, data, sync=False)
+    def replace(self, path: str, data: Buffer, *, sync: bool = True, private: bool = False) -> None:
+        super().replace(path, data, sync=False, private=private)

@@ -38,6 +38,7 @@ from txbroker.cluster.tree.interface import (
     Tree,
     WatchEvent,
 )
+from txbroker.cluster.tree.operations import repeated
 from txbroker.errors import BrokerError, ErrorCode, StartError
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -95,7 +96,21 @@ class Controller:
 
     def start(self) -> Deferred[None]:
         """Run for election. Fires when this broker has taken over the cluster, or another broker is the controller. StartError."""
-        return self._step(self._elect).addErrback(self._start_failed)
+        return self._step(lambda: repeated(self._elect_or_resign)).addErrback(self._start_failed)
+
+    def renew(self, tree: Tree) -> None:
+        """Run for election in the next session, after the expiry of the one before it."""
+        self._tree = tree
+        self._stopped = False
+        tree.on_expired(self.stop)
+        self._step(self._elect).addErrback(self._step_failed)
+
+    async def _elect_or_resign(self) -> None:
+        try:
+            await self._elect()
+        except ConnectionLost:
+            self._resign()
+            raise
 
     def _start_failed(self, failure: Failure) -> Failure:
         self._resign()

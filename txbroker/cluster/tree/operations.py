@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
@@ -13,6 +13,8 @@ from txbroker.errors import BrokerError, ErrorCode
 
 T = TypeVar("T")
 
+ATTEMPTS_MAX = 10
+
 
 def together(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
     """All results in the order of the Deferreds, or the first failure."""
@@ -22,6 +24,18 @@ def together(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
 def found(reads: Iterable[Deferred[T]]) -> Deferred[list[T | None]]:
     """As `together`, with None for nodes that do not exist."""
     return together([read.addErrback(_missing) for read in reads])
+
+
+async def repeated(work: Callable[[], Awaitable[T]]) -> T:
+    """The result of work that may be done twice: it is repeated when the connection was lost, and it is unknown what took effect."""
+    for _ in range(ATTEMPTS_MAX - 1):
+        try:
+            return await work()
+        except NoSpaceInStore:
+            raise
+        except ConnectionLost:
+            continue
+    return await work()
 
 
 def for_admin(work: Awaitable[T]) -> Deferred[T]:

@@ -4,7 +4,7 @@ Differences from the other stores, which the interface allows:
 
 - Watches survive a lost connection. ZooKeeper's client forgets them, so that after a reconnection every watched node is read again, and
   a change since the watch was set is reported as an event.
-- An operation that was under way when the connection was lost fails with ConnectionLost: it may have taken effect.
+- A write that was under way when the connection was lost fails with ConnectionLost: it may have taken effect. A read is repeated.
 - A session is over when ZooKeeper says so, or when there was no connection for the session's timeout: ZooKeeper, if it is there, has
   then ended it.
 
@@ -91,7 +91,7 @@ class Threads(Protocol):
         """The result of a job that may block."""
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], object]:
-        """Call after a time, by the monotonic clock; returns a function that cancels it."""
+        """Call after a time, by the monotonic clock; returns a function that cancels it, and does nothing after the call."""
 
 
 def open_zookeeper_tree(
@@ -130,7 +130,7 @@ class ZooKeeperTree:
         """Connect, and create the chroot; StartError."""
         if self._chroot:
             check_path(self._chroot)
-        opening: Deferred[ZooKeeperTree] = Deferred()
+        opening: Deferred[ZooKeeperTree] = Deferred(lambda _: self._stop_opening())
         self._opening = opening
         self._cancel_timer = self._threads.call_later(timeout_s, self._cannot_connect)
         self._session.start()
@@ -164,11 +164,16 @@ class ZooKeeperTree:
         return result
 
     def _cannot_connect(self) -> None:
-        opening, self._opening, self._cancel_timer = self._opening, None, None
-        self._over = True
-        self._threads.worker(self._session.stop)
+        opening, self._cancel_timer = self._opening, None
+        self._stop_opening()
         if opening is not None:
             opening.errback(_no_answer(self._servers))
+
+    def _stop_opening(self) -> None:
+        self._opening = None
+        self._over = True
+        self._stop_timer()
+        self._threads.worker(self._session.stop)
 
     def _state_changed(self, state: SessionState) -> None:
         if self._over or (state is SessionState.SUSPENDED and self._opening is not None):
@@ -252,7 +257,7 @@ class ZooKeeperTree:
             self._watch(WatchKind.NODE, path, watch, _identity(result[1]))
             return result[0], _stat(result[1])
 
-        return self._submit(path, serialization.GetData(self._full(path), self._watcher(watch)), found)
+        return self._submit(path, serialization.GetData(self._full(path), self._watcher(watch)), found, repeat=True)
 
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """See `Tree`."""
@@ -269,7 +274,7 @@ class ZooKeeperTree:
             self._watch(WatchKind.CHILDREN, path, watch, result[1].pzxid)
             return sorted(result[0])
 
-        return self._submit(path, serialization.GetChildren2(self._full(path), self._watcher(watch)), found)
+        return self._submit(path, serialization.GetChildren2(self._full(path), self._watcher(watch)), found, repeat=True)
 
     def exists(self, path: str, *, watch: Watcher | None = None) -> Deferred[Stat | None]:
         """See `Tree`."""
@@ -278,7 +283,7 @@ class ZooKeeperTree:
             self._watch(WatchKind.NODE, path, watch, _identity(result))
             return None if result is None else _stat(result)
 
-        return self._submit(path, serialization.Exists(self._full(path), self._watcher(watch)), found)
+        return self._submit(path, serialization.Exists(self._full(path), self._watcher(watch)), found, repeat=True)
 
     def multi(self, ops: Sequence[Op]) -> Deferred[list[OpResult]]:
         """See `Tree`. ValueError if the request exceeds ZooKeeper's jute.maxbuffer."""
@@ -328,16 +333,20 @@ class ZooKeeperTree:
         check_path(path)
         return (self._chroot + path).rstrip("/") or "/"
 
-    def _submit(self, path: str, request: Any, convert: Callable[[Any], T]) -> Deferred[T]:
-        """Send a request. `convert` makes the result, or raises a TreeError."""
+    def _submit(self, path: str, request: Any, convert: Callable[[Any], T], *, repeat: bool = False) -> Deferred[T]:
+        """Send a request, if `repeat` again when its answer is lost. `convert` makes the result, or raises a TreeError."""
         if self._over:
             return fail(SessionExpired(path))
         deferred: Deferred[T] = Deferred()
         self._waiting[deferred] = path
 
         def done(result: Any) -> None:
-            if self._waiting.pop(deferred, None) is None:
+            if deferred not in self._waiting:
                 return  # the session ended
+            if repeat and isinstance(result.exception, exceptions.ConnectionLoss):
+                self._session.submit(request, done)
+                return
+            del self._waiting[deferred]
             if not result.successful():
                 deferred.errback(_error(result.exception, path))
                 return
@@ -403,7 +412,6 @@ def end_session(connect: str, credentials: Credentials, *, timeout_ms: int, thre
 
     def on_state(state: SessionState) -> None:
         if state is not SessionState.SUSPENDED and not ended.called:
-            cancel()
             ended.callback(state is SessionState.CONNECTED)
 
     session = KazooSession(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=on_state, credentials=credentials)
@@ -414,6 +422,7 @@ def end_session(connect: str, credentials: Credentials, *, timeout_ms: int, thre
         try:
             return await ended
         finally:
+            cancel()
             await threads.worker(session.stop)
 
     return Deferred.fromCoroutine(end())

@@ -1,0 +1,94 @@
+"""The ZooKeeper sessions of this broker. The credentials of the last one are kept in a file in a log directory.
+
+A broker that is killed leaves a session, whose ephemeral nodes would hold its id until the session expires. The next start ends that
+session with the saved credentials. The lock of the log directory shows that the process of that session is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from txbroker.broker.world import World
+from txbroker.cluster.tree.kazoo_session import Credentials
+from txbroker.cluster.tree.session_tree import SessionTree
+from txbroker.cluster.tree.zookeeper import ZooKeeperTree, end_session, open_zookeeper_tree
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import StorageError
+from txbroker.log.directories import LogDirectories
+
+FILE_NAME = "txbroker-zookeeper-session"
+PASSWORD_BYTES_MAX = 100
+
+log = logging.getLogger("txbroker.zookeeper")
+
+
+async def open_zookeeper(world: World, config: BrokerConfig, directories: LogDirectories) -> SessionTree:
+    """The tree of `zookeeper.connect`; StartError. The log directories are locked."""
+    sessions = ZooKeeperSessions(world, config, directories)
+    return SessionTree(await sessions.open(), sessions.open, world.reactor)
+
+
+class ZooKeeperSessions:
+    """Opens sessions one after the other."""
+
+    def __init__(self, world: World, config: BrokerConfig, directories: LogDirectories) -> None:
+        self._world = world
+        self._directories = directories
+        self._connect = config.text("zookeeper.connect")
+        self._timeout_ms = config.int("zookeeper.session.timeout.ms")
+        limit = config.value("zookeeper.connection.timeout.ms")
+        self._connection_timeout_ms = limit if isinstance(limit, int) else self._timeout_ms
+
+    async def open(self) -> ZooKeeperTree:
+        """A new session, after the end of the one before it; StartError if no server answers."""
+        threads = self._world.threads
+        assert threads is not None
+        for path, credentials in self._saved().items():
+            if await end_session(self._connect, credentials, timeout_ms=self._connection_timeout_ms, threads=threads):
+                log.info("Ended the ZooKeeper session %#x, which %s names", credentials[0], path)
+        tree = await open_zookeeper_tree(
+            self._connect, session_timeout_ms=self._timeout_ms, connection_timeout_ms=self._connection_timeout_ms, threads=threads
+        )
+        self._save(tree.credentials)
+        return tree
+
+    def _paths(self) -> list[str]:
+        return [f"{directory}/{FILE_NAME}" for directory in self._directories.online()]
+
+    def _saved(self) -> dict[str, Credentials]:
+        saved: dict[str, Credentials] = {}
+        for path in self._paths():
+            try:
+                data = self._world.disk.read(path)
+            except StorageError as error:
+                log.warning("%s is ignored: %s", path, error)
+                continue
+            if data is not None:
+                credentials = _parsed(data)
+                if credentials is None:
+                    log.warning("%s is ignored: it does not name a ZooKeeper session", path)
+                else:
+                    saved[path] = credentials
+        return saved
+
+    def _save(self, credentials: Credentials) -> None:
+        """Keep the credentials before the first ephemeral node exists. They are of no use after a crash of the machine: no sync."""
+        data = json.dumps({"session": credentials[0], "password": credentials[1].hex()}).encode()
+        for path in self._paths():
+            try:
+                self._world.disk.replace(path, data, sync=False, private=True)
+            except StorageError as error:
+                log.warning("The ZooKeeper session is not saved, so that a start after a crash must wait for its end: %s", error)
+            else:
+                return
+
+
+def _parsed(data: bytes) -> Credentials | None:
+    try:
+        saved = json.loads(data)
+        session, password = saved["session"], bytes.fromhex(saved["password"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    is_session = type(session) is int and -(2**63) <= session < 2**63
+    return (session, password) if is_session and len(password) <= PASSWORD_BYTES_MAX else None
