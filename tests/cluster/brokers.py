@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -12,6 +12,7 @@ from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure, register
 from txbroker.cluster.controller.controller import Controller
+from txbroker.cluster.controller.leader_balance import BalanceSettings
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.controller.term import ControllerTerm
 from txbroker.cluster.image import ClusterImage
@@ -48,6 +49,7 @@ class FakeBroker:
         self.epoch: int | None = None
         self.image = ClusterImage()
         self.roles: dict[TopicPartition, tuple[int, int]] = {}  # leader and leader epoch of the replicas here
+        self.assigned: dict[TopicPartition, tuple[bytes, list[int]]] = {}  # topic ids and replicas of the partitions here
         self.roles_error: Callable[[TopicPartition], int] = lambda _: 0
         self.stop_error: Callable[[TopicPartition], int] = lambda _: 0
         self.controller = Controller(
@@ -57,7 +59,8 @@ class FakeBroker:
             send=cluster.send,
             unclean_default=lambda: cluster.unclean_default,
             now_ms=lambda: 1234,
-            call_later=lambda delay_s, call: cluster.later.append((delay_s, call)),
+            call_later=cluster.call_later,
+            balance=cluster.balance,
         )
 
     def answer(self, request: ControllerRequest) -> Response:
@@ -77,8 +80,12 @@ class FakeBroker:
         for topic in request.topic_states:
             for p in topic.partition_states:
                 topic_partition = TopicPartition(topic.topic_name, p.partition_index)
-                if not self.roles_error(topic_partition):
-                    self.roles[topic_partition] = (p.leader, p.leader_epoch)
+                topic_id, _ = self.assigned.get(topic_partition, (b"", []))
+                known = topic_partition in self.roles and topic_id == topic.topic_id
+                if self.roles_error(topic_partition) or (known and p.leader_epoch <= self.roles[topic_partition][1]):
+                    continue
+                self.roles[topic_partition] = (p.leader, p.leader_epoch)
+                self.assigned[topic_partition] = (topic.topic_id, p.replicas)
             errors = [
                 LeaderAndIsrPartitionError(
                     partition_index=p.partition_index,
@@ -113,6 +120,20 @@ def refusal(request: ControllerRequest) -> Response:
     return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=[])
 
 
+class Scheduled(NamedTuple):
+    """A delayed call, in `FakeCluster.later` until a test calls it or it is cancelled."""
+
+    delay_s: float
+    call: Callable[[], None]
+    later: list[Scheduled]
+
+    def active(self) -> bool:
+        return any(scheduled is self for scheduled in self.later)
+
+    def cancel(self) -> None:
+        self.later[:] = [scheduled for scheduled in self.later if scheduled is not self]
+
+
 class FakeCluster:
     """Brokers on one tree; `sent` is what controllers have sent since it was last taken."""
 
@@ -121,7 +142,8 @@ class FakeCluster:
         self.trees = MemoryTrees(self.turns.call_soon)
         self.brokers: dict[int, FakeBroker] = {}
         self.sent: list[tuple[int, ControllerRequest]] = []
-        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.later: list[Scheduled] = []
+        self.balance: BalanceSettings | None = None  # of brokers that are started from then on
         self.unclean_default = False
         self.lost = 0  # so many of the next requests to other brokers than the first do not arrive
         self.observer = self.trees.session()
@@ -154,6 +176,20 @@ class FakeCluster:
         term = self.controller._term
         assert term is not None
         return term
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Scheduled:
+        scheduled = Scheduled(delay_s, call, self.later)
+        self.later.append(scheduled)
+        return scheduled
+
+    def run_later(self) -> list[float]:
+        """Make all delayed calls that are scheduled now. Returns their delays."""
+        now = list(self.later)
+        self.later.clear()
+        for scheduled in now:
+            scheduled.call()
+        self.turns.run()
+        return [scheduled.delay_s for scheduled in now]
 
     def kill(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:

@@ -408,9 +408,7 @@ def test_another_controller_was_elected_in_between() -> None:
     cluster.result(cluster.admin.create(new_topic("u", (1,))))
     assert cluster.result(cluster.observer.exists(node_paths.partitions("u"))) is None
     assert not cluster.brokers[1].controller.active
-    (_, again), cluster.later = cluster.later[0], []
-    again()
-    cluster.turns.run()
+    cluster.run_later()
     assert cluster.controller.epoch == 8
     assert cluster.state("u").leader == 1
 
@@ -538,10 +536,8 @@ def test_an_unexpected_error_ends_the_term_and_the_next_one_repairs(caplog: pyte
     assert not cluster.brokers[1].controller.active
     assert cluster.result(cluster.observer.exists(node_paths.CONTROLLER)) is None
     assert "ZeroDivisionError" in caplog.text
-    [(delay_s, retry)] = cluster.later
-    retry()
-    cluster.turns.run()
-    assert (delay_s, cluster.controller.epoch, cluster.state("t").leader) == (10.0, 2, 1)
+    assert cluster.run_later() == [10.0]
+    assert (cluster.controller.epoch, cluster.state("t").leader) == (2, 1)
     assert cluster.brokers[1].roles[TopicPartition("t", 0)] == (1, 0)
 
 

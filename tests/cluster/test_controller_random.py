@@ -75,9 +75,7 @@ class Simulation:
             self.cluster.turns.run()
             if not self.cluster.later:
                 return
-            later, self.cluster.later = self.cluster.later, []
-            for _, call in later:
-                call()
+            self.cluster.run_later()
 
     def check_epochs(self) -> None:
         """Within one topic id: a leader epoch never goes back, and has one leader."""

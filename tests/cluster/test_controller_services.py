@@ -216,13 +216,21 @@ def test_the_single_broker_shuts_down() -> None:
     assert cluster.taken() == {1: ["UM t-0 leader 1 epoch 0 offline 1"]}
 
 
+def elect(cluster: FakeCluster, kind: ElectionType, partitions: list[TopicPartition] | None) -> dict[TopicPartition, ErrorCode]:
+    """The error codes; an elected leader is that of the tree."""
+    elections = cluster.result(cluster.controller.elect_leaders(kind, partitions))
+    for topic_partition, election in elections.items():
+        if election.error is ErrorCode.NONE:
+            assert election.leader == cluster.state(*topic_partition).leader
+    return {topic_partition: election.error for topic_partition, election in elections.items()}
+
+
 def test_preferred_leaders(cluster: FakeCluster) -> None:
     cluster.create_topic("moved", (3, 1))
     cluster.kill(3)
     cluster.start(3)
     moved, here, nowhere = TopicPartition("moved", 0), TopicPartition("t", 0), TopicPartition("x", 0)
-    elect = cluster.controller.elect_leaders
-    assert cluster.result(elect(ElectionType.PREFERRED, [moved, here, nowhere])) == {
+    assert elect(cluster, ElectionType.PREFERRED, [moved, here, nowhere]) == {
         moved: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,  # it is not in sync yet
         here: ErrorCode.ELECTION_NOT_NEEDED,
         nowhere: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -230,7 +238,7 @@ def test_preferred_leaders(cluster: FakeCluster) -> None:
     cluster.put_state("moved", PartitionState(leader=1, leader_epoch=1, isr=(1, 3), controller_epoch=1))
     cluster.result(Deferred.fromCoroutine(cluster.term.leadership.refresh([moved])))
     cluster.sent.clear()
-    assert cluster.result(elect(ElectionType.PREFERRED, None))[moved] == ErrorCode.NONE
+    assert elect(cluster, ElectionType.PREFERRED, None)[moved] == ErrorCode.NONE
     assert (cluster.state("moved").leader, cluster.state("moved").isr, cluster.state("moved").leader_epoch) == (3, (1, 3), 2)
     assert cluster.taken()[3] == ["LAI moved-0 leader 3 epoch 2 isr 1,3", "UM moved-0 leader 3 epoch 2"]
 
@@ -242,11 +250,10 @@ def test_unclean_elections_on_request(cluster: FakeCluster) -> None:
     cluster.start(3)
     cluster.kill(2)
     assert cluster.state("lost").leader == -1
-    elect = cluster.controller.elect_leaders
-    assert cluster.result(elect(ElectionType.UNCLEAN, [lost])) == {lost: ErrorCode.NONE}
+    assert elect(cluster, ElectionType.UNCLEAN, [lost]) == {lost: ErrorCode.NONE}
     state = cluster.state("lost")
     assert (state.leader, state.isr, state.recovering) == (3, (3,), True)
-    assert cluster.result(elect(ElectionType.UNCLEAN, [lost])) == {lost: ErrorCode.ELECTION_NOT_NEEDED}
+    assert elect(cluster, ElectionType.UNCLEAN, [lost]) == {lost: ErrorCode.ELECTION_NOT_NEEDED}
     recovered = AlterPartitionRequest(
         broker_id=3,
         broker_epoch=broker_epoch(cluster, 3),
@@ -264,4 +271,25 @@ def test_unclean_elections_on_request(cluster: FakeCluster) -> None:
     assert only(cluster.result(cluster.controller.alter_partition(recovered))).leader_recovery_state == 0
     assert not cluster.state("lost").recovering
     cluster.kill(3)
-    assert cluster.result(elect(ElectionType.UNCLEAN, [lost])) == {lost: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    assert elect(cluster, ElectionType.UNCLEAN, [lost]) == {lost: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+def test_an_unclean_election_that_is_allowed_later(cluster: FakeCluster) -> None:
+    """By the configuration of the topic, or by the broker's default."""
+    for topic in ("a", "b"):
+        cluster.create_topic(topic, (2, 3))
+    cluster.kill(3)
+    cluster.start(3)
+    cluster.kill(2)
+    node = node_paths.topic_entity("a").path
+    cluster.result(cluster.observer.set(node, b'{"version":1,"config":{"unclean.leader.election.enable":"true"}}'))
+    cluster.controller.unclean_election_changed()
+    cluster.turns.run()
+    assert (cluster.state("a").leader, cluster.state("b").leader) == (3, -1)
+    cluster.unclean_default = True
+    cluster.controller.unclean_election_changed()
+    cluster.turns.run()
+    assert cluster.state("b").leader == 3
+    cluster.brokers[3].controller.unclean_election_changed()  # it is not the controller: nothing to do
+    cluster.turns.run()
+    assert cluster.controller is cluster.brokers[1].controller

@@ -234,6 +234,7 @@ class Broker:
             unclean_default=lambda: self._config.boolean("unclean.leader.election.enable"),
             now_ms=self._world.now_ms,
             call_later=self._world.reactor.callLater,
+            balance=settings.leader_balance(self._config),
         )
         self._membership = Membership(
             identity,

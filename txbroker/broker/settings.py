@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from txbroker.cluster.controller.leader_balance import BalanceSettings
 from txbroker.config.listeners import connections_per_ip_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import TopicSettings
@@ -52,6 +53,15 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         offset_metadata_max=config.int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.int("offsets.retention.minutes") * MINUTE_MS,
         offsets_retention_check_interval_ms=config.int("offsets.retention.check.interval.ms"),
+    )
+
+
+def leader_balance(config: BrokerConfig) -> BalanceSettings | None:
+    """How the controller moves leadership back to preferred leaders; None if it does not."""
+    if not config.boolean("auto.leader.rebalance.enable"):
+        return None
+    return BalanceSettings(
+        interval_s=config.int("leader.imbalance.check.interval.seconds"), percentage=config.int("leader.imbalance.per.broker.percentage")
     )
 
 

@@ -7,13 +7,13 @@ any other unexpected content raises `MalformedNode`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txbroker.cluster.node_paths import Entity
-from txbroker.names import NULL_TOPIC_ID, id_from_text, id_to_text
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_from_text, id_to_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -155,26 +155,55 @@ class ReplicaAssignment:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether a reassignment of the partition is in progress."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    def reassigned_to(self, target: Sequence[int]) -> ReplicaAssignment:
+        """With a reassignment from the origin to these replicas, which replaces one in progress (Kafka's `reassignTo`)."""
+        origin = self.origin
+        return ReplicaAssignment(
+            tuple(dict.fromkeys([*target, *origin])),
+            adding=tuple(replica for replica in target if replica not in origin),
+            removing=tuple(replica for replica in origin if replica not in target),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
     """`/brokers/topics/T`: a topic's id and the replicas of each partition."""
 
-    topic_id: bytes
+    topic_id: bytes  # NULL_TOPIC_ID: the topic has none
     partitions: Mapping[int, ReplicaAssignment]
+    other: Mapping[str, Any] = field(default_factory=dict)  # keys of other implementations, which are kept
 
     def encode(self) -> bytes:
         """Version 3."""
         in_order = sorted(self.partitions.items())
-        return to_json(
-            {
-                "partitions": {str(partition): list(a.replicas) for partition, a in in_order},
-                "topic_id": id_to_text(self.topic_id),
-                "adding_replicas": {str(partition): list(a.adding) for partition, a in in_order if a.adding},
-                "removing_replicas": {str(partition): list(a.removing) for partition, a in in_order if a.removing},
-                "version": 3,
-            }
-        )
+        value: dict[str, Any] = {"partitions": {str(partition): list(a.replicas) for partition, a in in_order}}
+        if self.topic_id != NULL_TOPIC_ID:
+            value["topic_id"] = id_to_text(self.topic_id)
+        value["adding_replicas"] = {str(partition): list(a.adding) for partition, a in in_order if a.adding}
+        value["removing_replicas"] = {str(partition): list(a.removing) for partition, a in in_order if a.removing}
+        return to_json({**value, "version": 3, **self.other})
+
+    def with_partitions(self, partitions: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
+        """With other replicas of these partitions, which may be new."""
+        return replace(self, partitions={**self.partitions, **partitions})
+
+
+_TOPIC_KEYS = frozenset({"partitions", "topic_id", "adding_replicas", "removing_replicas", "version"})
 
 
 @_decoder("topic")
@@ -188,6 +217,7 @@ def decode_topic(value: dict[str, Any]) -> TopicAssignment:
             int(partition): ReplicaAssignment(_ids(replicas), _ids(adding.get(partition, [])), _ids(removing.get(partition, [])))
             for partition, replicas in value["partitions"].items()
         },
+        {key: other for key, other in value.items() if key not in _TOPIC_KEYS},
     )
 
 
@@ -279,3 +309,28 @@ def decode_log_dir_event(value: dict[str, Any]) -> int:
 def encode_log_dir_event(broker_id: int) -> bytes:
     """`/log_dir_event_notification/log_dir_event_N`; event 1 is the failure of a log directory."""
     return to_json({"version": 1, "broker": broker_id, "event": 1})
+
+
+@_decoder("reassignment")
+def decode_reassignments(value: dict[str, Any]) -> dict[TopicPartition, tuple[int, ...]]:
+    """`/admin/reassign_partitions`: the target replicas of partitions, as tools older than Kafka 2.4 request them."""
+    return {_partition(item): _ids(item["replicas"]) for item in value["partitions"]}
+
+
+def encode_reassignments(wanted: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """`/admin/reassign_partitions`."""
+    partitions = [{"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)} for tp, replicas in wanted.items()]
+    return to_json({"version": 1, "partitions": partitions})
+
+
+@_decoder("list of partitions")
+def decode_partitions(value: dict[str, Any]) -> list[TopicPartition]:
+    """`/admin/preferred_replica_election`, and `/isr_change_notification/isr_change_N` of brokers older than Kafka 2.7."""
+    return [_partition(item) for item in value["partitions"]]
+
+
+def _partition(value: Any) -> TopicPartition:
+    topic, partition = value["topic"], value["partition"]
+    if not isinstance(topic, str) or type(partition) is not int:
+        raise ValueError(f"{value!r} does not name a partition")
+    return TopicPartition(topic, partition)

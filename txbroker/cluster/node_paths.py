@@ -16,6 +16,9 @@ FEATURE = "/feature"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"  # a request of old tools to the controller, as is the next one
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -36,7 +39,7 @@ STRUCTURE = (
     "/config/ips",
     "/admin",
     DELETE_TOPICS,
-    "/isr_change_notification",
+    ISR_CHANGES,
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     "/cluster",

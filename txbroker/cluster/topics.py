@@ -228,9 +228,9 @@ class TopicAdmin:
             added = self._added_partitions(before, count, assignments)
             if validate_only:
                 return
-            partitions = dict(before.partitions) | {partition: ReplicaAssignment(replicas) for partition, replicas in added.items()}
+            after = before.with_partitions({partition: ReplicaAssignment(replicas) for partition, replicas in added.items()})
             try:
-                await self._tree.set(node_paths.topic(name), TopicAssignment(before.topic_id, partitions).encode(), stat.version)
+                await self._tree.set(node_paths.topic(name), after.encode(), stat.version)
             except (BadVersion, NoNode):
                 continue
             return
@@ -238,7 +238,7 @@ class TopicAdmin:
     def _added_partitions(
         self, before: TopicAssignment, count: int, assignments: Sequence[Sequence[int]] | None
     ) -> Mapping[int, tuple[int, ...]]:
-        if any(assignment.adding or assignment.removing for assignment in before.partitions.values()):
+        if any(assignment.is_reassigning for assignment in before.partitions.values()):
             raise BrokerError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "Partitions of the topic are being reassigned.")
         present = len(before.partitions)
         if count <= present:

@@ -16,15 +16,17 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.python.failure import Failure
 
+from txbroker.clock import DelayedCall
 from txbroker.cluster import node_paths
 from txbroker.cluster.controller.broker_channels import Send
 from txbroker.cluster.controller.controlled_shutdown import controlled_shutdown
-from txbroker.cluster.controller.elect_leaders import ElectionType, elect_leaders
+from txbroker.cluster.controller.elect_leaders import Election, ElectionType, elect_leaders
 from txbroker.cluster.controller.fenced_writes import ControllerMoved
-from txbroker.cluster.controller.isr_changes import alter_partition
+from txbroker.cluster.controller.leader_balance import BalanceSettings
+from txbroker.cluster.controller.reassignment import Outcomes, Targets
 from txbroker.cluster.controller.request_batch import Controlling
 from txbroker.cluster.controller.term import ControllerTerm, Handler
-from txbroker.cluster.node_data import MalformedNode, decode_controller_epoch, encode_controller, encode_controller_epoch
+from txbroker.cluster.node_data import MalformedNode, ReplicaAssignment, decode_controller_epoch, encode_controller, encode_controller_epoch
 from txbroker.cluster.tree.interface import (
     BadVersion,
     ConnectionLost,
@@ -63,9 +65,13 @@ class Controller:
         send: Send,
         unclean_default: Callable[[], bool],
         now_ms: Callable[[], int],
-        call_later: Callable[[float, Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], DelayedCall],
+        balance: BalanceSettings | None = None,
     ) -> None:
-        """`listener` names the inter-broker listener; `unclean_default` is this broker's unclean.leader.election.enable."""
+        """`listener` names the inter-broker listener; `unclean_default` is this broker's unclean.leader.election.enable.
+
+        `balance`: how leadership is moved back to preferred leaders; None if it is not (auto.leader.rebalance.enable).
+        """
         self._tree = tree
         self._broker_id = broker_id
         self._listener = listener
@@ -73,6 +79,7 @@ class Controller:
         self._unclean_default = unclean_default
         self._now_ms = now_ms
         self._call_later = call_later
+        self._balance = balance
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
         self._stopped = False
@@ -129,13 +136,13 @@ class Controller:
 
     def alter_partition(self, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
         """Serve AlterPartition; NOT_CONTROLLER."""
-        return self._serve(lambda term: alter_partition(request, term.context, term.leadership, term.outbox))
+        return self._serve(lambda term: term.alter_partition(request))
 
     def controlled_shutdown(self, request: ControlledShutdownRequest) -> Deferred[ControlledShutdownResponse]:
         """Serve ControlledShutdown; NOT_CONTROLLER."""
         return self._serve(lambda term: controlled_shutdown(request, term.context, term.leadership, term.outbox))
 
-    def elect_leaders(self, kind: ElectionType, partitions: Iterable[TopicPartition] | None) -> Deferred[dict[TopicPartition, ErrorCode]]:
+    def elect_leaders(self, kind: ElectionType, partitions: Iterable[TopicPartition] | None) -> Deferred[dict[TopicPartition, Election]]:
         """Serve ElectLeaders for these partitions, None for all; NOT_CONTROLLER."""
         asked = None if partitions is None else list(partitions)
         return self._serve(
@@ -143,6 +150,19 @@ class Controller:
                 kind, list(term.context.partitions()) if asked is None else asked, term.context, term.leadership, term.outbox
             )
         )
+
+    def reassign(self, targets: Targets, *, factor_may_change: bool = True) -> Deferred[Outcomes]:
+        """Serve AlterPartitionReassignments: the outcome of each partition; NOT_CONTROLLER."""
+        return self._serve(lambda term: term.reassign(targets, factor_may_change=factor_may_change))
+
+    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """The reassignments in progress; NOT_CONTROLLER."""
+        return self._active_term().reassignments.in_progress()
+
+    def unclean_election_changed(self) -> None:
+        """unclean.leader.election.enable may have been set: elect leaders for partitions without one, if this broker is the controller."""
+        if self._term is not None:
+            self._enqueue(self._term, self._term.elect_led_offline)
 
     # Steps, executed in sequence
 
@@ -231,7 +251,16 @@ class Controller:
             return
         epoch, epoch_version = elected
         controlling = Controlling(self._broker_id, epoch, self._listener)
-        self._term = ControllerTerm(self._tree, controlling, epoch_version, self._send, self._unclean_default, self._enqueue)
+        self._term = ControllerTerm(
+            self._tree,
+            controlling,
+            epoch_version,
+            self._send,
+            self._unclean_default,
+            self._enqueue,
+            self._call_later,
+            self._balance,
+        )
         try:
             await self._term.begin()
         except ControllerMoved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from txbroker.cluster.node_data import BrokerRegistration, PartitionState, RegisteredEndpoint, ReplicaAssignment, TopicAssignment
@@ -26,10 +26,25 @@ class ControllerContext:
     def __init__(self) -> None:
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()  # registered brokers in controlled shutdown: they get no leadership
-        self.topics: dict[str, TopicAssignment] = {}
+        self._topics: dict[str, TopicAssignment] = {}
+        self.reassigning: set[TopicPartition] = set()  # partitions with a reassignment in progress
         self.states: dict[TopicPartition, PartitionState] = {}  # without partitions that have no state yet
         self.deleting: set[str] = set()
         self.offline: dict[int, set[TopicPartition]] = {}  # by broker: replicas whose log directory has failed
+
+    @property
+    def topics(self) -> Mapping[str, TopicAssignment]:
+        """The topics that exist."""
+        return self._topics
+
+    def put_topic(self, name: str, topic: TopicAssignment) -> None:
+        """Add a topic, or replace its assignment."""
+        self._topics[name] = topic
+        for partition, assignment in topic.partitions.items():
+            if assignment.is_reassigning:
+                self.reassigning.add(TopicPartition(name, partition))
+            else:
+                self.reassigning.discard(TopicPartition(name, partition))
 
     def is_online(self, broker_id: int, topic_partition: TopicPartition, *, shutting_down_too: bool = False) -> bool:
         """Whether a replica can serve: its broker is alive and not shutting down, and its log directory is online."""
@@ -84,9 +99,10 @@ class ControllerContext:
         """Remove a deleted topic."""
         for topic_partition in self.partitions_of([topic]):
             self.states.pop(topic_partition, None)
+            self.reassigning.discard(topic_partition)
             for offline in self.offline.values():
                 offline.discard(topic_partition)
-        del self.topics[topic]
+        del self._topics[topic]
         self.deleting.discard(topic)
 
     def _is_led(self, topic_partition: TopicPartition) -> bool:

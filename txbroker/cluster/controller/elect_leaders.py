@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import NamedTuple
 
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.election_rules import elect_offline, elect_preferred
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
-from txbroker.cluster.node_data import PartitionState
+from txbroker.cluster.node_data import NO_LEADER, PartitionState
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 
@@ -21,14 +22,21 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
+class Election(NamedTuple):
+    """The result for one partition: NONE and the new leader, or an error."""
+
+    error: ErrorCode
+    leader: int = NO_LEADER
+
+
 async def elect_leaders(
     kind: ElectionType,
     partitions: Iterable[TopicPartition],
     context: ControllerContext,
     leadership: Leadership,
     outbox: OutgoingRequests,
-) -> dict[TopicPartition, ErrorCode]:
-    """The error code of each partition; NONE when a leader was elected."""
+) -> dict[TopicPartition, Election]:
+    """Elect leaders of partitions, and return the result for each."""
 
     def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         replicas, online = context.assignment(topic_partition).replicas, context.online(topic_partition)
@@ -42,11 +50,11 @@ async def elect_leaders(
     batch = outbox.batch()
     for topic_partition in changed:
         batch.roles(context.assignment(topic_partition).replicas, topic_partition)
-        outcomes[topic_partition] = ErrorCode.NONE
     outbox.send(batch)
     preferred = kind is ElectionType.PREFERRED
     failed = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    return {tp: failed if error is None else error for tp, error in outcomes.items()}
+    elected = {tp: Election(ErrorCode.NONE, context.states[tp].leader) for tp in changed}
+    return {tp: elected.get(tp) or Election(failed if error is None else error) for tp, error in outcomes.items()}
 
 
 def _not_needed(kind: ElectionType, topic_partition: TopicPartition, context: ControllerContext) -> ErrorCode | None:

@@ -51,6 +51,19 @@ def elect_for_shutdown(
     return _next(state, leader, tuple(replica for replica in state.isr if replica not in shutting_down))
 
 
+def elect_among(state: PartitionState, replicas: Sequence[int], online: Collection[int]) -> PartitionState | None:
+    """A reassignment changes the replicas: the others leave the ISR and leadership. None when no replica would be in sync.
+
+    The leader epoch grows also if the leader stays, so that it and its followers learn the new replicas.
+    """
+    isr = tuple(replica for replica in state.isr if replica in replicas)
+    if not isr:
+        return None
+    candidates = [replica for replica in isr if replica in online]
+    leader = state.leader if state.leader in candidates else _first(replicas, candidates)
+    return _next(state, NO_LEADER if leader is None else leader, isr)
+
+
 def without_replicas(state: PartitionState, offline: Collection[int]) -> PartitionState | None:
     """Remove offline replicas from the ISR and from leadership; None when nothing changes.
 

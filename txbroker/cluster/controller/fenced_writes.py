@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import MalformedNode, PartitionState, decode_state
+from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAssignment, decode_state, decode_topic
 from txbroker.cluster.tree.interface import MULTI_OPS_MAX, BadVersion, Check, Create, Delete, NoNode, Op, Set, Stat, Tree
 from txbroker.cluster.tree.operations import found, together
 from txbroker.names import TopicPartition
@@ -93,6 +93,19 @@ class StateNodes:
                     except (BadVersion, NoNode):
                         updated.conflicts.append(item[0])
         return updated
+
+    async def assign(self, topic: str, partitions: Mapping[int, ReplicaAssignment]) -> bool:
+        """Write the replicas of existing partitions, and keep the rest of the topic's node. False if the topic does not exist."""
+        path = node_paths.topic(topic)
+        while True:
+            try:
+                data, stat = await self._tree.get(path)
+                await self.write([Set(path, decode_topic(data).with_partitions(partitions).encode(), stat.version)])
+            except BadVersion:
+                continue  # partitions were added concurrently
+            except NoNode:
+                return False
+            return True
 
     async def delete_topic(self, topic: str) -> None:
         """Remove all nodes of a topic, its configuration, and finally its deletion request."""

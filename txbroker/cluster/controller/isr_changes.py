@@ -101,7 +101,7 @@ def _asked(context: ControllerContext, broker_id: int, topic_partition: TopicPar
         raise BrokerError(ErrorCode.INVALID_UPDATE_VERSION)
     if broker_id != state.leader or broker_id not in isr or len(set(isr)) != len(isr):
         raise BrokerError(ErrorCode.INVALID_REQUEST)
-    if not set(isr) <= set(context.assignment(topic_partition).replicas):
+    if not set(isr) <= {*context.assignment(topic_partition).replicas, *state.isr}:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     if recovering and (len(isr) > 1 or not state.recovering):
         raise BrokerError(ErrorCode.INVALID_REQUEST)

@@ -1,21 +1,27 @@
 """One controller term: from this broker's election until another broker is elected, or this one stops.
 
 It reads the tree, corrects the state of every partition, and then reacts to watches: brokers that start and stop, new topics and
-partitions, topic deletions, failed log directories. The controller calls one method at a time. Requests to brokers are sent in batches:
-LeaderAndIsr to the replicas first, then UpdateMetadata to all brokers.
+partitions, topic deletions, reassignments, failed log directories. The controller calls one method at a time. Requests to brokers are
+sent in batches: LeaderAndIsr to the replicas first, then UpdateMetadata to all brokers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 
+from txbroker.clock import DelayedCall
 from txbroker.cluster import node_paths
+from txbroker.cluster.controller.admin_nodes import AdminNodes
 from txbroker.cluster.controller.broker_channels import Channels, Send
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
 from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, topic_of
+from txbroker.cluster.controller.isr_changes import alter_partition
+from txbroker.cluster.controller.leader_balance import BalanceSettings, LeaderBalance
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
+from txbroker.cluster.controller.reassignment import Outcomes, Reassignments, Targets
 from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
 from txbroker.cluster.controller.topic_deletion import TopicDeletions
 from txbroker.cluster.node_data import FEATURES, MalformedNode, TopicAssignment, decode_broker, decode_log_dir_event, decode_topic
@@ -23,6 +29,7 @@ from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Wa
 from txbroker.cluster.tree.operations import found
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition, amount
+from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from txbroker.wire.schema import Response
@@ -43,8 +50,13 @@ class ControllerTerm:
         send: Send,
         unclean_default: Callable[[], bool],
         enqueue: Callable[[ControllerTerm, Handler], None],
+        call_later: Callable[[float, Callable[[], None]], DelayedCall],
+        balance: BalanceSettings | None,
     ) -> None:
-        """`enqueue` calls a handler of this term after all earlier ones, unless the term has ended by then."""
+        """`enqueue` calls a handler of this term after all earlier ones, unless the term has ended by then.
+
+        `balance` is None if preferred leaders are not elected automatically.
+        """
         self.controlling = controlling
         self.context = ControllerContext()
         self._tree = tree
@@ -54,6 +66,13 @@ class ControllerTerm:
         self._channels = Channels(send, self._answered)
         self.outbox = OutgoingRequests(controlling, self.context, self._channels)
         self._deletions = TopicDeletions(self.context, self.leadership, self._nodes, self.outbox)
+        parts = self.context, self.leadership, self._nodes, self.outbox
+        self.reassignments = Reassignments(*parts)
+        self._admin_nodes = AdminNodes(tree, *parts, self.reassignments, self._enqueues)
+        self._balance: LeaderBalance | None = None
+        if balance is not None:
+            enqueued = partial(enqueue, self)
+            self._balance = LeaderBalance(balance, self.context, self.leadership, self.outbox, call_later, enqueued)
         self._brokers_watch = self._enqueues(self.brokers_changed)
         self._topics_watch = self._enqueues(self.topics_changed)
         self._deletions_watch = self._enqueues(self.deletions_changed)
@@ -62,6 +81,8 @@ class ControllerTerm:
     def close(self) -> None:
         """Stop sending requests."""
         self._channels.close()
+        if self._balance is not None:
+            self._balance.stop()
 
     async def release(self) -> None:
         """Delete `/controller`, unless another broker has been elected since."""
@@ -84,7 +105,13 @@ class ControllerTerm:
         unknown = asked - self.context.topics.keys()
         await self._deletions.begin(sorted(self.context.deleting))
         await self._drop_deletions(unknown)
+        await self.reassignments.resume()
+        await self._admin_nodes.reassign()
+        await self._admin_nodes.elect()
+        await self._admin_nodes.isr_changed()
         await self.log_dirs_changed()
+        if self._balance is not None:
+            self._balance.start()
         topics, brokers = amount(len(self.context.topics), "topic"), amount(len(self.context.brokers), "broker")
         log.info("this broker is the controller, epoch %d: %s, %s", self.controlling.epoch, topics, brokers)
 
@@ -102,6 +129,9 @@ class ControllerTerm:
         if gone:
             log.info("brokers stopped: %s", sorted(gone))
             await self._brokers_died(gone)
+            for broker_id in gone:
+                await self.reassignments.stopped(broker_id)
+            await self._admin_nodes.reassignments_changed()
         if started:
             log.info("brokers started: %s", sorted(started))
             self.context.brokers = {broker_id: now[broker_id] for broker_id in sorted(now)}
@@ -119,8 +149,10 @@ class ControllerTerm:
         now = (await self._read_topics([name])).get(name)
         if now is None:
             return
-        self.context.topics[name] = now
-        await self._bring_up([TopicPartition(name, partition) for partition in now.partitions if partition not in before.partitions])
+        # Only the controller changes the replicas of existing partitions.
+        new = {partition: assignment for partition, assignment in now.partitions.items() if partition not in before.partitions}
+        self.context.put_topic(name, before.with_partitions(new))
+        await self._bring_up([TopicPartition(name, partition) for partition in new])
 
     async def deletions_changed(self) -> None:
         """The children of `/admin/delete_topics` changed."""
@@ -145,6 +177,25 @@ class ControllerTerm:
         self.outbox.send(batch)
         for name in names:
             await self._delete(f"{node_paths.LOG_DIR_EVENTS}/{name}")
+
+    # Requests
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """AlterPartition. The response does not wait for the reassignments that the new ISRs complete."""
+        response = await alter_partition(request, self.context, self.leadership, self.outbox)
+        if self.context.reassigning:
+            self._enqueue(self, self._reassignments_may_be_complete)
+        return response
+
+    async def reassign(self, targets: Targets, *, factor_may_change: bool) -> Outcomes:
+        """AlterPartitionReassignments."""
+        outcomes = await self.reassignments.alter(targets, factor_may_change=factor_may_change)
+        await self._admin_nodes.reassignments_changed()
+        return outcomes
+
+    async def _reassignments_may_be_complete(self) -> None:
+        await self.reassignments.complete()
+        await self._admin_nodes.reassignments_changed()
 
     # Effects
 
@@ -182,6 +233,7 @@ class ControllerTerm:
             roles.roles([replica for replica in replicas if replica in brokers], topic_partition)
         self.outbox.send(roles)
         await self.elect_led_offline()
+        await self._reassignments_may_be_complete()
         self._deletions.resume(brokers)
 
     def _announce_brokers(self) -> None:
@@ -234,7 +286,8 @@ class ControllerTerm:
         for name in self.context.topics.keys() - names:
             self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
         topics = await self._read_topics(sorted(names - self.context.topics.keys()))
-        self.context.topics.update(topics)
+        for name, topic in topics.items():
+            self.context.put_topic(name, topic)
         return list(self.context.partitions_of(topics))
 
     async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicAssignment]:
@@ -276,10 +329,16 @@ class ControllerTerm:
     def _answered(self, broker_id: int, request: ControllerRequest, response: Response) -> None:
         if isinstance(request, StopReplicaRequest) and isinstance(response, StopReplicaResponse):
             stop_request, stop_response = request, response
-            self._enqueue(self, lambda: self._deletions.answered(broker_id, stop_request, stop_response))
+            self._enqueue(self, lambda: self._stop_answered(broker_id, stop_request, stop_response))
         elif isinstance(request, LeaderAndIsrRequest) and isinstance(response, LeaderAndIsrResponse):
             roles_request, roles_response = request, response
             self._enqueue(self, lambda: self._roles_answered(broker_id, roles_request, roles_response))
+
+    async def _stop_answered(self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse) -> None:
+        await self._deletions.answered(broker_id, request, response)
+        stopped = [TopicPartition(topic.topic_name, p.partition_index) for topic in request.topic_states for p in topic.partition_states]
+        await self.reassignments.stopped(broker_id, stopped)
+        await self._admin_nodes.reassignments_changed()
 
     async def _roles_answered(self, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
         """Mark replicas that a broker cannot open as offline, and those that it opened as online."""
