@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
@@ -15,7 +16,12 @@ from tests.mirror.mirroring import Running, batches, mirror
 from tests.support.raw_admin import KEEP, create_topic, delete_records, until_leaders
 from tests.support.records import numbered
 from tests.support.server import Server
+from txbroker.errors import ErrorCode
+from txbroker.mirror.cluster import Cluster
 from txbroker.mirror.service import MirrorFailed
+from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from txbroker.wire.messages.list_offsets import ListOffsetsRequest
+from txbroker.wire.schema import Request
 
 pytestmark = pytest.mark.process
 Both = tuple[Server, Server]
@@ -172,6 +178,28 @@ def test_two_mirrors(turning: Turning, both: Both, name: str) -> None:
 def test_what_is_missing(turning: Turning, both: Both, name: str) -> None:
     with pytest.raises(MirrorFailed, match=f"topic {name} does not exist on the source"):
         mirror(turning, *both, name)
+
+
+def test_a_target_that_has_just_begun(turning: Turning, both: Both, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's metadata shows the leader of the mirror's own topic before that broker leads it, and its coordinator loads after a start."""
+    source, target = both
+    filled(source, name)
+    not_yet = {ListOffsetsRequest: 2, InitProducerIdRequest: 1}
+    ask = Cluster.ask
+
+    async def asking(self: Cluster, request: Request, *more: Any, **named: Any) -> Any:
+        answer = await ask(self, request, *more, **named)
+        if self.label == "target" and not_yet.get(type(request)):
+            not_yet[type(request)] -= 1
+            if isinstance(answer, InitProducerIdResponse):
+                answer.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            else:
+                answer.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return answer
+
+    monkeypatch.setattr(Cluster, "ask", asking)
+    mirror(turning, source, target, name, name=f"mirror-{name}")
+    assert set(not_yet.values()) == {0} and records(target, name) == 20
 
 
 def test_an_error_pauses_one_partition(turning: Turning, both: Both, name: str, caplog: pytest.LogCaptureFixture) -> None:

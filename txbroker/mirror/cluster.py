@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from txbroker.client.client_errors import ClientError, Closed, ConnectionFailed, RequestFailed
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import NO_REPLICA
-from txbroker.client.topic_leaders import TopicLeaders, all_leaders
+from txbroker.client.topic_leaders import RETRIABLE, TopicLeaders, all_leaders
 from txbroker.client.twisted_connection import TwistedConnection
 from txbroker.names import MIRROR_CLIENT_ID, TopicPartition
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,8 +23,11 @@ from txbroker.wire.schema import Request
 # A broker serves the requests of one connection in order: requests that wait, and those with data, have connections of their own.
 CONTROL, DATA = "control", "data"
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+RETRY_S, RETRIES = 0.2, 150
 _GROUP = 0  # a coordinator's key type
 _COORDINATORS_VERSION = 4
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -77,6 +81,21 @@ class Cluster:
             except ConnectionFailed as failed:
                 problems.append(str(failed))
         raise Closed(f"no broker of the {self.label} answers: {'; '.join(problems)}")
+
+    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What `ask` returns, which is called again for half a minute after errors that pass; ClientError.
+
+        Kafka shows the leader of a new partition in its metadata before that broker leads it, and its coordinators load after a start.
+        """
+        for _ in range(RETRIES):
+            try:
+                return await ask()
+            except RequestFailed as failed:
+                if failed.code not in RETRIABLE:
+                    raise
+            await deferLater(self._reactor, RETRY_S)
+            await self.refresh()
+        return await ask()
 
     def version_of(self, node: int, request: type[Request], purpose: str = CONTROL) -> int | None:
         """The version in which this broker would receive a request; None before the first connection to it."""

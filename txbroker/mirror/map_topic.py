@@ -43,15 +43,14 @@ class Fenced(ClientError):
 
 async def read_map(cluster: Cluster, reactor: Any) -> tuple[MapContent, int]:
     """What the topic has, and its end; nothing if the cluster does not have the topic. CorruptRecords, ClientError."""
-    content = MapContent()
-    topic = cluster.topics.get(MAP_TOPIC)
-    return content, (0 if topic is None else await _read(cluster, reactor, topic, content, None))
+    return (MapContent(), 0) if MAP_TOPIC not in cluster.topics else await cluster.patiently(lambda: _read(cluster, reactor, None))
 
 
-async def _read(cluster: Cluster, reactor: Any, topic: TopicLeaders, content: MapContent, end: int | None) -> int:
+async def _read(cluster: Cluster, reactor: Any, end: int | None) -> tuple[MapContent, int]:
+    content, topic = MapContent(), _topic_of(cluster)
     leader = topic.by_partition.get(0)
     if leader is None:
-        raise ClientError(f"topic {MAP_TOPIC} of the {cluster.label} has no leader")
+        raise RequestFailed(f"topic {MAP_TOPIC} of the {cluster.label}", ErrorCode.LEADER_NOT_AVAILABLE)
     only = TopicPartition(MAP_TOPIC, 0)
     where = {only: leader.node_id}
     position = (await cluster.offsets(EARLIEST, where))[only]
@@ -69,7 +68,14 @@ async def _read(cluster: Cluster, reactor: Any, topic: TopicLeaders, content: Ma
             position = max(position, header.last_offset + 1)
         if position == before:
             await deferLater(reactor, RETRY_S)
-    return last
+    return content, last
+
+
+def _topic_of(cluster: Cluster) -> TopicLeaders:
+    topic = cluster.topics.get(MAP_TOPIC)
+    if topic is None:
+        raise TopicMissing(MAP_TOPIC)
+    return topic
 
 
 class MapTopic:
@@ -111,8 +117,7 @@ class MapTopic:
         self.owner = Owner(name, self.owner.run_id, *ids)
         offset = await self._append([owner_pair(source, self.owner)])
         # Another run that began at the same time may have written the same sequence: the broker then took this one for a repetition.
-        self.content = MapContent()
-        await _read(cluster, self._reactor, self._topic(), self.content, offset + 1)
+        self.content, _ = await cluster.patiently(lambda: _read(cluster, self._reactor, offset + 1))
         found = self.content.owners.get((source, name))
         if found != self.owner:
             raise _fenced(name)
@@ -136,12 +141,6 @@ class MapTopic:
         topic = cls(cluster, "", "", world)
         await topic._append(pairs)
 
-    def _topic(self) -> TopicLeaders:
-        topic = self._cluster.topics.get(MAP_TOPIC)
-        if topic is None:
-            raise TopicMissing(MAP_TOPIC)
-        return topic
-
     async def _append(self, pairs: Sequence[Pair]) -> int:
         """Write one batch, again until the target has it; the offset of the first record."""
         await self._lock.acquire()
@@ -155,7 +154,7 @@ class MapTopic:
             while True:
                 tries += 1
                 try:
-                    topic = self._topic()
+                    topic = _topic_of(self._cluster)
                     leader = topic.by_partition.get(0)
                     request = produce_request([(topic, 0, made)])
                     (answer,) = produced(await self._cluster.ask(request, None if leader is None else leader.node_id)).values()

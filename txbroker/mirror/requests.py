@@ -108,10 +108,15 @@ def produce_request(batches: Sequence[tuple[TopicLeaders, int, Buffer]]) -> Prod
 
 async def new_producer_id(cluster: Cluster) -> int:
     """A producer id of this cluster, with epoch 0, without transactions; ClientError."""
-    response: InitProducerIdResponse = await cluster.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TIMEOUT_MS))
-    if response.error_code:
-        raise RequestFailed(f"the {cluster.label} gives no producer id", response.error_code)
-    return response.producer_id
+
+    async def ask() -> int:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TIMEOUT_MS)
+        response: InitProducerIdResponse = await cluster.ask(request)
+        if response.error_code:
+            raise RequestFailed(f"the {cluster.label} gives no producer id", response.error_code)
+        return response.producer_id
+
+    return await cluster.patiently(ask)
 
 
 async def create_topic(cluster: Cluster, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str | None]) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.task import LoopingCall, deferLater
 
-from txbroker.client.client_errors import ClientError
+from txbroker.client.client_errors import ClientError, RequestFailed
 from txbroker.client.offset_requests import LATEST
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.mirror.cluster import READ_COMMITTED, Cluster
@@ -132,7 +132,7 @@ class Mirror:
             if name not in self.topics.marks:
                 missing = f"topic {name} does not exist on the source; see `txbroker topics --list`"
                 raise MirrorFailed(self.topics.refused.get(name, missing))
-        await self._take_snapshot(added)
+        await self.source.patiently(lambda: self._take_snapshot(added))
         log.info(
             "copying %s of %s from cluster %s to cluster %s",
             amount(len(added), "partition"), amount(len(self.topics.marks), "topic"), self.source.cluster_id, self.target.cluster_id,
@@ -144,7 +144,7 @@ class Mirror:
         for copy in copies:
             leader = self.source.topics[copy.partition.topic].by_partition[copy.partition.partition]
             if leader is None:
-                raise ClientError(f"{copy} of the source has no leader; try again when it has one")
+                raise RequestFailed(f"{copy} of the source", ErrorCode.LEADER_NOT_AVAILABLE)
             leaders[copy.partition] = leader.node_id
         ends = await self.source.offsets(LATEST, leaders, READ_COMMITTED)
         for copy in copies:
