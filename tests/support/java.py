@@ -53,6 +53,7 @@ _MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-server-start": "kafka.Kafka",
+    "connect-mirror-maker": "org.apache.kafka.connect.mirror.MirrorMaker",
     "zookeeper-server-start": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
 }
 
@@ -104,7 +105,7 @@ class ClassArchive:
 
 
 def command(tool: str, release: str, arguments: list[str], *, options: tuple[str, ...] = SHORT_LIVED, log_level: str = "WARN") -> list[str]:
-    """The command line of one of Apache Kafka's tools, by its script's name, in `release` (KAFKA_OLD or KAFKA_NEW)."""
+    """The command line of one of Apache Kafka's tools, by its script's name, in `release`, a set of jars."""
     return [*class_path(release, options=options, log_level=log_level), main_class(tool, release), *arguments]
 
 
@@ -133,7 +134,7 @@ def run(tool: str, *arguments: str | Path, release: str = KAFKA_NEW, stdin: str 
 
 def _logging_option(release: str, level: str) -> str:
     """The option for the log4j configuration of the release: log to stderr. The file is in the cache beside the jars."""
-    new = release == KAFKA_NEW
+    new = release != KAFKA_OLD
     path = cache.directory() / "jars" / f"{release}-{level.lower()}.properties"
     if not path.exists():
         fresh = path.with_suffix(f".{os.getpid()}")

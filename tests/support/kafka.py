@@ -60,6 +60,7 @@ class KafkaProcess(_JavaServer):
 
     kind = "kafka"
     release = KAFKA_NEW
+    cluster_id = _CLUSTER_ID
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
@@ -69,7 +70,7 @@ class KafkaProcess(_JavaServer):
         """Format the data directory if it is new, then start."""
         if not (self.data / "meta.properties").exists():
             self._command()
-            java.run("kafka-storage", "format", "-t", _CLUSTER_ID, "-c", self.directory / "server.properties", release=self.release)
+            java.run("kafka-storage", "format", "-t", self.cluster_id, "-c", self.directory / "server.properties", release=self.release)
         super().start()
 
     def _properties(self) -> dict[str, str]:
