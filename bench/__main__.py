@@ -11,12 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots, report, starting, throughput
-from bench.brokers import KAFKA, TXBROKER, OthersMeter, make, rss_mb
-from bench.measures import Bench, Figure, Outcome, Settings
+from bench.brokers import KAFKA, TXBROKER, make, rss_mb
+from bench.measures import Bench, Figure, Outcome, Settings, Work
+from bench.turns import in_turn
 from tests.support.cache import Missing
 from tests.support.server import Server
 
 SCALE = "scale"
+PIPELINE = "pipeline"
 CLEANER_SCHEDULE = "cleaner-schedule"
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
@@ -30,7 +32,7 @@ BENCHES: tuple[Bench, ...] = (
     *beside_cleaning.BENCHES,
 )
 # Measured once, after all loads.
-MEMORY = Bench("after all loads", "resident memory at the end", (Figure("memory", "MB", less=True),), starting.BENCHES[0].ready)
+MEMORY = Work("after all loads", "resident memory at the end", (Figure("memory", "MB", less=True),))
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -40,6 +42,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.epilog = (
         f"`python -m bench {SCALE} --help`: how costs grow with connections, partitions and groups. "
+        f"`python -m bench {PIPELINE} --help`: Spark's jobs and the mirror. "
         f"`python -m bench {CLEANER_SCHEDULE} --help`: the cost of the log cleaner's two schedules."
     )
     parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
@@ -62,6 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.scale.main import main as scale
 
         return scale(arguments[1:])
+    if arguments[:1] == [PIPELINE]:
+        from bench.pipeline.main import main as pipeline
+
+        return pipeline(arguments[1:])
     if arguments[:1] == [CLEANER_SCHEDULE]:
         from bench.cleaner_schedule import main as cleaner_schedule
 
@@ -112,11 +119,7 @@ def _run(bench: Bench, servers: dict[str, Server], settings: Settings) -> Outcom
     outcome = Outcome(bench)
     with ExitStack() as stack:
         measures = {name: stack.enter_context(bench.ready(server, settings)) for name, server in servers.items()}
-        for _ in range(settings.rounds):
-            for name, measure in measures.items():
-                others = OthersMeter(server.pid for server in servers.values())
-                sample = measure()
-                outcome.samples.setdefault(name, []).append({**sample, report.OTHERS: others.cores()})
+        in_turn(outcome, measures, settings.rounds, [server.pid for server in servers.values()])
     return outcome
 
 

@@ -46,12 +46,18 @@ Measure = Callable[[], Sample]
 
 
 @dataclass(frozen=True)
-class Bench:
-    """`ready(server, settings)` prepares a broker and yields the measurement, which is called once to warm up and then once per round."""
+class Work:
+    """What is measured, and its figures."""
 
     name: str
     what: str
     figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Bench(Work):
+    """`ready(server, settings)` prepares a broker and yields the measurement, which is called once to warm up and then once per round."""
+
     ready: Callable[[Server, Settings], AbstractContextManager[Measure]]
 
 
@@ -59,7 +65,7 @@ class Bench:
 class Outcome:
     """All samples of one benchmark, by broker."""
 
-    bench: Bench
+    bench: Work
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def values(self, broker: str, figure: Figure) -> list[float]:

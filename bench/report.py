@@ -13,7 +13,7 @@ from statistics import median
 
 import txbroker
 from bench.brokers import KAFKA, TXBROKER
-from bench.measures import Bench, Figure, Outcome, Settings
+from bench.measures import Figure, Outcome, Settings, Work
 from bench.plots import Bar, bars
 from tests.support.cache import KAFKA_NEW
 
@@ -172,7 +172,7 @@ def draw(outcomes: Iterable[Outcome], path: Path) -> None:
     bars([bar for bar in found if bar is not None], "txbroker and Apache Kafka", path)
 
 
-def read(path: Path, benches: Iterable[Bench]) -> list[Outcome]:
+def read(path: Path, benches: Iterable[Work]) -> list[Outcome]:
     """The samples that `json_lines` wrote, by benchmark."""
     outcomes = {bench.name: Outcome(bench) for bench in benches}
     for line in path.read_text().splitlines():

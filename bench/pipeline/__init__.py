@@ -1,0 +1,1 @@
+"""Benchmarks of the data pipeline: loads and upserts with Spark, and the mirror."""
