@@ -48,15 +48,15 @@ WIDE = {
 
 
 def loads(settings: Settings, directory: Path) -> Iterator[Outcome]:
-    """Loads from both brokers, in turn."""
+    """Loads from both brokers, in turn. A short run (`scale` below 1) has the first format only."""
     batches = max(int(RECORDS * settings.scale) // PARTITIONS // BATCH_RECORDS, 1)
     with ExitStack() as stack:
         servers = {name: stack.enter_context(started(make(name, directory / name))) for name in (TXBROKER, KAFKA)}
         sizes = {name: fill(server, "loaded", PARTITIONS, batches) for name, server in servers.items()}
         spark = stack.enter_context(spark_session())
-        for form, work in LOADS.items():
+        for form, work in list(LOADS.items())[: 1 if settings.scale < 1 else None]:
             measures = {name: partial(_load_sample, spark, server, form, directory, sizes[name]) for name, server in servers.items()}
-            for measure in measures.values():
+            for measure in measures.values() if settings.warmup_s else ():
                 measure()  # the JVM loads classes
             outcome = Outcome(work)
             in_turn(outcome, measures, settings.rounds, None)
@@ -71,7 +71,7 @@ def partitions(settings: Settings, directory: Path) -> Iterator[Outcome]:
                 break
             fill(server, f"wide-{count}", count, 1)
             measure = partial(_wide_sample, spark, server, count, directory)
-            if count == min(WIDE):
+            if count == min(WIDE) and settings.warmup_s:
                 measure()
             outcome = Outcome(work)
             in_turn(outcome, {TXBROKER: measure}, settings.rounds, None)

@@ -16,7 +16,7 @@ from tests.support.cache import Missing
 
 HERE = Path(__file__).resolve().parent.parent
 SETTINGS = Settings()
-QUICK = Settings(scale=0.005, rounds=1)
+QUICK = Settings(scale=0.005, rounds=1, warmup_s=0)
 PARTS: dict[str, Callable[[Settings, Path], Iterator[Outcome]]] = {
     "load": loading.loads,
     "partitions": loading.partitions,

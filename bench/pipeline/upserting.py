@@ -36,12 +36,12 @@ WORKS = (
 
 def upserts(settings: Settings, directory: Path) -> Iterator[Outcome]:
     """Each round has a topic and a table of its own; the first round is not counted, because the JVM loads classes."""
-    keys = int(KEYS * settings.scale)
+    keys, uncounted = int(KEYS * settings.scale), 1 if settings.warmup_s else 0
     outcomes = [Outcome(work) for work in WORKS]
     with started(make(TXBROKER, directory / "upsert")) as server, spark_session() as spark:
-        for number in range(settings.rounds + 1):
+        for number in range(settings.rounds + uncounted):
             for outcome, sample in zip(outcomes, _round(spark, server, directory, f"upsert-{number}", keys), strict=True):
-                if number:
+                if number >= uncounted:
                     outcome.samples.setdefault(TXBROKER, []).append(sample)
     yield from outcomes
 
