@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
+from tests.api.no_leaders import no_leaders
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
@@ -29,7 +31,7 @@ class Partitions(PartitionReader):
 
     def __init__(self) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), Counter(), lambda: 0.0)
+        super().__init__(none, ClusterImage(), no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None))
         self.sizes: dict[int, int] = {}
         self.failing: set[int] = set()
         self.reads: list[int] = []
@@ -56,7 +58,10 @@ class Waiting:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
         nowhere: Any = Nowhere()
-        handler = FetchHandler(nowhere, ClusterImage(), FetchSessions(0, lambda: 1), self.purgatory, lambda: 0, fetch_max_bytes=LIMIT)
+        sessions = FetchSessions(0, lambda: 1)
+        handler = FetchHandler(
+            nowhere, ClusterImage(), sessions, self.purgatory, lambda: 0, leaders=no_leaders(), fetch_max_bytes=LIMIT
+        )
         self.partitions = handler.partitions = Partitions()
         wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=LIMIT) for p in range(partitions)]
         request = FetchRequest(max_wait_ms=500, min_bytes=min_bytes, max_bytes=LIMIT, topics=[FetchTopic(topic="t", partitions=wanted)])

@@ -12,6 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.api.no_leaders import no_leaders
 from tests.api.responses import message
 from tests.log.support import NOW, PARTITION, batch, entries
 from tests.support.fakes.memory_disk import MemoryDisk
@@ -69,7 +70,9 @@ class Broker:
         self._sessions = FetchSessions(10, iter(range(1, 10**6)).__next__)
         self._actions = ActionQueue(lambda delay_s, call: None)
         replicas: Any = self
-        self._fetches = FetchHandler(replicas, image, self._sessions, self.waiting, clock.seconds, fetch_max_bytes=1 << 20)
+        self._fetches = FetchHandler(
+            replicas, image, self._sessions, self.waiting, clock.seconds, leaders=no_leaders(), fetch_max_bytes=1 << 20
+        )
         self._offsets = ListOffsetsHandler(replicas)
         self._fetcher: ReplicaFetcher | None = None
         self._delivered = -1

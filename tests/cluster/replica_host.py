@@ -19,9 +19,14 @@ from tests.log_directories.support import TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.action_queue import ActionQueue
+from txbroker.api.current_leaders import CurrentLeaders
+from txbroker.api.endpoints import Endpoints
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.api.list_offsets import ListOffsetsHandler
+from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from txbroker.api.produce import ProduceHandler
+from txbroker.api.read_replica import RACK_AWARE_SELECTOR
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.cluster.followers import IsrProposal
@@ -33,6 +38,8 @@ from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData, ReplicaState
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from txbroker.wire.messages.list_offsets import ListOffsetsRequest
+from txbroker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from txbroker.wire.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -87,12 +94,23 @@ class ReplicaHost:
         isr_requests: Any = self.isr_requests
         wiring.wire(self.replicas, unused, self.sessions, isr_requests, fetchers)
         disk.directories.wire(wiring)
+        leaders = CurrentLeaders(self.replicas, self.image, Endpoints(OWN, self.image, []))
         fetches = FetchHandler(
-            self.replicas, self.image, self.sessions, self.purgatories["fetch"], self.clock.seconds, fetch_max_bytes=1 << 20
+            self.replicas,
+            self.image,
+            self.sessions,
+            self.purgatories["fetch"],
+            self.clock.seconds,
+            leaders=leaders,
+            fetch_max_bytes=1 << 20,
+            replica_selector=RACK_AWARE_SELECTOR,
         )
         self.fetches = fetches
-        produces = ProduceHandler(self.replicas, self.image, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
-        self.handlers: dict[type[Request], Any] = {FetchRequest: fetches, ProduceRequest: produces}
+        produces = ProduceHandler(self.replicas, self.image, leaders, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
+        self.handlers: dict[type[Request], Any] = {
+            FetchRequest: fetches, OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.replicas),
+            ProduceRequest: produces, ListOffsetsRequest: ListOffsetsHandler(self.replicas),
+        }  # fmt: skip
         self._partition_epochs = count()
         self.partitions = partitions
         self.alive: dict[int, str | None] = dict.fromkeys(BROKERS)

@@ -10,16 +10,8 @@ from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.cluster.followers import FollowerFetch, IsrProposal
-from txbroker.cluster.partition import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    Isolation,
-    Leadership,
-    Partition,
-    Replication,
-)
+from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, list_offset
+from txbroker.cluster.partition import Isolation, Leadership, Partition, Replication
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
@@ -163,20 +155,20 @@ def test_offsets_by_name_and_by_time(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, epoch=2)
     for i in range(3):
         partition.append(batch(b"a", b"b", timestamp=NOW + 10 * i, step_ms=1), NOW)
-    assert partition.list_offset(EARLIEST_TIMESTAMP, 0) == (-1, 0, 2)
-    assert partition.list_offset(LATEST_TIMESTAMP, 0) == (-1, 6, 2)
-    assert partition.list_offset(NOW + 2, 0) == (NOW + 10, 2, 2)
-    assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 21, 5, 2)
-    assert partition.list_offset(NOW + 22, 0) is None
-    assert partition.list_offset(LATEST_TIERED_TIMESTAMP, 0) is None
+    assert list_offset(partition, EARLIEST_TIMESTAMP, 0) == (-1, 0, 2)
+    assert list_offset(partition, LATEST_TIMESTAMP, 0) == (-1, 6, 2)
+    assert list_offset(partition, NOW + 2, 0) == (NOW + 10, 2, 2)
+    assert list_offset(partition, MAX_TIMESTAMP, 0) == (NOW + 21, 5, 2)
+    assert list_offset(partition, NOW + 22, 0) is None
+    assert list_offset(partition, LATEST_TIERED_TIMESTAMP, 0) is None
 
 
 def test_uncommitted_records_are_not_found_by_time(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, isr=(OWN, OTHER))
     partition.append(batch(b"a"), NOW)
-    assert partition.list_offset(NOW, 0) is None
-    assert partition.list_offset(NOW, None) is not None, "a replica sees it"
-    assert partition.list_offset(LATEST_TIMESTAMP, 0) == (-1, 0, 0)
+    assert list_offset(partition, NOW, 0) is None
+    assert list_offset(partition, NOW, None) is not None, "a replica sees it"
+    assert list_offset(partition, LATEST_TIMESTAMP, 0) == (-1, 0, 0)
 
 
 def test_deleting_records(directory: DiskPath, moves: Moves) -> None:
@@ -293,8 +285,8 @@ USES: dict[str, tuple[str, Callable[[Partition], object]]] = {
     "append": ("append", lambda partition: partition.append(batch(b"x"), NOW)),
     "read": ("read", lambda partition: partition.read(0, PLENTY, 1, True)),
     "aborted transactions": ("aborted_transactions", lambda partition: partition.aborted_transactions(0, 1)),
-    "a time": ("offset_for_timestamp", lambda partition: partition.list_offset(NOW, 0)),
-    "the largest time": ("offset_of_max_timestamp", lambda partition: partition.list_offset(MAX_TIMESTAMP, 0)),
+    "a time": ("offset_for_timestamp", lambda partition: list_offset(partition, NOW, 0)),
+    "the largest time": ("offset_of_max_timestamp", lambda partition: list_offset(partition, MAX_TIMESTAMP, 0)),
     "records deleted": ("advance_start", lambda partition: partition.delete_records(1)),
     "a topic id": ("assign_topic_id", lambda partition: partition.assign_topic_id(bytes(16))),
 }

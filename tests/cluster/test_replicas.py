@@ -10,16 +10,19 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
+from tests.api.no_leaders import no_leaders
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem
+from txbroker.api.read_replica import ReadReplicas
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import MAX_TIMESTAMP, Partition
+from txbroker.cluster.offset_lookup import MAX_TIMESTAMP, list_offset
+from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError
 from txbroker.log.log import Log
@@ -226,9 +229,9 @@ def test_the_largest_timestamp_is_one_of_the_remaining_records(harness: Replicas
     partition = harness.replicas.get("t", 0)
     for timestamp in (NOW + 9, NOW + 1, NOW + 2):
         partition.append(batch(b"a", timestamp=timestamp), NOW)
-    assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 9, 0, 0)
+    assert list_offset(partition, MAX_TIMESTAMP, 0) == (NOW + 9, 0, 0)
     partition.delete_records(1)
-    assert partition.list_offset(MAX_TIMESTAMP, 0) == (NOW + 2, 2, 0)
+    assert list_offset(partition, MAX_TIMESTAMP, 0) == (NOW + 2, 2, 0)
 
 
 def test_a_flush_without_a_free_descriptor_is_retried(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +256,7 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     assert harness.roles("t", in_sync=OTHER) == ErrorCode.NONE
     partition = harness.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
-    reader = PartitionReader(harness.replicas, ClusterImage(), Counter(), lambda: 0.0)
+    reader = PartitionReader(harness.replicas, ClusterImage(), no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None))
 
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))

@@ -7,8 +7,9 @@ partitions moves. An error of a partition is returned at once.
 `FetchReader` reads any request; `SingleFetch` is the short way for the most frequent one.
 
 Version notes: v0-v3 get batches converted to the old message formats (KIP-31); v4 isolation level; v7 sessions (KIP-227); v9 leader
-epochs (KIP-320); v10 zstd (KIP-110); v12 diverging epochs (KIP-595); v13 topic ids (KIP-516). KIP-392 (reading from followers) is
-not implemented: preferred_read_replica is always -1.
+epochs (KIP-320); v10 zstd (KIP-110); v11 consumers may read from followers (KIP-392, `read_replica.py`), up to the high watermark that
+the follower knows: from there to its log's end they get nothing, and beyond it OFFSET_OUT_OF_RANGE, as in Kafka; v12 diverging epochs
+(KIP-595) and current leaders, v16 their addresses (KIP-951); v13 topic ids (KIP-516); v15 a replica's broker epoch (KIP-903).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.fetch_client import FetchClient
@@ -26,6 +28,7 @@ from txbroker.api.fetch_reading import FetchReader, PartitionReader, failure
 from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchSessions
 from txbroker.api.fetch_single import SingleFetch, SingleFetches
 from txbroker.api.parking import park
+from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.image import ClusterImage
@@ -54,16 +57,20 @@ class FetchHandler:
         purgatory: Purgatory,
         monotonic_s: Callable[[], float],
         *,
+        leaders: CurrentLeaders,
         fetch_max_bytes: int,
+        replica_selector: str | None = None,
     ) -> None:
+        """`fetch_max_bytes`: fetch.max.bytes. `replica_selector`: replica.selector.class."""
         self._sessions = sessions
         self._purgatory = purgatory
         self._monotonic_s = monotonic_s
         self._fetch_max_bytes = fetch_max_bytes
         self._responses = FetchResponses()
         self.errors: Errors = Counter()
-        self.partitions = PartitionReader(replicas, image, self.errors, monotonic_s)
-        self.singles = SingleFetches(replicas, image, self._responses, purgatory)
+        read_replicas = ReadReplicas(image, replica_selector)
+        self.partitions = PartitionReader(replicas, image, leaders, self.errors, monotonic_s, read_replicas)
+        self.singles = SingleFetches(replicas, image, self._responses, purgatory, read_replicas)
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:
         limit = min(request.max_bytes, self._fetch_max_bytes)
@@ -79,7 +86,7 @@ class FetchHandler:
         return self._read(request, limit, context)
 
     def _read(self, request: FetchRequest, limit: int, context: RequestContext) -> Fetched | Deferred[Fetched]:
-        client = FetchClient.of(request)
+        client = FetchClient.of(request, context)
         uses_ids = context.api_version >= TOPIC_ID_VERSION
         try:
             plan = self._sessions.plan(request, uses_ids, client, self._monotonic_s())
@@ -94,10 +101,10 @@ class FetchHandler:
         return park(purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, purgatory, done), tried=True)
 
     def _park_single(self, single: SingleFetch, request: FetchRequest, limit: int, context: RequestContext) -> Deferred[Fetched]:
-        min_bytes, isolation = request.min_bytes, request.isolation_level
+        min_bytes, client = request.min_bytes, FetchClient.of(request, context)
 
         def reader() -> FetchReader:
-            return self._reader(FetchPlan([single.item()], None, False), min_bytes, limit, FetchClient(isolation=isolation), context)
+            return self._reader(FetchPlan([single.item()], None, False), min_bytes, limit, client, context)
 
         key = single.partition.topic_partition
         return park(self._purgatory, [key], request.max_wait_ms, lambda done: _WaitingSingle(single, reader, done), tried=True)

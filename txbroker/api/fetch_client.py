@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.followers import UNKNOWN_EPOCH, SessionUse
 from txbroker.cluster.partition import CONSUMER
 from txbroker.wire.messages.fetch import FetchRequest
+
+ANY_REPLICA_VERSION = 11  # from here on consumers may read from followers
 
 
 class FetchClient:
     """A consumer (`replica` is CONSUMER), or a replica with its broker epoch. Other negative ids: Kafka's tools, which read everything.
 
-    `isolation`: of a consumer. `session`: when the fetch session was used last; None without a session. `reads_again`: the request waits,
-    and its partitions are read again: only the first reading shows where a replica's log ends now.
+    `isolation`, `rack` ("": none) and `listener`: of a consumer. `any_replica`: it may read from followers. `session`: when the fetch
+    session was used last; None without a session. `reads_again`: the request waits, and its partitions are read again: only the first
+    reading shows where a replica's log ends now.
     """
 
-    __slots__ = ("broker_epoch", "isolation", "reads_again", "replica", "session")
+    __slots__ = ("any_replica", "broker_epoch", "isolation", "listener", "rack", "reads_again", "replica", "session")
 
-    def __init__(self, replica: int = CONSUMER, broker_epoch: int = UNKNOWN_EPOCH, *, isolation: int = 0) -> None:
+    def __init__(
+        self,
+        replica: int = CONSUMER,
+        broker_epoch: int = UNKNOWN_EPOCH,
+        *,
+        isolation: int = 0,
+        rack: str = "",
+        listener: str = "",
+        any_replica: bool = False,
+    ) -> None:
         self.replica = replica
         self.broker_epoch = broker_epoch
         self.isolation = isolation
+        self.rack = rack
+        self.listener = listener
+        self.any_replica = any_replica
         self.session: SessionUse | None = None
         self.reads_again = False
 
     @classmethod
-    def of(cls, request: FetchRequest) -> FetchClient:
+    def of(cls, request: FetchRequest, context: RequestContext) -> FetchClient:
         """The sender of a request."""
-        if request.replica_id != CONSUMER:
-            return cls(request.replica_id, isolation=request.isolation_level)
-        state = request.replica_state
-        return cls(state.replica_id, state.replica_epoch, isolation=request.isolation_level)
+        replica, broker_epoch = request.replica_id, UNKNOWN_EPOCH
+        if replica == CONSUMER:
+            replica, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        return cls(
+            replica,
+            broker_epoch,
+            isolation=request.isolation_level,
+            rack=request.rack_id,
+            listener=context.listener,
+            any_replica=replica == CONSUMER and context.api_version >= ANY_REPLICA_VERSION,
+        )
 
     @property
     def identity(self) -> tuple[int, int]:

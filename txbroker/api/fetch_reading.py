@@ -18,11 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
+from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_down_conversion import down_convert
 from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, FetchSessions, named_by_id
+from txbroker.api.read_replica import NO_PREFERENCE, ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.followers import FollowerFetch
@@ -38,6 +40,7 @@ from txbroker.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchResponse,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from txbroker.wire.schema import shared_default
@@ -46,6 +49,7 @@ HARD_LIMIT_VERSION = 2  # up to here max.bytes holds even if the first batch is 
 V2_BATCH_VERSION = 4
 ZSTD_VERSION = 10
 CURRENT_LEADER_VERSION = 12
+NODE_ENDPOINTS_VERSION = 16
 _MAGIC_0_VERSION_MAX = 1
 _NO_DIVERGENCE = shared_default(EpochEndOffset)
 
@@ -66,12 +70,22 @@ _NO_FAILURES = {
 class PartitionReader:
     """Reads one partition for a fetch, and makes the response of one that cannot be read."""
 
-    def __init__(self, replicas: Replicas, image: ClusterImage, errors: Errors, monotonic_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        image: ClusterImage,
+        leaders: CurrentLeaders,
+        errors: Errors,
+        monotonic_s: Callable[[], float],
+        read_replicas: ReadReplicas,
+    ) -> None:
         """`errors` counts the error codes of partitions."""
+        self._leaders = leaders
         self._replicas = replicas
         self._image = image
         self._errors = errors
         self._monotonic_s = monotonic_s
+        self._read_replicas = read_replicas
 
     def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
         """One partition's response; BrokerError when it cannot be read."""
@@ -88,9 +102,23 @@ class PartitionReader:
             partition.check_leader(item.current_leader_epoch)
             if replica >= 0:
                 partition.check_replica(replica)
+        elif client.any_replica:
+            partition.check_epoch(item.current_leader_epoch)
         elif not partition.is_leader or item.current_leader_epoch != -1:
             partition.check_leader(item.current_leader_epoch)
         log = partition.log
+        preferred = self._read_replicas.preferred(partition, client, item.fetch_offset)
+        if preferred != NO_PREFERENCE:
+            return PartitionData(
+                partition_index=item.partition,
+                error_code=0,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                aborted_transactions=None,
+                preferred_read_replica=preferred,
+                records=b"",
+            )
         if item.last_fetched_epoch != -1:
             diverging = partition.diverging_epoch(item.last_fetched_epoch, item.fetch_offset)
             if diverging is not None:
@@ -146,11 +174,17 @@ class PartitionReader:
             item.counts.failed_fetch_requests += 1
         wrong_leader = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if wrong_leader and version >= CURRENT_LEADER_VERSION:
-            topic = self._image.topic_by_id(item.topic_id) if named_by_id(item) else self._image.topic(item.topic)
-            known = None if topic is None else topic.partitions.get(item.partition)
-            if known is not None:
-                data.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+            leader = self._leaders.of(*self.key(item))
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
         return data
+
+    def nodes(self, results: Iterable[tuple[FetchItem, PartitionData]], context: RequestContext) -> list[NodeEndpoint]:
+        """The addresses of the leaders in these results."""
+        leaders = {data.current_leader.leader_id for _, data in results if data.error_code and data.current_leader.leader_id >= 0}
+        if not leaders:
+            return []
+        nodes = self._leaders.nodes(leaders, context)
+        return [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
 
     def failed_conversion(self, code: int) -> None:
         """Count the error of records that could not be converted for an old client."""
@@ -266,7 +300,7 @@ class FetchReader:
 
     def _is_urgent(self, item: FetchItem, data: PartitionData) -> bool:
         """Whether the response is to be sent now even without records."""
-        if data.diverging_epoch.epoch != -1:
+        if data.diverging_epoch.epoch != -1 or data.preferred_read_replica != NO_PREFERENCE:
             return True
         # DeleteRecords waits until followers have the new log start.
         return self._client.replica != CONSUMER and self._plan.incremental and -1 < item.log_start_offset != data.log_start_offset
@@ -323,12 +357,15 @@ class FetchReader:
             topic.partitions.append(data)
             if data.records and item.counts is not None:
                 item.counts.bytes_out += len(data.records)
-        return FetchResponse(session_id=plan.session_id, responses=list(topics.values()))
+        nodes = self._partitions.nodes(results, self._context) if version >= NODE_ENDPOINTS_VERSION else []
+        return FetchResponse(session_id=plan.session_id, responses=list(topics.values()), node_endpoints=nodes)
 
     def _encoded(self, item: FetchItem, data: PartitionData) -> EncodedResponse | None:
         """The response for one partition; None if it has more than records and offsets."""
         aborted, records = data.aborted_transactions, data.records
         if data.error_code or aborted or records is None or data.diverging_epoch is not _NO_DIVERGENCE:
+            return None
+        if data.preferred_read_replica != NO_PREFERENCE:
             return None
         encoded = self._responses.encoded(
             self._context.api_version,

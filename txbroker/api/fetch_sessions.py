@@ -86,6 +86,7 @@ class FetchItem:
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
             or data.diverging_epoch.epoch != -1
+            or data.preferred_read_replica != -1
         )
 
     def changed(self, data: PartitionData) -> bool:
@@ -97,7 +98,8 @@ class FetchItem:
             # An error is returned each time, and whatever follows it is new to the client.
             self.high_watermark = -1
             return True
-        return moved or (data.records is not None and len(data.records) > 0) or data.diverging_epoch.epoch != -1
+        has_records = data.records is not None and len(data.records) > 0
+        return moved or has_records or data.diverging_epoch.epoch != -1 or data.preferred_read_replica != -1
 
 
 class FetchSession:

@@ -10,8 +10,10 @@ from typing import Any
 
 from txbroker.api.encoded.encoded_response import EncodedResponse, SharedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
+from txbroker.api.fetch_client import ANY_REPLICA_VERSION, FetchClient
 from txbroker.api.fetch_reading import ZSTD_VERSION
 from txbroker.api.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchItem
+from txbroker.api.read_replica import NO_PREFERENCE, ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation, Partition
@@ -33,8 +35,11 @@ class SingleFetches:
     happens to the partition meanwhile, each of them might have been the first one.
     """
 
-    def __init__(self, replicas: Replicas, image: ClusterImage, responses: FetchResponses, purgatory: Purgatory) -> None:
+    def __init__(
+        self, replicas: Replicas, image: ClusterImage, responses: FetchResponses, purgatory: Purgatory, read_replicas: ReadReplicas
+    ) -> None:
         self.replicas = replicas
+        self._read_replicas = read_replicas
         self.responses = responses
         self._image = image
         self._purgatory = purgatory
@@ -65,6 +70,10 @@ class SingleFetches:
         partition = self.replicas.find(name, wanted.partition)
         if partition is None or wanted.last_fetched_epoch != -1:
             return None
+        if request.rack_id:
+            client = FetchClient.of(request, context)
+            if self._read_replicas.preferred(partition, client, wanted.fetch_offset) != NO_PREFERENCE:
+                return None
         return SingleFetch(self, partition, context, topic, wanted, limit, request.min_bytes, request.isolation_level)
 
     def shared(self, key: tuple[Any, ...]) -> SharedResponse | None:
@@ -83,6 +92,7 @@ class SingleFetch:
     """One such fetch. It copies what it needs of the request, so that it can wait."""
 
     __slots__ = (
+        "_any_replica",
         "_bytes_max",
         "_committed",
         "_context",
@@ -117,13 +127,14 @@ class SingleFetch:
         self._bytes_max = min(wanted.partition_max_bytes, limit)
         self._min_bytes = min(min_bytes, limit)
         self._committed = isolation == Isolation.READ_COMMITTED
+        self._any_replica = context.api_version >= ANY_REPLICA_VERSION
         self.is_special = False
         """Set by `response` and `woken`: the response is to be made by a FetchReader."""
 
     def response(self) -> EncodedResponse | None:
         """The response; None if there are fewer than min.bytes, or `is_special`."""
         partition, committed = self.partition, self._committed
-        if not partition.is_leader or (self._epoch != -1 and self._epoch != partition.state.leader_epoch):
+        if not (partition.is_leader or self._any_replica) or (self._epoch != -1 and self._epoch != partition.state.leader_epoch):
             self.is_special = True
             return None
         stable = partition.last_stable_offset

@@ -2,8 +2,10 @@
 
 Behaviour: a timestamp finds the first record, by offset, with this timestamp or a later one; if there is none the offset is -1, without an
 error. Consumers see up to the high watermark, read_committed ones up to the last stable offset. There is no tiered storage: earliest local
-is earliest, latest tiered (KIP-1005) is -1.
-Version notes: v0 returns a list of segment base offsets; v2 isolation level; v4 leader epochs; v7 largest timestamp (KIP-734);
+is earliest, latest tiered (KIP-1005) is -1. A new leader answers OFFSET_NOT_AVAILABLE until its high watermark has reached its first
+offset (KIP-207). Only leaders answer, but for the debugging replica id.
+Version notes: v0 returns a list of segment base offsets; v2 isolation level; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE, which older
+versions get as LEADER_NOT_AVAILABLE; v7 largest timestamp (KIP-734);
 v8, v9 and v11 more special timestamps. A negative timestamp without a meaning in its version is UNSUPPORTED_VERSION, as in Kafka's
 ReplicaManager.
 """
@@ -11,16 +13,17 @@ ReplicaManager.
 from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
-from txbroker.cluster.partition import (
-    CONSUMER,
+from txbroker.cluster.offset_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    Partition,
+    list_offset,
+    segment_offsets,
 )
+from txbroker.cluster.partition import CONSUMER, Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.list_offsets import (
@@ -34,7 +37,8 @@ from txbroker.wire.schema import Request
 
 OLD_STYLE_VERSION = 0
 LEADER_EPOCH_VERSION = 4
-DEBUGGING_REPLICA = -2  # reads as a consumer does, from any replica
+NOT_AVAILABLE_VERSION = 5
+DEBUGGING_REPLICA = -2  # gets the end of any replica's log
 _SPECIAL_SINCE = {  # the first version of each special timestamp
     LATEST_TIMESTAMP: 1, EARLIEST_TIMESTAMP: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8, LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
@@ -50,7 +54,7 @@ class ListOffsetsHandler:
         self._replicas = replicas
 
     def __call__(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-        isolation = request.isolation_level if request.replica_id in (CONSUMER, DEBUGGING_REPLICA) else None
+        isolation = request.isolation_level if request.replica_id == CONSUMER else None
         seen: set[tuple[str, int]] = set()
         topics = []
         for topic in request.topics:
@@ -62,14 +66,19 @@ class ListOffsetsHandler:
                         raise BrokerError(ErrorCode.INVALID_REQUEST)
                     seen.add(key)
                     partition = self._replicas.get(*key)
-                    if request.replica_id != DEBUGGING_REPLICA:
+                    if request.replica_id == DEBUGGING_REPLICA:
+                        partition.check_epoch(wanted.current_leader_epoch)
+                    else:
                         partition.check_leader(wanted.current_leader_epoch)
                     if context.api_version == OLD_STYLE_VERSION:
                         answers.append(_old_style(partition, wanted, isolation))
                     else:
                         answers.append(_answer(partition, wanted, isolation, context.api_version))
                 except BrokerError as error:
-                    answers.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code))
+                    code = error.code
+                    if code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < NOT_AVAILABLE_VERSION:
+                        code = ErrorCode.LEADER_NOT_AVAILABLE
+                    answers.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code))
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         return ListOffsetsResponse(topics=topics)
 
@@ -91,7 +100,7 @@ class ListOffsetsHandler:
 def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None, version: int) -> ListOffsetsPartitionResponse:
     if wanted.timestamp < 0 and version < _SPECIAL_SINCE.get(wanted.timestamp, version + 1):
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} has no meaning in ListOffsets v{version}")
-    found = partition.list_offset(wanted.timestamp, isolation)
+    found = list_offset(partition, wanted.timestamp, isolation)
     answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
     if found is not None:
         answer.timestamp, answer.offset, leader_epoch = found
@@ -102,7 +111,7 @@ def _answer(partition: Partition, wanted: ListOffsetsPartition, isolation: int |
 
 def _old_style(partition: Partition, wanted: ListOffsetsPartition, isolation: int | None) -> ListOffsetsPartitionResponse:
     """At most max_num_offsets base offsets of segments."""
-    newest_first = partition.segment_offsets(wanted.timestamp, isolation)
+    newest_first = segment_offsets(partition, wanted.timestamp, isolation)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, error_code=0, old_style_offsets=newest_first[: max(wanted.max_num_offsets, 0)]
     )

@@ -91,7 +91,16 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     for handler in (
         ApiVersionsHandler(registry.ranges),
         ProduceHandler(p.replicas, p.image, leaders, p.produce, p.now_ms, p.monotonic_s),
-        FetchHandler(p.replicas, p.image, p.sessions, p.fetch, p.monotonic_s, fetch_max_bytes=p.config.int("fetch.max.bytes")),
+        FetchHandler(
+            p.replicas,
+            p.image,
+            p.sessions,
+            p.fetch,
+            p.monotonic_s,
+            leaders=leaders,
+            fetch_max_bytes=p.config.int("fetch.max.bytes"),
+            replica_selector=p.config.optional_text("replica.selector.class"),
+        ),
         ListOffsetsHandler(p.replicas),
         MetadataHandler(p.image, p.endpoints, p.creation, p.cluster_id),
         OffsetForLeaderEpochHandler(p.replicas),

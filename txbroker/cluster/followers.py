@@ -72,6 +72,11 @@ class FollowerState:
     leader_end_then: int = UNKNOWN_OFFSET  # at the last fetch
     session: SessionUse | None = None  # since the last fetch, in this session, it has everything
 
+    @property
+    def last_caught_up_s(self) -> float:
+        """The last time at which it had everything."""
+        return self.caught_up_s if self.session is None else max(self.caught_up_s, self.session.at_s)
+
     def freeze(self) -> None:
         """It no longer has everything: its last fetch is that of the session."""
         if self.session is not None:
@@ -176,6 +181,14 @@ class Followers:
         """The smallest log start offset of the replicas whose brokers are alive (KIP-107); UNKNOWN_OFFSET if one has not sent it."""
         alive = [state for replica, state in self._states.items() if self._is_eligible(replica, state.broker_epoch)]
         return min([own_start, *(state.log_start_offset for state in alive)])
+
+    def readable(self, offset: int) -> list[tuple[int, FollowerState]]:
+        """The replicas from which a consumer may read at `offset`: those of the committed ISR whose logs have it, or end there."""
+        return [
+            (replica, state)
+            for replica, state in self._states.items()
+            if replica in self.committed and state.log_start_offset <= offset <= state.end_offset
+        ]
 
     def propose_join(self, replica: int, high_watermark: int) -> IsrProposal | None:
         """The ISR with a replica that has caught up to the high watermark and to this leader epoch; None if it may not join now."""

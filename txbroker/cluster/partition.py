@@ -7,31 +7,23 @@ written; it does not know the requests that wait for it. All access to the log's
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from txbroker.cluster.followers import FollowerFetch, Followers, IsrProposal
+from txbroker.cluster.followers import FollowerFetch, Followers, FollowerState, IsrProposal
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read, TimestampOffset
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read
 from txbroker.names import TopicPartition, amount
 
 logger = logging.getLogger("txbroker.cluster.replicas")
 
 CONSUMER = -1  # the replica id of readers that are not replicas
-
-# Special timestamps of ListOffsets (KIP-79, KIP-734, KIP-405, KIP-1005).
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-LATEST_TIERED_TIMESTAMP = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 HIGH_WATERMARK_REQUEST = -1  # in DeleteRecords: the high watermark
 
@@ -123,6 +115,7 @@ class Partition:
         "_single",
         "broker_id",
         "counts",
+        "epoch_start",
         "high_watermark",
         "is_leader",
         "log",
@@ -151,6 +144,7 @@ class Partition:
         self.observer = observer
         self.state = NO_LEADERSHIP
         self.is_leader = False
+        self.epoch_start = -1  # the first offset of the leader epoch in which this broker leads
         # The checkpoint may be older or newer than the log.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._replication = replication
@@ -181,6 +175,7 @@ class Partition:
             self._counted_end = self.log.log_end_offset
         if new_epoch:
             self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
+            self.epoch_start = self.log.log_end_offset
         self.state = state
         self.is_leader = True
         self._single = not {*state.isr, *state.replicas} - {self.broker_id}
@@ -191,7 +186,7 @@ class Partition:
                 self.broker_id,
                 lag_max_s=self._replication.lag_max_s,
                 is_eligible=self._replication.is_eligible,
-                epoch_start=self.log.log_end_offset,
+                epoch_start=self.epoch_start,
             )
         if self._followers is not None:
             self._followers.apply(
@@ -213,6 +208,7 @@ class Partition:
         self.count_messages()
         self.state = state
         self.is_leader = False
+        self.epoch_start = -1
         self._single = False
         self._followers = None
         if changed:
@@ -323,6 +319,10 @@ class Partition:
             self.observer.isr_proposed(self, proposal)
         if self._advance():
             self.observer.committed(self)
+
+    def readable_followers(self, offset: int) -> Sequence[tuple[int, FollowerState]]:
+        """The other in-sync replicas, as far as this leader knows, that have the record at `offset` or end there (KIP-392)."""
+        return () if self._followers is None else self._followers.readable(offset)
 
     def has_proposed(self, proposal: IsrProposal) -> bool:
         """Whether a proposal still waits for the controller's answer."""
@@ -435,45 +435,14 @@ class Partition:
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
         """The truncation point of a reader whose log ends with this epoch and offset; None if it does not diverge (KIP-595)."""
-        if last_fetched_epoch < 0:
-            return None
+        if last_fetched_epoch < 0 or fetch_offset < self.log.log_start_offset:
+            return None  # the read fails with OFFSET_OUT_OF_RANGE for an offset below the log's start
         end = self.log.end_offset_for_epoch(last_fetched_epoch)
         if end.epoch < 0:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} has no leader epoch up to {last_fetched_epoch}")
         if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
             return end
         return None
-
-    @_reporting
-    def list_offset(self, timestamp: int, isolation: int | None) -> TimestampOffset | None:
-        """Serve ListOffsets: a special timestamp, or the first record at `timestamp` or later. None when there is no such record.
-
-        `isolation` None: a replica, which reads up to the log end offset.
-        """
-        log = self.log
-        end = log.log_end_offset if isolation is None else self.end_for(isolation)
-        if timestamp == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, end, self.state.leader_epoch)
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return TimestampOffset(-1, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset))
-        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-            return None  # no tiered storage
-        found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        return found if found is not None and found.offset < end else None
-
-    @_reporting
-    def segment_offsets(self, timestamp: int, isolation: int | None) -> list[int]:
-        """Serve ListOffsets v0: base offsets of segments from `timestamp` backwards, newest first; the log end offset comes first."""
-        log = self.log
-        end = log.log_end_offset if isolation is None else self.high_watermark
-        starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
-        if timestamp == EARLIEST_TIMESTAMP:
-            offsets = starts[:1]
-        elif timestamp == LATEST_TIMESTAMP:
-            offsets = [*starts, end] if end > starts[-1] else starts
-        else:
-            offsets = [start for start, segment in zip(starts, log.segments, strict=True) if segment.max_timestamp[0] <= timestamp]
-        return sorted({offset for offset in offsets if offset <= end}, reverse=True)
 
     def start_moved(self) -> None:
         """Report that retention has advanced the log start offset."""

@@ -21,7 +21,8 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from txbroker.cluster.follower_session import FollowerSession, Wanted
-from txbroker.cluster.partition import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Partition
+from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from txbroker.cluster.partition import CONSUMER, Partition
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState

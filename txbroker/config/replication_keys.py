@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least
+from txbroker.config.checks import at_least, one_of
 from txbroker.config.keys import Importance, Key, Type, Update
 
 KEYS = (
@@ -27,7 +27,8 @@ KEYS = (
     Key("replica.fetch.backoff.ms", Type.INT, 1000, Importance.MEDIUM,
         "Time before a follower fetches again after an error, in milliseconds.", at_least(0)),
     Key("replica.selector.class", Type.STRING, None, Importance.MEDIUM,
-        "Class that selects the replica a consumer fetches from (KIP-392).", effective=False),
+        "Class that selects the replica from which a consumer reads (KIP-392).",
+        one_of("org.apache.kafka.common.replica.LeaderSelector", "org.apache.kafka.common.replica.RackAwareReplicaSelector")),
     Key("num.replica.fetchers", Type.INT, 1, Importance.HIGH,
         "Number of fetcher threads per leader broker.", update=Update.CLUSTER_WIDE, effective=False),
     Key("auto.leader.rebalance.enable", Type.BOOLEAN, True, Importance.HIGH,
