@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ from tests.support.broker import BrokerProcess
 from tests.support.cut_proxy import CutProxy
 from tests.support.kafka import ZooKeeperProcess
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import creation
-from tests.support.waiting import PATIENCE_S
+from tests.support.raw_admin import creation, until_leaders
+from tests.support.raw_log import batch, produce
+from tests.support.records import numbered
+from tests.support.server import ServerFailed
+from tests.support.waiting import PATIENCE_S, until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:No chroot path exists")]
 Start = Callable[..., BrokerProcess]
+MESSAGE_TOO_LARGE, NOT_CONTROLLER = 10, 41
 
 
 @pytest.fixture
@@ -86,3 +91,118 @@ def test_a_broker_serves_alone_and_a_second_one_registers(client: KazooClient, s
     assert registration(client, 2) is not None and controller_is(client, 1)
     assert two.stop() == 0 and one.stop() == 0
     assert client.get_children("/brokers/ids") == [] and client.exists("/controller") is None
+
+
+def session_file(broker: BrokerProcess) -> Path:
+    return broker.data / "txbroker-zookeeper-session"
+
+
+def expire(connect: str, broker: BrokerProcess) -> None:
+    """End the broker's session, as another process with its credentials can."""
+    saved = json.loads(session_file(broker).read_text())
+    thief = KazooClient(connect, client_id=(saved["session"], bytes.fromhex(saved["password"])))
+    thief.start(timeout=PATIENCE_S)
+    thief.stop()
+    thief.close()
+
+
+def epoch(client: KazooClient, broker_id: int = 1) -> int:
+    found = registration(client, broker_id)
+    return 0 if found is None else found[1].czxid
+
+
+def through(proxy: CutProxy, connect: str) -> str:
+    return proxy.address + connect[connect.index("/"):]
+
+
+def test_a_session_that_expires_is_followed_by_another(client: KazooClient, start: Start, zookeeper: str, name: str) -> None:
+    """Again and again: the broker registers with a new epoch, and is the controller in a new controller epoch."""
+    broker = start()
+    with RawConnection(broker.address) as connection:
+        assert creation(connection, name, 1, 1, {}).error_code == 0
+        until_leaders(broker, name, 1)
+        for _ in range(3):
+            before, controller_epoch = epoch(client), int(client.get("/controller_epoch")[0])
+            expire(zookeeper, broker)
+            until(lambda before=before: epoch(client) > before, "the broker registers again")
+            until(lambda: controller_is(client, 1), "the broker is the controller again")
+            assert int(client.get("/controller_epoch")[0]) > controller_epoch
+        assert creation(connection, f"{name}-2", 1, 1, {}).error_code == 0
+        until_leaders(broker, f"{name}-2", 1)
+    assert broker.stop() == 0
+
+
+def test_changes_of_a_time_without_a_session_take_effect(
+    client: KazooClient, proxy: CutProxy, start: Start, zookeeper: str, name: str
+) -> None:
+    """A broker that is cut off serves on. The node of the change is gone when it returns."""
+    broker = start(connect=through(proxy, zookeeper))
+    data = batch(numbered(1, size=1000))
+    with RawConnection(broker.address) as connection:
+        assert creation(connection, name, 1, 1, {}).error_code == 0
+        until_leaders(broker, name, 1)
+        proxy.cut()
+        assert produce(connection, name, data).error_code == 0
+        until(lambda: epoch(client) == 0, "the session has ended")
+        assert produce(connection, name, data).error_code == 0
+        client.set(f"/config/topics/{name}", b'{"version":1,"config":{"max.message.bytes":"100"}}')
+        assert creation(connection, f"{name}-2", 1, 1, {}).error_code == NOT_CONTROLLER
+        proxy.restore()
+        until(lambda: epoch(client) > 0, "the broker registers again")
+        until(lambda: produce(connection, name, data).error_code == MESSAGE_TOO_LARGE, "the limit of the topic is in effect")
+    assert broker.stop() == 0
+
+
+def test_each_answer_to_a_write_of_the_start_may_be_lost(client: KazooClient, proxy: CutProxy, start: Start, zookeeper: str) -> None:
+    """The writes have taken effect. The broker finds them, and none of their nodes is taken for another broker's."""
+    epoch_node = b"/controller_epoch\0\0\0\x010"
+    proxy.lose_answers(b"/latest_producer_id_block", b'"id":"', b'"endpoints"', epoch_node, b'"brokerid"', b'"features":{}')
+    broker = start(connect=through(proxy, zookeeper))
+    until(lambda: controller_is(client, 1), "the broker is the controller")
+    until(lambda: "this broker is the controller" in broker.log(), "the term has begun")
+    assert proxy.losing == [] and epoch(client) > 0
+    assert "is in use by" not in broker.log()
+    assert broker.stop() == 0
+
+
+def test_a_restart_after_a_crash_ends_the_session_of_the_crash(client: KazooClient, start: Start) -> None:
+    broker = start(zookeeper_session_timeout_ms="10000")
+    before = epoch(client)
+    assert stat.S_IMODE(session_file(broker).stat().st_mode) == 0o600
+    broker.kill()
+    assert epoch(client) == before
+    broker.start()
+    assert epoch(client) > before and controller_is(client, 1)
+    assert "Ended the ZooKeeper session" in broker.log() and "is in use by" not in broker.log()
+
+
+@pytest.mark.parametrize("left", [None, b"", b"{}", b'{"session":1e300,"password":""}', b'{"session":5,"password":"00"}', b"[" * 10_000])
+def test_a_restart_without_the_session_of_the_crash_waits_for_its_end(client: KazooClient, start: Start, left: bytes | None) -> None:
+    broker = start(zookeeper_session_timeout_ms="1000")
+    before = epoch(client)
+    broker.kill()
+    session_file(broker).unlink()
+    if left is not None:
+        session_file(broker).write_bytes(left)
+    broker.start()
+    assert epoch(client) > before
+
+
+def test_the_id_of_a_broker_that_runs_is_refused(client: KazooClient, start: Start) -> None:
+    broker = start(zookeeper_session_timeout_ms="1000")
+    before = epoch(client)
+    with pytest.raises(ServerFailed, match=f"Broker id 1 is in use by another broker of this cluster, PLAINTEXT://{broker.address}"):
+        start(directory="other", zookeeper_session_timeout_ms="1000")
+    assert epoch(client) == before
+
+
+def test_a_broker_that_hangs_keeps_its_session(client: KazooClient, start: Start) -> None:
+    """Its log directories are locked, so another process cannot end its session."""
+    broker = start(zookeeper_session_timeout_ms="10000")
+    before = epoch(client)
+    broker.pause()
+    with pytest.raises(ServerFailed, match="is in use by another broker; stop that one"):
+        start()
+    broker.resume()
+    assert epoch(client) == before
+    assert broker.stop() == 0

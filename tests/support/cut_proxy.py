@@ -19,6 +19,7 @@ class CutProxy:
         self._lock = threading.Lock()
         self._forwarding = True
         self._silent = False
+        self._losing: list[bytes] = []
         self._listener = socket.create_server((HOST, 0))
         self.address = f"{HOST}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -38,6 +39,15 @@ class CutProxy:
     def hold_answers(self, hold: bool) -> None:
         """Drop what the server sends, as if the answers were lost on the way."""
         self._silent = hold
+
+    def lose_answers(self, *requests: bytes) -> None:
+        """For each of these, once: forward the next request that contains it, and close the connection when the server answers."""
+        self._losing.extend(requests)
+
+    @property
+    def losing(self) -> list[bytes]:
+        """Those of `lose_answers` that have not come yet."""
+        return list(self._losing)
 
     def send_to_client(self, data: bytes) -> None:
         """Send bytes that the server did not send."""
@@ -65,15 +75,26 @@ class CutProxy:
                 continue
             with self._lock:
                 self._pairs.append((client, server))
-            threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
+            lost = threading.Event()
+            threading.Thread(target=self._forward_requests, args=(client, server, lost), daemon=True).start()
+            threading.Thread(target=self._forward_answers, args=(server, client, lost), daemon=True).start()
 
-    def _forward(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+    def _forward_requests(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if not (answers and self._silent):
-                    sink.sendall(data)
-        _close(source, sink)
+            while data := client.recv(65536):
+                for request in self.losing:
+                    if request in data:
+                        self._losing.remove(request)
+                        lost.set()
+                server.sendall(data)
+        _close(client, server)
+
+    def _forward_answers(self, server: socket.socket, client: socket.socket, lost: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (data := server.recv(65536)) and not lost.is_set():
+                if not self._silent:
+                    client.sendall(data)
+        _close(server, client)
 
 
 def _close(*sockets: socket.socket) -> None:

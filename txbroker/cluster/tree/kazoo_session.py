@@ -28,6 +28,8 @@ from kazoo.retry import KazooRetry
 
 STOP_S = 10.0
 
+kazoo_log = logging.getLogger("txbroker.zookeeper.kazoo")
+
 
 class SessionState(Enum):
     """SUSPENDED: not connected, at first and after a loss of the connection. OVER is the last state."""
@@ -66,6 +68,8 @@ class KazooSession:
         on_state: Callable[[SessionState], None],
         credentials: Credentials | None = None,
     ) -> None:
+        if kazoo_log.level == logging.NOTSET:
+            kazoo_log.setLevel(logging.WARNING)  # what it reports of a connection at INFO is reported here, too
         handler = _Handler(call_from_thread)
         retry = KazooRetry(sleep_func=handler.sleep_func, **_RETRY)
         self._client = _Client(
@@ -75,7 +79,7 @@ class KazooSession:
             client_id=credentials,
             handler=handler,
             connection_retry=retry,
-            logger=logging.getLogger("txbroker.zookeeper.kazoo"),
+            logger=kazoo_log,
         )
 
     def start(self) -> None:
