@@ -19,8 +19,8 @@ _HEAD = """\
 # Protocol
 
 This page is generated from the handlers of requests. `ApiVersions` advertises these keys and versions, but for those that are marked as
-not advertised; `txbroker broker-api-versions` prints what a running broker advertises. Some APIs are answered with an error only, so that
-clients that require them fail at once and with a reason.
+not advertised, and those that only a broker of a cluster (`zookeeper.connect`) serves; `txbroker broker-api-versions` prints what a
+running broker advertises. Some APIs are answered with an error only, so that clients that require them fail at once and with a reason.
 
 """
 _TITLES = ("Behaviour", "Version notes")
@@ -39,6 +39,7 @@ class Served(NamedTuple):
     versions: VersionRange
     module: ModuleType
     advertised: bool
+    in_cluster: bool
 
 
 def served() -> Mapping[int, Served]:
@@ -49,7 +50,11 @@ def served() -> Mapping[int, Served]:
             request = getattr(value, "request", None) if inspect.isclass(value) and value.__module__ == module.__name__ else None
             if inspect.isclass(request) and issubclass(request, Request):
                 found[request.api_key] = Served(
-                    request, getattr(value, "versions", request.versions), module, getattr(value, "advertised", True)
+                    request,
+                    getattr(value, "versions", request.versions),
+                    module,
+                    getattr(value, "advertised", True),
+                    getattr(value, "in_cluster", False),
                 )
     return dict(sorted(found.items()))
 
@@ -67,7 +72,8 @@ def protocol_page() -> str:
     rows = []
     for key, api in apis.items():
         link = f"[{api_name(api.request)}](#{_anchor(api.module)})"
-        versions = str(api.versions) if api.advertised else f"{api.versions}, not advertised"
+        versions = f"{api.versions}, in a cluster" if api.in_cluster else str(api.versions)
+        versions += "" if api.advertised else ", not advertised"
         rows.append([str(key), link, versions, str(api.request.versions)])
     page = _HEAD + table(("key", "API", "versions served", "versions in Kafka"), rows)
     for module in dict.fromkeys(api.module for api in apis.values()):

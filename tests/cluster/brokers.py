@@ -56,7 +56,7 @@ class FakeBroker:
             tree,
             broker_id,
             listener=LISTENER,
-            send=cluster.send,
+            open_channel=lambda broker_id, _: FakeChannel(broker_id, cluster),
             unclean_default=lambda: cluster.unclean_default,
             now_ms=lambda: 1234,
             call_later=cluster.call_later,
@@ -132,6 +132,19 @@ class Scheduled(NamedTuple):
 
     def cancel(self) -> None:
         self.later[:] = [scheduled for scheduled in self.later if scheduled is not self]
+
+
+class FakeChannel:
+    """Sends to a broker of the cluster."""
+
+    def __init__(self, broker_id: int, cluster: FakeCluster) -> None:
+        self._broker_id = broker_id
+        self._cluster = cluster
+
+    def send(self, request: ControllerRequest) -> Deferred[Response]:
+        return self._cluster.send(self._broker_id, request)
+
+    def close(self) -> None: ...
 
 
 class FakeCluster:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from twisted.internet.defer import Deferred
 
-from txbroker.cluster.controller.broker_channels import Channels
+from txbroker.cluster.controller.broker_channels import Channel, Channels
+from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.node_data import BrokerRegistration
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response
 
+BROKER = LiveBroker(1, BrokerRegistration(()))
 OK = UpdateMetadataResponse(error_code=0)
 
 
@@ -18,7 +23,11 @@ class ChannelsHarness:
     def __init__(self) -> None:
         self.flying: list[tuple[int, int, Deferred[Response]]] = []
         self.answered: list[tuple[int, int]] = []
-        self.channels = Channels(self.send, lambda broker, request, _: self.answered.append((broker, request.controller_epoch)))
+        self.closed: list[int] = []
+        self.channels = Channels(self.open_channel, lambda broker, request, _: self.answered.append((broker, request.controller_epoch)))
+
+    def open_channel(self, broker_id: int, broker: LiveBroker) -> Channel:
+        return SimpleNamespace(send=lambda request: self.send(broker_id, request), close=lambda: self.closed.append(broker_id))
 
     def send(self, broker_id: int, request: ControllerRequest) -> Deferred[Response]:
         if request.controller_epoch < 0:
@@ -28,7 +37,7 @@ class ChannelsHarness:
 
     def put(self, broker_id: int, *numbers: int) -> None:
         for number in numbers:
-            self.channels.put(broker_id, UpdateMetadataRequest(controller_id=1, controller_epoch=number, live_brokers=[]))
+            self.channels.put(broker_id, BROKER, UpdateMetadataRequest(controller_id=1, controller_epoch=number, live_brokers=[]))
 
     def sent(self) -> list[tuple[int, int]]:
         return [(broker, number) for broker, number, _ in self.flying]

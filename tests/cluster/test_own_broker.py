@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from tests.cluster.test_replicas import OWN, ReplicasHarness
 from tests.log_directories.support import NOW, TOPIC_ID
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, OwnBroker
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.peer import PARTITIONS_PER_TURN, OwnBroker
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -36,8 +36,12 @@ class OwnBrokerHarness:
     def __init__(self, path: Path) -> None:
         self.harness = ReplicasHarness(path)
         self.clock = Clock()
+        self.epoch = -1
         configs: Any = Configs()
-        self.own = OwnBroker(self.harness.replicas, ClusterImage(), configs, lambda: NOW, lambda changes: None, self.clock)
+        self.image = ClusterImage()
+        self.own = OwnBroker(
+            self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: self.epoch
+        )
         self.answers: list[Any] = []
 
     def lead(self, *topics: tuple[str, bytes, int], controller_epoch: int = 1) -> None:
@@ -49,7 +53,7 @@ class OwnBrokerHarness:
             for name, topic_id, count in topics
         ]
         request = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch, topic_states=states, live_leaders=[])
-        self.own.perform(request).addBoth(self.answers.append)
+        self.own.send(request).addBoth(self.answers.append)
 
 
 @pytest.fixture

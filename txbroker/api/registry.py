@@ -6,10 +6,12 @@ A handler is an object with
     __call__(request, context)      -> Response | EncodedResponse | CachedResponse | Deferred of one of these, or of None | None
     versions: VersionRange          optional: a range narrower than the schema's
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
+    in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (connection.py says when that is safe)
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
     offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
+    elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
@@ -90,7 +92,9 @@ class Route:
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
-        self.decode: Callable[[memoryview], Request] = decoder(request, version, exact=False)
+        self.decode: Callable[[memoryview], Request] = decoder(
+            request, version, exact=False, elements_max=getattr(handler, "elements_max", None)
+        )
         self.response = response_class(request)
         self.encode: Callable[[Response], list[Part]] = _tallying(encoder(self.response, version), tally)
         self.has_regions = False

@@ -15,19 +15,23 @@ from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker import first_topics, settings
+from txbroker.broker.connections import Connections
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.handlers import Parts, build_registry
-from txbroker.broker.identity import BrokerIdentity
+from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
+from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
 from txbroker.broker.offsets_store import PartitionOffsetsStore
 from txbroker.broker.replication import FetcherLoops
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
+from txbroker.cluster.controller.broker_channels import Channel
 from txbroker.cluster.controller.controller import Controller
+from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.isr_requests import IsrRequests
+from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.topics import NewTopic, TopicAdmin
@@ -35,6 +39,7 @@ from txbroker.cluster.tree.interface import Tree
 from txbroker.config.environment import FirstTopic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import validate_topic_configs
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.maintenance.log_cleaner import LogCleaner
@@ -42,7 +47,7 @@ from txbroker.maintenance.on_demand_maintenance import OnDemandMaintenance
 from txbroker.maintenance.periodic import Periodic
 from txbroker.maintenance.retention import Retention
 from txbroker.names import OFFSETS_TOPIC
-from txbroker.peer import OwnBroker
+from txbroker.peers.controller_channel import ControllerChannel
 from txbroker.purgatory import Purgatory
 
 if TYPE_CHECKING:
@@ -93,7 +98,16 @@ class Components:
         admin = self.topic_admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
-        self.own = OwnBroker(self.replicas, self._image, configs, world.now_ms, self._image_changed, world.reactor)
+        self.isr_requests = IsrRequests(identity.broker_id, world.reactor)
+        self._own = OwnBroker(
+            self.replicas,
+            self._image,
+            configs,
+            world.now_ms,
+            self._image_changed,
+            world.reactor,
+            lambda: self.isr_requests.broker_epoch,
+        )
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
         self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
         self.cleaner = LogCleaner(
@@ -132,8 +146,16 @@ class Components:
             ),
             None if world.instruments is None else world.monotonic_s,
         )
-        self.isr_requests = IsrRequests(identity.broker_id, world.reactor)
-        self._fetchers = Fetchers(FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests, inter_broker))
+        self._connections = Connections(identity.broker_id, config, world, inter_broker)
+        self._controller: Controller | None = None
+        self.to_controller = ControllerChannel(
+            identity.broker_id, self._image, lambda: self.replicas.controller_epoch, inter_broker, self._connections.link
+        )
+        if is_clustered(config):
+            register_for_cluster(self.registry, self._own, self._own_controller, lambda broker_id: allocate_block(tree, broker_id))
+        self._fetchers = Fetchers(
+            FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests, self._connections, inter_broker)
+        )
         wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
 
@@ -143,11 +165,22 @@ class Components:
         self._periodic.start()
         self.cleaner.start()
 
+    def registered(self, broker_epoch: int, controller: Controller) -> None:
+        """This broker is registered, and `controller` is about to run for election in the same session."""
+        self._controller = controller
+        self.to_controller.begin(controller)
+        self.isr_requests.begin(broker_epoch, self.to_controller.alter_partition)
+
+    def open_channel(self, broker_id: int, broker: LiveBroker) -> Channel:
+        """A controller's way to a broker, which may be this one."""
+        return self._own if broker_id == self._identity.broker_id else self._connections.channel(broker_id, broker)
+
     def stop(self) -> None:
         """Stop all components, and begin to write the last high watermarks."""
         self.cleaner.stop()
-        self.own.stop()
+        self._own.stop()
         self.isr_requests.stop()
+        self.to_controller.stop()
         self._fetchers.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
@@ -230,6 +263,11 @@ class Components:
     def _offsets_partition_count(self) -> int:
         topic = self._image.topic(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
+
+    def _own_controller(self) -> Controller:
+        if self._controller is None:
+            raise BrokerError(ErrorCode.NOT_CONTROLLER)
+        return self._controller
 
     def _image_changed(self, changes: ImageChanges) -> None:
         self._waiting.changed(changes.changed | changes.deleted)

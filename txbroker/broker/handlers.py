@@ -12,6 +12,8 @@ from txbroker.api.alter_configs import AlterConfigsHandler, IncrementalAlterConf
 from txbroker.api.api_versions import ApiVersionsHandler
 from txbroker.api.config_resources import ConfigResources
 from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from txbroker.api.controller_requests import LeaderAndIsrHandler, StopReplicaHandler, UpdateMetadataHandler
+from txbroker.api.controller_services import AllocateProducerIdsHandler, AlterPartitionHandler, ControlledShutdownHandler, OwnController
 from txbroker.api.create_partitions import CreatePartitionsHandler
 from txbroker.api.create_topics import CreateTopicsHandler
 from txbroker.api.current_leaders import CurrentLeaders
@@ -41,6 +43,8 @@ from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.node_data import ProducerIdBlock
+from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.config.resolve import BrokerConfig
@@ -136,3 +140,18 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     ):
         registry.register(handler)
     return registry
+
+
+def register_for_cluster(
+    registry: Registry, own: OwnBroker, controller: OwnController, allocate_producer_ids: Callable[[int], Deferred[ProducerIdBlock]]
+) -> None:
+    """Add the handlers of requests between brokers. A broker alone does not serve or advertise them."""
+    for handler in (
+        LeaderAndIsrHandler(own),
+        StopReplicaHandler(own),
+        UpdateMetadataHandler(own),
+        AlterPartitionHandler(controller),
+        ControlledShutdownHandler(controller),
+        AllocateProducerIdsHandler(controller, allocate_producer_ids),
+    ):
+        registry.register(handler)

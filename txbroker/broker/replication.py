@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from txbroker.broker.connections import Connections
 from txbroker.broker.world import World
-from txbroker.cluster.fetcher_loop import FetcherLoop
+from txbroker.cluster.fetcher_loop import FetcherLoop, Link
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
 from txbroker.config.resolve import BrokerConfig
-
-if TYPE_CHECKING:
-    from txbroker.client.twisted_connection import TwistedConnection
 
 RESPONSE_OVERHEAD = 16 * 1024 * 1024  # one batch may exceed the limit of a response
 
@@ -21,7 +17,14 @@ class FetcherLoops:
     """Call it with a leader's id for its loop, which connects to the leader's inter-broker listener."""
 
     def __init__(
-        self, broker_id: int, config: BrokerConfig, image: ClusterImage, world: World, registered: IsrRequests, listener: str
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        image: ClusterImage,
+        world: World,
+        registered: IsrRequests,
+        connections: Connections,
+        listener: str,
     ) -> None:
         """`registered` knows this broker's epoch. `listener`: the name of the inter-broker listener."""
         self._broker_id = broker_id
@@ -29,6 +32,7 @@ class FetcherLoops:
         self._image = image
         self._world = world
         self._registered = registered
+        self._connections = connections
         self._listener = listener
 
     def __call__(self, leader_id: int) -> FetcherLoop:
@@ -54,14 +58,9 @@ class FetcherLoops:
             leader_id, fetcher, lambda: self._link(leader_id), self._world.reactor, timeout_s=timeout_s, backoff_s=backoff_s
         )
 
-    def _link(self, leader_id: int) -> TwistedConnection | None:
-        # Imported on first use: a broker alone starts without a client.
-        from txbroker.client.client_machine import ClientSettings
-        from txbroker.client.twisted_connection import TwistedConnection
-
+    def _link(self, leader_id: int) -> Link | None:
         endpoint = self._image.endpoint(leader_id, self._listener)
         if endpoint is None:
             return None
         limit = self._config.int("replica.fetch.response.max.bytes") + self._config.int("message.max.bytes") + RESPONSE_OVERHEAD
-        client = ClientSettings(f"broker-{self._broker_id}-fetcher-0", in_flight_max=1, response_bytes_max=limit)
-        return TwistedConnection(endpoint.host, endpoint.port, self._world.reactor, self._world.random.random, client)
+        return self._connections.open(endpoint, f"broker-{self._broker_id}-fetcher-0", limit)

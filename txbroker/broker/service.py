@@ -39,7 +39,6 @@ from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
 from txbroker.log.log_config import LogConfig
 from txbroker.names import INTERNAL_TOPICS
-from txbroker.peer import Peers
 
 if TYPE_CHECKING:
     from txbroker.metrics.endpoint import MetricsEndpoint
@@ -230,7 +229,7 @@ class Broker:
             session,
             self.broker_id,
             listener=self._listeners.inter_broker,
-            send=Peers(self.broker_id, components.own).send,
+            open_channel=components.open_channel,
             unclean_default=lambda: self._config.boolean("unclean.leader.election.enable"),
             now_ms=self._world.now_ms,
             call_later=self._world.reactor.callLater,
@@ -241,7 +240,7 @@ class Broker:
             BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack")),
             controller,
             components.topic_admin,
-            lambda epoch: components.isr_requests.begin(epoch, controller.alter_partition),
+            lambda epoch: components.registered(epoch, controller),
             clock=self._world.reactor,
             now_ms=self._world.now_ms,
             wait_s=self._config.int("zookeeper.session.timeout.ms") / 1000 + WAIT_MARGIN_S,

@@ -115,7 +115,7 @@ class Replicas:
 
     def leader_and_isr(self, request: LeaderAndIsrRequest, now_ms: int) -> LeaderAndIsrResponse:
         """Apply leader and follower roles: create or open logs. STALE_CONTROLLER_EPOCH for the whole request."""
-        self._check_controller(request.controller_epoch)
+        self.check_controller(request.controller_epoch)
         answers = []
         for topic in request.topic_states:
             errors = []
@@ -132,7 +132,7 @@ class Replicas:
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those of deleted topics."""
-        self._check_controller(request.controller_epoch)
+        self.check_controller(request.controller_epoch)
         errors = []
         for topic in request.topic_states:
             for state in topic.partition_states:
@@ -148,7 +148,8 @@ class Replicas:
                 )
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
-    def _check_controller(self, epoch: int) -> None:
+    def check_controller(self, epoch: int) -> None:
+        """Remember the newest controller epoch; STALE_CONTROLLER_EPOCH for an older one."""
         if epoch < self.controller_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {epoch} is older than {self.controller_epoch}")
         self.controller_epoch = epoch
@@ -157,6 +158,8 @@ class Replicas:
         key = (topic, state.partition_index)
         if key in self._offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
+        if self.broker_id not in state.replicas:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"its replicas {state.replicas} do not include this broker")
         known = self._partitions.get(key)
         if known is not None and topic_id != NULL_TOPIC_ID:
             known.assign_topic_id(topic_id)

@@ -47,7 +47,7 @@ KEYS = (
     Key("controlled.shutdown.retry.backoff.ms", Type.LONG, 5000, Importance.MEDIUM,
         "Time between two attempts to move leadership before a stop, in milliseconds.", effective=False),
     Key("controller.socket.timeout.ms", Type.INT, 30_000, Importance.MEDIUM,
-        "Timeout of the controller's requests to brokers, in milliseconds.", effective=False),
+        "Timeout of requests between the controller and brokers, in milliseconds."),
     Key("replication.quota.window.num", Type.INT, 11, Importance.LOW,
         "Number of samples for the replication quota.", at_least(1), effective=False),
     Key("replication.quota.window.size.seconds", Type.INT, 1, Importance.LOW,

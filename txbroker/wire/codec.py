@@ -9,22 +9,25 @@ from txbroker.wire.schema import Message
 
 M = TypeVar("M", bound=Message)
 
-_decoders: dict[tuple[type[Message], int, bool], Callable[[memoryview], Any]] = {}
+_decoders: dict[tuple[type[Message], int, bool, int | None], Callable[[memoryview], Any]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[[Any], list[Any]]] = {}
 
 
-def decoder(cls: type[M], version: int, *, exact: bool = True) -> Callable[[memoryview], M]:
+def decoder(
+    cls: type[M], version: int, *, exact: bool = True, elements_max: int | None = None
+) -> Callable[[memoryview], M]:
     """The compiled decoder of one version: takes one body, raises ProtocolError. ValueError for a version it lacks.
 
     With `exact=False` it ignores bytes after the message, as Kafka does for requests: librdkafka 2.16 sends three too many with
-    a Metadata v13 for all topics.
+    a Metadata v13 for all topics. `elements_max`: of all arrays of one message, None for the limit of clients' requests.
     """
-    made = _decoders.get((cls, version, exact))
+    made = _decoders.get((cls, version, exact, elements_max))
     if made is None:
-        from txbroker.wire.decoders import make_decoder
+        from txbroker.wire.decoders import ELEMENTS_MAX, make_decoder
 
         _check(cls, version)
-        made = _decoders[cls, version, exact] = make_decoder(cls, version, exact=exact)
+        made = make_decoder(cls, version, exact=exact, elements_max=elements_max or ELEMENTS_MAX)
+        _decoders[cls, version, exact, elements_max] = made
     return made
 
 

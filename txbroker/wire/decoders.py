@@ -35,7 +35,8 @@ def _fail_null(what: str) -> None:
 
 
 class _Decoder:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, elements_max: int) -> None:
+        self.elements_max = elements_max
         self.version = version
         self.flexible = version in cls.flexible
         self.source = Source()
@@ -148,7 +149,7 @@ class _Decoder:
         with self.source.block("else:"):
             least = size_min(element, self.version, self.flexible)
             self.source(f"k += {n}")
-            self.source(f"if {n}{f' * {least}' if least > 1 else ''} > e - p or k > {ELEMENTS_MAX}: fail({what!r})")
+            self.source(f"if {n}{f' * {least}' if least > 1 else ''} > e - p or k > {self.elements_max}: fail({what!r})")
             if element.name in FIXED and element.name != "uuid":
                 code, size = FIXED[element.name]
                 self.source(f'{target} = list(unpack_from(">%d{code}" % {n}, b, p)); p += {n} * {size}')
@@ -219,12 +220,12 @@ class _Decoder:
             self.source("return p")
 
 
-def make_decoder(cls: type[Message], version: int, *, exact: bool) -> Callable[[memoryview], Any]:
+def make_decoder(cls: type[Message], version: int, *, exact: bool, elements_max: int = ELEMENTS_MAX) -> Callable[[memoryview], Any]:
     """A function that takes the whole body as a memoryview and returns the message, or raises ProtocolError.
 
-    `exact`: bytes after the message are an error.
+    `exact`: bytes after the message are an error. `elements_max`: of all arrays together.
     """
-    decoder = _Decoder(cls, version)
+    decoder = _Decoder(cls, version, elements_max)
     source = decoder.source
     with source.block("def decode(b):"):
         source("p = k = 0; e = len(b)")

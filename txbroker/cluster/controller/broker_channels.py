@@ -5,39 +5,53 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
+from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.wire.schema import Response
 
 log = logging.getLogger("txbroker.controller")
 
-Send = Callable[[int, ControllerRequest], Deferred[Response]]
 Answered = Callable[[int, ControllerRequest, Response], None]
 
 
-class Channels:
-    """One queue per broker. `send` retries while the broker is registered; when it fails, the request is dropped."""
+class Channel(Protocol):
+    """A way to one registered broker, in one controller term. One request at a time is sent."""
 
-    def __init__(self, send: Send, answered: Answered) -> None:
-        self._send = send
+    def send(self, request: ControllerRequest) -> Deferred[Response]:
+        """Fires with the response, however often the request has to be sent; when it fails, the request is dropped."""
+
+    def close(self) -> None:
+        """The broker is gone or has restarted, or the term has ended: send no more."""
+
+
+OpenChannel = Callable[[int, LiveBroker], Channel]
+
+
+class Channels:
+    """One queue per broker, with a channel of its own."""
+
+    def __init__(self, open_channel: OpenChannel, answered: Answered) -> None:
+        self._open_channel = open_channel
         self._answered = answered
         self._queues: dict[int, _Queue] = {}
 
-    def put(self, broker_id: int, request: ControllerRequest) -> None:
-        """Queue a request."""
+    def put(self, broker_id: int, broker: LiveBroker, request: ControllerRequest) -> None:
+        """Queue a request for a registered broker."""
         queue = self._queues.get(broker_id)
         if queue is None:
-            queue = self._queues[broker_id] = _Queue(broker_id, self._send, self._answered)
+            queue = self._queues[broker_id] = _Queue(broker_id, self._open_channel(broker_id, broker), self._answered)
         queue.put(request)
 
     def drop(self, broker_id: int) -> None:
         """The broker is gone or has restarted: drop its queued requests and ignore late responses."""
         queue = self._queues.pop(broker_id, None)
         if queue is not None:
-            queue.closed = True
+            queue.close()
 
     def close(self) -> None:
         """Drop all queues."""
@@ -46,10 +60,10 @@ class Channels:
 
 
 class _Queue:
-    def __init__(self, broker_id: int, send: Send, answered: Answered) -> None:
-        self.closed = False
+    def __init__(self, broker_id: int, channel: Channel, answered: Answered) -> None:
+        self._closed = False
         self._broker_id = broker_id
-        self._send = send
+        self._channel = channel
         self._answered = answered
         self._waiting: deque[ControllerRequest] = deque()
         self._in_flight = False
@@ -58,22 +72,27 @@ class _Queue:
         self._waiting.append(request)
         self._next()
 
+    def close(self) -> None:
+        self._closed = True
+        self._waiting.clear()
+        self._channel.close()
+
     def _next(self) -> None:
-        if self._in_flight or self.closed or not self._waiting:
+        if self._in_flight or self._closed or not self._waiting:
             return
         request = self._waiting.popleft()
         self._in_flight = True
-        answer = maybeDeferred(self._send, self._broker_id, request)
+        answer = maybeDeferred(self._channel.send, request)
         answer.addCallbacks(lambda response: self._answer(request, response), lambda failure: self._lost(request, failure))
 
     def _answer(self, request: ControllerRequest, response: Response) -> None:
         self._in_flight = False
-        if not self.closed:
+        if not self._closed:
             self._answered(self._broker_id, request, response)
         self._next()
 
     def _lost(self, request: ControllerRequest, failure: Failure) -> None:
         self._in_flight = False
-        if not self.closed:
+        if not self._closed:
             log.error("failed to send %s to broker %d: %s", type(request).__name__, self._broker_id, failure.getErrorMessage())
         self._next()

@@ -3,8 +3,8 @@
 Every broker has a `Controller`. The broker that creates the ephemeral node `/controller`, and in the same transaction writes the next
 `/controller_epoch`, is the active controller for a `ControllerTerm`. The others watch the node and run for election when it is deleted.
 
-`send(broker_id, request) -> Deferred[response]` is a constructor argument: it sends LeaderAndIsr, UpdateMetadata and StopReplica to a
-broker, this one included, and retries while that broker is registered.
+`open_channel(broker_id, broker) -> Channel` is a constructor argument: a channel sends LeaderAndIsr, UpdateMetadata and StopReplica to a
+broker, this one included, and repeats them until they are answered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from txbroker.clock import DelayedCall
 from txbroker.cluster import node_paths
-from txbroker.cluster.controller.broker_channels import Send
+from txbroker.cluster.controller.broker_channels import OpenChannel
 from txbroker.cluster.controller.controlled_shutdown import controlled_shutdown
 from txbroker.cluster.controller.elect_leaders import Election, ElectionType, elect_leaders
 from txbroker.cluster.controller.fenced_writes import ControllerMoved
@@ -62,7 +62,7 @@ class Controller:
         broker_id: int,
         *,
         listener: str,
-        send: Send,
+        open_channel: OpenChannel,
         unclean_default: Callable[[], bool],
         now_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], DelayedCall],
@@ -75,7 +75,7 @@ class Controller:
         self._tree = tree
         self._broker_id = broker_id
         self._listener = listener
-        self._send = send
+        self._open_channel = open_channel
         self._unclean_default = unclean_default
         self._now_ms = now_ms
         self._call_later = call_later
@@ -255,7 +255,7 @@ class Controller:
             self._tree,
             controlling,
             epoch_version,
-            self._send,
+            self._open_channel,
             self._unclean_default,
             self._enqueue,
             self._call_later,

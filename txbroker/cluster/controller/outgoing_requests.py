@@ -22,4 +22,4 @@ class OutgoingRequests:
     def send(self, batch: RequestBatch) -> None:
         """Send the batch with the current states of its partitions."""
         for broker_id, request in batch.requests():
-            self._channels.put(broker_id, request)
+            self._channels.put(broker_id, self._context.brokers[broker_id], request)

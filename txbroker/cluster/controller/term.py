@@ -14,7 +14,7 @@ from functools import partial
 from txbroker.clock import DelayedCall
 from txbroker.cluster import node_paths
 from txbroker.cluster.controller.admin_nodes import AdminNodes
-from txbroker.cluster.controller.broker_channels import Channels, Send
+from txbroker.cluster.controller.broker_channels import Channels, OpenChannel
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
 from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, topic_of
 from txbroker.cluster.controller.isr_changes import alter_partition
@@ -47,7 +47,7 @@ class ControllerTerm:
         tree: Tree,
         controlling: Controlling,
         epoch_version: int,
-        send: Send,
+        open_channel: OpenChannel,
         unclean_default: Callable[[], bool],
         enqueue: Callable[[ControllerTerm, Handler], None],
         call_later: Callable[[float, Callable[[], None]], DelayedCall],
@@ -63,7 +63,7 @@ class ControllerTerm:
         self._enqueue = enqueue
         self._nodes = StateNodes(tree, controlling.epoch, epoch_version)
         self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
-        self._channels = Channels(send, self._answered)
+        self._channels = Channels(open_channel, self._answered)
         self.outbox = OutgoingRequests(controlling, self.context, self._channels)
         self._deletions = TopicDeletions(self.context, self.leadership, self._nodes, self.outbox)
         parts = self.context, self.leadership, self._nodes, self.outbox

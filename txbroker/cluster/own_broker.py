@@ -1,4 +1,4 @@
-"""Sends the controller's requests to brokers. This version reaches only its own broker, by a function call."""
+"""Carries out the controller's requests on this broker (the part of Kafka's `KafkaApis` and `ReplicaManager`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 from txbroker.clock import Clock
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.controller_request_checks import check_values
+from txbroker.cluster.followers import UNKNOWN_EPOCH
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.tree.interface import ConnectionLost, SessionExpired
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse, LeaderAndIsrTopicError, LeaderAndIsrTopicState
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -22,7 +25,11 @@ PARTITIONS_PER_TURN = 8
 
 
 class OwnBroker:
-    """Carries out the controller's requests on this broker (Kafka's LeaderAndIsr, UpdateMetadata and StopReplica)."""
+    """LeaderAndIsr, UpdateMetadata and StopReplica. Satisfies `broker_channels.Channel`, for a controller in the same process.
+
+    A request is refused as a whole with STALE_BROKER_EPOCH if it is for an earlier start of this broker, with STALE_CONTROLLER_EPOCH
+    after any request of a newer controller, and with INVALID_REQUEST if no controller sends such values.
+    """
 
     def __init__(
         self,
@@ -32,30 +39,51 @@ class OwnBroker:
         now_ms: Callable[[], int],
         image_changed: Callable[[ImageChanges], None],
         clock: Clock,
+        broker_epoch: Callable[[], int],
     ) -> None:
+        """`broker_epoch`: of this broker's registration, -1 before it."""
         self._replicas = replicas
         self._image = image
         self._configs = configs
         self._now_ms = now_ms
         self._image_changed = image_changed
         self._clock = clock
+        self._broker_epoch = broker_epoch
         self._stopped = False
 
     def stop(self) -> None:
         """Refuse further requests."""
         self._stopped = True
 
-    def perform(self, request: ControllerRequest) -> Deferred[Response]:
+    def close(self) -> None:
+        """Nothing to end: the controller in this process has stopped sending."""
+
+    def send(self, request: ControllerRequest) -> Deferred[Response]:
         """Carry out one request; fails with BrokerError where the whole request is refused."""
+        try:
+            check_values(request)
+            self._check_broker(request.broker_epoch)
+            self._replicas.check_controller(request.controller_epoch)
+        except BrokerError as error:
+            return fail(error)
         if isinstance(request, LeaderAndIsrRequest):
             return Deferred.fromCoroutine(self._leader_and_isr(request))
         if isinstance(request, StopReplicaRequest):
             return succeed(self._stop_replica(request))
         return succeed(self._update_metadata(request))
 
+    def _check_broker(self, epoch: int) -> None:
+        """A newer epoch is right: the controller may learn of a registration before the broker does (KAFKA-9839)."""
+        own = self._broker_epoch()
+        if epoch != UNKNOWN_EPOCH and epoch < own:
+            raise BrokerError(ErrorCode.STALE_BROKER_EPOCH, f"the request is for broker epoch {epoch}, and this broker has {own}")
+
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        # A log is opened with the configuration of its topic.
-        await self._configs.load_topics(self._new_topics(request))
+        try:
+            # A log is opened with the configuration of its topic.
+            await self._configs.load_topics(self._new_topics(request))
+        except (ConnectionLost, SessionExpired) as error:
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"the configurations of new topics cannot be read: {error}") from error
         topics: dict[str, LeaderAndIsrTopicError] = {}
         for part in _parts(request):
             if topics:
@@ -109,18 +137,3 @@ def _parts(request: LeaderAndIsrRequest) -> Iterator[LeaderAndIsrRequest]:
             topic_states=list(grouped.values()),
             live_leaders=request.live_leaders,
         )
-
-
-class Peers:
-    """Sends a controller's requests to brokers by id."""
-
-    def __init__(self, broker_id: int, own: OwnBroker) -> None:
-        self._broker_id = broker_id
-        self._own = own
-
-    def send(self, broker_id: int, request: ControllerRequest) -> Deferred[Response]:
-        """The broker's response; fails with BROKER_NOT_AVAILABLE for a broker that cannot be reached."""
-        if broker_id != self._broker_id:
-            message = f"broker {broker_id} cannot be reached: this broker has no connections to others"
-            return fail(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, message))
-        return self._own.perform(request)

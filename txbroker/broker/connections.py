@@ -1,0 +1,63 @@
+"""Makes this broker's connections to other brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from txbroker.broker.world import World
+from txbroker.config.resolve import BrokerConfig
+
+if TYPE_CHECKING:
+    from txbroker.client.twisted_connection import TwistedConnection
+    from txbroker.cluster.controller.broker_channels import Channel
+    from txbroker.cluster.controller.controller_context import LiveBroker
+    from txbroker.peers.broker_link import BrokerLink
+
+
+class Address(Protocol):
+    """Where a broker listens."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+# The client's modules are imported on first use: a broker alone starts without them.
+
+
+class Connections:
+    """The settings and the environment that all of them share."""
+
+    def __init__(self, broker_id: int, config: BrokerConfig, world: World, listener: str) -> None:
+        """`listener`: the name of the inter-broker listener."""
+        self._broker_id = broker_id
+        self._config = config
+        self._world = world
+        self._listener = listener
+
+    def open(self, address: Address, client_id: str, response_bytes_max: int | None = None) -> TwistedConnection:
+        """A connection that is not connected yet, with one request in flight."""
+        from txbroker.client.client_machine import ClientSettings
+        from txbroker.client.twisted_connection import TwistedConnection
+
+        settings = ClientSettings(client_id, in_flight_max=1)
+        if response_bytes_max is not None:
+            settings = settings._replace(response_bytes_max=response_bytes_max)
+        return TwistedConnection(address.host, address.port, self._world.reactor, self._world.random.random, settings)
+
+    def link(self, address: Address) -> BrokerLink:
+        """For requests between a broker and the controller. As in Kafka, the client id is this broker's id."""
+        from txbroker.peers.broker_link import BrokerLink
+
+        return BrokerLink(self.open(address, str(self._broker_id)), self._config.int("controller.socket.timeout.ms") / 1000)
+
+    def channel(self, broker_id: int, broker: LiveBroker) -> Channel:
+        """The controller's way to another broker."""
+        from txbroker.peers.peer_channel import PeerChannel, Unaddressed
+
+        endpoint = broker.endpoint(self._listener)
+        if endpoint is None:
+            return Unaddressed(broker_id, self._listener)
+        return PeerChannel(broker_id, self.link(endpoint), self._world.reactor, self._world.random.random)

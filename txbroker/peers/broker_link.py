@@ -1,0 +1,36 @@
+"""Requests to one address of a broker, one at a time: the connection is made when a request needs it, and again after its loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, DeferredLock
+
+from txbroker.wire.schema import Request
+
+if TYPE_CHECKING:
+    from txbroker.client.twisted_connection import TwistedConnection
+
+
+class BrokerLink:
+    """`connection` is not connected yet. After a failure its back-off delays the next attempt."""
+
+    def __init__(self, connection: TwistedConnection, timeout_s: float) -> None:
+        """`timeout_s`: for a response, counted from when its request is sent."""
+        self.address = connection.address
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._turn = DeferredLock()
+
+    def send(self, request: Request) -> Deferred[Any]:
+        """Fires with the response. ConnectionFailed: the connection failed, and whether the request was served is not known."""
+        return self._turn.run(lambda: Deferred.fromCoroutine(self._send(request)))
+
+    def close(self) -> None:
+        """End the connection or the attempt to connect; the request without a response fails with ConnectionFailed."""
+        self._connection.close()
+
+    async def _send(self, request: Request) -> Any:
+        if not self._connection.ready:
+            await self._connection.connect()
+        return await self._connection.send(request, timeout_s=self._timeout_s)

@@ -1,0 +1,99 @@
+"""The controller's connection to another broker (Kafka's `RequestSendThread`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, fail
+
+from txbroker.client.client_errors import Closed, ConnectionFailed
+from txbroker.client.reconnect_backoff import ReconnectBackoff
+from txbroker.clock import Clock, DelayedCall
+from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.peers.broker_link import BrokerLink
+from txbroker.wire.schema import Response
+
+log = logging.getLogger("txbroker.controller")
+
+
+class PeerChannel:
+    """Sends each request again until it is answered, or the channel is closed. Satisfies `broker_channels.Channel`.
+
+    A request may be served twice: controller, broker and leader epochs make the second time harmless.
+    """
+
+    def __init__(self, broker_id: int, link: BrokerLink, clock: Clock, chance: Callable[[], float]) -> None:
+        """`chance` returns numbers from 0 to 1."""
+        self._broker_id = broker_id
+        self._link = link
+        self._clock = clock
+        self._backoff = ReconnectBackoff(chance)
+        self._closed = False
+        self._unreachable = False
+        self._pause: Deferred[None] | None = None
+        self._timer: DelayedCall | None = None
+
+    def send(self, request: ControllerRequest) -> Deferred[Response]:
+        """Fires with the response. Fails with ConnectionFailed once the channel is closed."""
+        return Deferred.fromCoroutine(self._send(request))
+
+    def close(self) -> None:
+        """The broker is gone, or this broker is no longer the controller: end the connection and stop sending."""
+        self._closed = True
+        self._link.close()
+        if self._pause is not None and self._timer is not None:
+            self._timer.cancel()
+            self._resume()
+
+    async def _send(self, request: ControllerRequest) -> Response:
+        while not self._closed:
+            try:
+                response: Response = await self._link.send(request)
+            except ConnectionFailed as error:
+                if not self._closed:
+                    await self._wait(error)
+            else:
+                self._answered()
+                return response
+        raise Closed(f"the channel to broker {self._broker_id} is closed")
+
+    async def _wait(self, error: ConnectionFailed) -> None:
+        if not self._unreachable:
+            self._unreachable = True
+            log.warning("cannot send requests to broker %d, they are repeated while it is registered: %s", self._broker_id, error)
+        self._link.close()  # after an answer that no other request can change, such as too old versions
+        now_s = self._clock.seconds()
+        self._backoff.failed(now_s)
+        pause: Deferred[None] = Deferred()
+        self._pause = pause
+        self._timer = self._clock.callLater(self._backoff.wait_s(now_s), self._resume)
+        await pause
+
+    def _resume(self) -> None:
+        pause, self._pause, self._timer = self._pause, None, None
+        if pause is not None:
+            pause.callback(None)
+
+    def _answered(self) -> None:
+        self._backoff.succeeded()
+        if self._unreachable:
+            self._unreachable = False
+            log.info("broker %d at %s answers again", self._broker_id, self._link.address)
+
+
+class Unaddressed:
+    """The channel to a broker that has not registered an endpoint of the inter-broker listener."""
+
+    def __init__(self, broker_id: int, listener: str) -> None:
+        self._problem = (
+            f"broker {broker_id} has registered no listener {listener}: inter.broker.listener.name must be the same on all brokers"
+        )
+
+    def send(self, request: ControllerRequest) -> Deferred[Response]:
+        """Fails: the broker has to register again with such a listener."""
+        return fail(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, self._problem))
+
+    def close(self) -> None:
+        """There is nothing to end."""
