@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
@@ -13,6 +15,7 @@ from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.isr_requests import DEFECT_RETRY_S, RETRY_S, IsrRequests
 from txbroker.cluster.partition import Leadership, Partition
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -47,7 +50,9 @@ class Leaders(Moves):
         self.requests.propose(partition, proposal)
 
     def _send(self, request: AlterPartitionRequest) -> Deferred[AlterPartitionResponse]:
-        self.sent.append((request, Deferred()))
+        version = AlterPartitionRequest.versions.high
+        received = decode(AlterPartitionRequest, version, encode_bytes(request, version))
+        self.sent.append((received, Deferred()))
         return self.sent[-1][1]
 
     def lag(self, *indexes: int) -> None:
@@ -86,7 +91,8 @@ def test_proposals_of_a_turn_share_a_request_and_later_ones_wait(leaders: Leader
     request = leaders.sent[0][0]
     assert (request.broker_id, request.broker_epoch) == (OWN, BROKER_EPOCH)
     first = request.topics[0].partitions[0]
-    assert (first.leader_epoch, first.partition_epoch, first.new_isr) == (4, 0, [OWN])
+    isr = [member.broker_id for member in first.new_isr_with_epochs]
+    assert (first.leader_epoch, first.partition_epoch, isr) == (4, 0, [OWN])
     leaders.lag(2)
     assert len(leaders.sent) == 1, "one request in flight"
     leaders.answer({0: ErrorCode.NONE, 1: ErrorCode.NONE})
@@ -104,7 +110,8 @@ def test_other_errors_are_repeated(leaders: Leaders, code: ErrorCode) -> None:
     assert leaders.asked() == [1]
 
 
-def test_a_request_without_an_answer_is_repeated(leaders: Leaders) -> None:
+def test_a_request_without_an_answer_is_repeated(leaders: Leaders, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     leaders.lag(0)
     leaders.sent[0][1].errback(BrokerError(ErrorCode.NOT_CONTROLLER))
     leaders.clock.advance(RETRY_S)
@@ -115,6 +122,7 @@ def test_a_request_without_an_answer_is_repeated(leaders: Leaders) -> None:
     leaders.answer({})
     leaders.clock.advance(RETRY_S)
     assert len(leaders.sent) == 4, "an answer without the partition"
+    assert caplog.text.count("sent again") == 1
 
 
 def test_a_superseded_proposal_waits_for_the_controllers_request(leaders: Leaders) -> None:

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from txbroker.clock import Clock
 from txbroker.cluster.followers import UNKNOWN_EPOCH, IsrProposal
 from txbroker.cluster.partition import Partition
-from txbroker.errors import ErrorCode
+from txbroker.errors import ErrorCode, error_name
 from txbroker.names import TopicPartition, amount
 from txbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -56,6 +56,7 @@ class IsrRequests:
         self._waiting: dict[TopicPartition, tuple[Partition, IsrProposal]] = {}
         self._in_flight = False
         self._stopped = False
+        self._failing = False  # the last request failed, which has been logged
 
     def begin(self, broker_epoch: int, send: Send) -> None:
         """This broker is registered. `send` reaches the controller; its Deferred fails while there is none."""
@@ -99,7 +100,6 @@ class IsrRequests:
                 PartitionData(
                     partition_index=index,
                     leader_epoch=proposal.leader_epoch,
-                    new_isr=[replica for replica, _ in proposal.isr],
                     new_isr_with_epochs=[BrokerState(broker_id=replica, broker_epoch=epoch) for replica, epoch in proposal.isr],
                     partition_epoch=proposal.partition_epoch,
                 )
@@ -108,7 +108,7 @@ class IsrRequests:
 
     def _answered(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], response: AlterPartitionResponse) -> None:
         if response.error_code:
-            self._retry(sent, ErrorCode(response.error_code).name)
+            self._retry(sent, error_name(response.error_code))
             return
         ids = {partition.log.topic_id: name.topic for name, (partition, _) in sent.items()}
         unanswered = dict(sent)
@@ -121,6 +121,7 @@ class IsrRequests:
         if unanswered:
             self._retry(unanswered, "no answer for some partitions")
         else:
+            self._failing = False
             self._next()
 
     def _apply(self, partition: Partition, proposal: IsrProposal, result: PartitionDataResult) -> bool:
@@ -132,7 +133,7 @@ class IsrRequests:
         if result.error_code in _SUPERSEDED:
             return True
         if result.error_code in _REFUSED:
-            code = ErrorCode(result.error_code).name
+            code = error_name(result.error_code)
             log.warning("%s: the controller refuses the ISR %s (%s)", partition.topic_partition, sorted(proposal.members), code)
             partition.isr_refused(proposal)
             return True
@@ -147,6 +148,8 @@ class IsrRequests:
         self._clock.callLater(DEFECT_RETRY_S, self._next)
 
     def _retry(self, sent: dict[TopicPartition, tuple[Partition, IsrProposal]], reason: str) -> None:
-        log.info("the ISR changes of %s are sent again: %s", amount(len(sent), "partition"), reason)
+        if not self._failing:
+            self._failing = True
+            log.info("the ISR changes of %s are sent again until the controller answers: %s", amount(len(sent), "partition"), reason)
         self._waiting = {**sent, **self._waiting}
         self._clock.callLater(RETRY_S, self._next)
