@@ -20,6 +20,7 @@ from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.action_queue import ActionQueue
 from txbroker.api.current_leaders import CurrentLeaders
+from txbroker.api.delete_records import DeleteRecordsHandler
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
@@ -36,6 +37,7 @@ from txbroker.cluster.replicas import Replicas
 from txbroker.errors import ErrorCode
 from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.messages.delete_records import DeleteRecordsRequest
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData, ReplicaState
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from txbroker.wire.messages.list_offsets import ListOffsetsRequest
@@ -84,7 +86,7 @@ class ReplicaHost:
         disk.start()
         self.image = ClusterImage()
         self.actions = ActionQueue(lambda delay_s, call: None)
-        self.purgatories = {name: Purgatory(self.clock, name) for name in ("produce", "fetch")}
+        self.purgatories = {name: Purgatory(self.clock, name) for name in ("produce", "fetch", "delete records")}
         wiring = EventWiring(self.actions, *self.purgatories.values(), directory_lost=lambda: None, fatal=lambda reason: None)
         self.replicas = Replicas(OWN, disk.directories, self.image, wiring, self.clock.seconds, lambda: LAG_S)
         self.isr_requests = IsrRequests()
@@ -108,7 +110,8 @@ class ReplicaHost:
         self.fetches = fetches
         produces = ProduceHandler(self.replicas, self.image, leaders, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
         self.handlers: dict[type[Request], Any] = {
-            FetchRequest: fetches, OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.replicas),
+            FetchRequest: fetches, DeleteRecordsRequest: DeleteRecordsHandler(self.replicas, self.purgatories["delete records"]),
+            OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.replicas),
             ProduceRequest: produces, ListOffsetsRequest: ListOffsetsHandler(self.replicas),
         }  # fmt: skip
         self._partition_epochs = count()

@@ -175,7 +175,7 @@ def test_deleting_records(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves)
     partition.append(batch(b"a", b"b", b"c"), NOW)
     assert partition.delete_records(2) == 2
-    assert partition.delete_records(1) == 2, "below the start nothing changes"
+    assert partition.delete_records(1) == 1 and partition.log.log_start_offset == 2, "below the start nothing changes"
     assert len(partition.read(2, PLENTY, 3, True).region) > 0, "a start inside a batch stays readable"
     for wrong in (4, -2):
         with pytest.raises(BrokerError) as error:

@@ -1,15 +1,23 @@
 """DeleteRecords (key 21): move the start of partitions' logs up (KIP-107).
 
 Behaviour: -1 is the high watermark. An offset below the log start offset changes nothing and is no error. The response has the low
-watermark. Disk space is freed when the next retention check deletes whole segments.
+watermark: the request waits until the logs of all live replicas begin at the offset, at most for its timeout, and then fails with
+REQUEST_TIMED_OUT. Disk space is freed when the next retention check deletes whole segments.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
+from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import INTERNAL_TOPICS
+from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -23,30 +31,41 @@ NO_LOW_WATERMARK = -1
 
 
 class DeleteRecordsHandler:
-    """Advances the log start offset of partitions that this broker leads."""
+    """Advances the log start offset of partitions that this broker leads, and waits for their followers."""
 
     request: type[Request] = DeleteRecordsRequest
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, purgatory: Purgatory) -> None:
         self._replicas = replicas
+        self._purgatory = purgatory
 
-    def __call__(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    def __call__(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse | Deferred[DeleteRecordsResponse]:
+        deletions: list[_Deletion] = []
         topics = [
-            DeleteRecordsTopicResult(name=topic.name, partitions=[self._delete(topic.name, wanted) for wanted in topic.partitions])
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[self._delete(topic.name, wanted, deletions) for wanted in topic.partitions]
+            )
             for topic in request.topics
         ]
-        return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+        response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+        waiting = [deletion for deletion in deletions if not deletion.is_done()]
+        if not waiting:
+            return response
+        keys = [deletion.partition.topic_partition for deletion in waiting]
+        return park(self._purgatory, keys, request.timeout_ms, lambda done: _Waiting(response, waiting, done), tried=True)
 
-    def _delete(self, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    def _delete(self, topic: str, wanted: DeleteRecordsPartition, deletions: list[_Deletion]) -> DeleteRecordsPartitionResult:
         try:
             if topic in INTERNAL_TOPICS:
                 raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal; its records cannot be deleted")
             partition = self._replicas.get(topic, wanted.partition_index)
             partition.check_leader()
-            low_watermark = partition.delete_records(wanted.offset)
+            offset = partition.delete_records(wanted.offset)
         except BrokerError as error:
             return _result(wanted, NO_LOW_WATERMARK, error.code)
-        return _result(wanted, low_watermark, ErrorCode.NONE)
+        result = _result(wanted, NO_LOW_WATERMARK, ErrorCode.NONE)
+        deletions.append(_Deletion(partition, offset, result))
+        return result
 
     def failed(self, request: DeleteRecordsRequest, context: RequestContext, error: BrokerError) -> DeleteRecordsResponse:
         """Every partition with the same error."""
@@ -61,3 +80,44 @@ class DeleteRecordsHandler:
 
 def _result(wanted: DeleteRecordsPartition, low_watermark: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code)
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A partition whose low watermark has to reach `offset`, and its result in the response."""
+
+    partition: Partition
+    offset: int
+    result: DeleteRecordsPartitionResult
+
+    def is_done(self) -> bool:
+        """Whether the low watermark has reached the offset, or this broker leads the partition no longer; sets the result."""
+        if not self.partition.is_leader:
+            self.result.low_watermark, self.result.error_code = NO_LOW_WATERMARK, ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return True
+        self.result.low_watermark = self.partition.low_watermark
+        return self.result.low_watermark >= self.offset
+
+
+class _Waiting:
+    """A request that waits for followers (Kafka's DelayedDeleteRecords)."""
+
+    def __init__(self, response: DeleteRecordsResponse, waiting: list[_Deletion], done: Deferred[DeleteRecordsResponse]) -> None:
+        self._response = response
+        self._waiting = waiting
+        self._done = done
+
+    def try_complete(self) -> bool:
+        """Respond if every partition is done."""
+        self._waiting = [deletion for deletion in self._waiting if not deletion.is_done()]
+        if self._waiting:
+            return False
+        self._done.callback(self._response)
+        return True
+
+    def on_expired(self) -> None:
+        """timeout_ms of the request is over. A broker may have stopped meanwhile, for which nothing waits then."""
+        for deletion in self._waiting:
+            if not deletion.is_done():
+                deletion.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._done.callback(self._response)

@@ -76,9 +76,10 @@ class Components:
         self._identity = identity
         self._tree = tree
         self._image = ClusterImage()
-        produce, fetch, topics = self._purgatories = [Purgatory(world.reactor, name) for name in ("produce", "fetch", "topics")]
+        names = ("produce", "fetch", "delete records", "topics")
+        produce, fetch, deletes, topics = self._purgatories = [Purgatory(world.reactor, name) for name in names]
         self._actions = actions
-        wiring = EventWiring(actions, produce, fetch, directory_lost=self._directory_lost, fatal=fatal)
+        wiring = EventWiring(actions, produce, fetch, deletes, directory_lost=self._directory_lost, fatal=fatal)
         self.replicas = Replicas(
             identity.broker_id,
             directories,
@@ -140,6 +141,7 @@ class Components:
                 reread_topic=configs.reread_topic,
                 produce=produce,
                 fetch=fetch,
+                deletes=deletes,
                 next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
                 monotonic_s=world.monotonic_s,
                 now_ms=world.now_ms,
@@ -209,7 +211,7 @@ class Components:
             image=self._image,
             coordinator=self._coordinator,
             sessions=self._sessions,
-            purgatories=dict(zip(("Produce", "Fetch", "topic"), self._purgatories, strict=True)),
+            purgatories=dict(zip(("Produce", "Fetch", "DeleteRecords", "topic"), self._purgatories, strict=True)),
             is_controller=lambda: controller.active,
         )
 

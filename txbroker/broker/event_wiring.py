@@ -37,14 +37,16 @@ class EventWiring:
         actions: ActionQueue,
         produce: Purgatory,
         fetch: Purgatory,
+        deletes: Purgatory,
         *,
         directory_lost: Callable[[], None],
         fatal: Callable[[str], None],
     ) -> None:
-        """`directory_lost` notifies the controller of an offline directory; `fatal` stops the broker."""
+        """`deletes`: DeleteRecords. `directory_lost` notifies the controller of an offline directory; `fatal` stops the broker."""
         self._actions = actions
         self._produce = produce
         self._fetch = fetch
+        self._deletes = deletes
         self._directory_lost = directory_lost
         self._fatal = fatal
 
@@ -78,11 +80,12 @@ class EventWiring:
         self._actions.add(key, self._complete)
 
     def _complete(self, key: TopicPartition) -> None:
-        """Complete the requests that wait for this partition: producers first, then fetches of sessions, then other fetches."""
+        """Complete the requests that wait for this partition: producers, then fetches of sessions, other fetches, and deletions."""
         self._produce.check(key)
         for session in self._sessions.take_moved():
             self._fetch.check(session)
         self._fetch.check(key)
+        self._deletes.check(key)
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Take its directory offline, which is then reported as `directory_failed`."""

@@ -75,6 +75,7 @@ class Parts:
     reread_topic: Callable[[str], Deferred[None]]
     produce: Purgatory
     fetch: Purgatory
+    deletes: Purgatory
     next_producer_id: Callable[[], Deferred[int]]
     monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
@@ -123,7 +124,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         CreateTopicsHandler(p.topic_admin, p.waiting, p.config, check_controller),
         DeleteTopicsHandler(p.topic_admin, p.waiting, p.image, check_controller, lambda: p.config.boolean("delete.topic.enable")),
         CreatePartitionsHandler(p.topic_admin, p.waiting, check_controller),
-        DeleteRecordsHandler(p.replicas),
+        DeleteRecordsHandler(p.replicas, p.deletes),
         DescribeConfigsHandler(resources, p.config_admin, p.config, operations),
         AlterConfigsHandler(resources, p.config_admin, p.config, operations),
         IncrementalAlterConfigsHandler(resources, p.config_admin, p.config, operations),

@@ -149,7 +149,8 @@ class Followers:
             state.caught_up_s = max(state.caught_up_s, state.fetched_s)
         state.session = fetch.session if fetch.offset == fetch.leader_end else None
         state.end_offset = fetch.offset
-        state.log_start_offset = max(state.log_start_offset, fetch.log_start_offset)
+        if fetch.log_start_offset != UNKNOWN_OFFSET:
+            state.log_start_offset = fetch.log_start_offset
         state.broker_epoch = max(state.broker_epoch, fetch.broker_epoch)
         state.fetched_s = fetch.at_s
         state.leader_end_then = fetch.leader_end

@@ -55,7 +55,7 @@ class Observer(Protocol):
         """Its end offset, its start offset or its leadership has changed, perhaps with the high watermark."""
 
     def committed(self, partition: Partition) -> None:
-        """Its high watermark has advanced, and nothing else has changed."""
+        """Its high watermark or its low watermark has advanced, because of other replicas; nothing else has changed."""
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Its log cannot be read or written."""
@@ -298,9 +298,13 @@ class Partition:
     def follower_fetched(self, fetch: FollowerFetch) -> None:
         """A replica fetched: the high watermark may advance, and the replica may join the ISR."""
         followers = self._followers
-        if followers is None or not followers.fetched(fetch):
+        if followers is None:
             return
-        if self._advance():
+        state = followers.state(fetch.replica)
+        start = None if state is None else state.log_start_offset
+        if not followers.fetched(fetch):
+            return
+        if self._advance() or (state is not None and state.log_start_offset != start):
             self.observer.committed(self)
         proposal = followers.propose_join(fetch.replica, self.high_watermark)
         if proposal is not None:
@@ -448,9 +452,15 @@ class Partition:
         """Report that retention has advanced the log start offset."""
         self.observer.moved(self)
 
+    @property
+    def low_watermark(self) -> int:
+        """The offset below which no replica has records, as far as this leader knows: the smallest log start offset of live replicas."""
+        start = self.log.log_start_offset
+        return start if self._followers is None else self._followers.low_watermark(start)
+
     @_reporting
     def delete_records(self, offset: int) -> int:
-        """Advance the log start offset to `offset` (-1: the high watermark). Returns the new low watermark of this replica.
+        """Advance the log start offset to `offset` (-1: the high watermark), and return it: the low watermark that is to be reached.
 
         POLICY_VIOLATION on a topic without cleanup.policy=delete, OFFSET_OUT_OF_RANGE above the high watermark. A start offset
         that is already higher stays.
@@ -462,4 +472,4 @@ class Partition:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the high watermark of {self.topic_partition} is {self.high_watermark}")
         if self.log.advance_start(wanted):
             self.observer.moved(self)
-        return self.log.log_start_offset
+        return wanted
