@@ -206,3 +206,31 @@ def test_a_broker_that_hangs_keeps_its_session(client: KazooClient, start: Start
     broker.resume()
     assert epoch(client) == before
     assert broker.stop() == 0
+
+
+def partition_state(client: KazooClient, topic: str) -> tuple[int, list[int], int]:
+    """Leader, ISR and leader epoch of partition 0."""
+    found = json.loads(client.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
+    return found["leader"], sorted(found["isr"]), found["leader_epoch"]
+
+
+def test_a_clean_stop_moves_leadership_first(client: KazooClient, start: Start, name: str) -> None:
+    keys = {"controlled_shutdown_retry_backoff_ms": "1"}
+    brokers = {1: start(1, **keys), 2: start(2, **keys)}
+    until(lambda: "brokers started: [2]" in brokers[1].log(), "the controller knows both brokers")
+    with RawConnection(brokers[1].address) as connection:
+        assert creation(connection, name, 1, 2, {}).error_code == 0
+    until(lambda: partition_state(client, name)[1] == [1, 2], "both are in sync")
+    leader, _, leader_epoch = partition_state(client, name)
+    follower = 3 - leader
+    assert brokers[leader].stop() == 0
+    assert "controlled shutdown: this broker leads no partition that another one can lead" in brokers[leader].log()
+    until(lambda: controller_is(client, follower), "the other broker is the controller")
+    assert partition_state(client, name)[:2] == (follower, [follower])
+    # No election followed the end of its session.
+    assert partition_state(client, name)[2] == leader_epoch + 1
+    # Now there is no other replica in sync.
+    assert brokers[follower].stop() == 0
+    ended = brokers[follower].log()
+    assert "controlled shutdown, attempt 3 of 3: no other replica in sync can lead 1 partition, such as " + name in ended
+    assert "controlled shutdown has failed" in ended

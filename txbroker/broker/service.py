@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs
-from txbroker.broker.identity import BrokerIdentity, identify, open_tree
+from txbroker.broker.identity import BrokerIdentity, identify, is_clustered, open_tree
+from txbroker.broker.leaving import leave_cluster
 from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
 from txbroker.broker.status import Phase, Status
@@ -74,6 +75,7 @@ class Broker:
         self._cluster_id = cluster_id
         self._first_topics = first_topics
         self._interrupted = False
+        self._failed = False
         self._listeners = parse_listeners(config)
         self._undo: list[tuple[str, Callable[[], Any]]] = []  # the steps of `stop`, last one first
         self._topic_overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}
@@ -154,7 +156,7 @@ class Broker:
             configs,
             listening.reached(),
             self._listeners.inter_broker,
-            self._fatal,
+            self._fail,
         )
         dynamic.wire(
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
@@ -170,6 +172,8 @@ class Broker:
         controller = await self._join_cluster(tree, identity, listening, components)
         # Again, so that stopping begins with the clients; the second close does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
+        if is_clustered(config) and config.boolean("controlled.shutdown.enable"):
+            self._on_stop("leadership", lambda: self._leave_cluster(components))
         listening.accept()
         if metrics is not None:
             metrics.add(components.metric_sources(listening, directories, controller))
@@ -249,10 +253,20 @@ class Broker:
         await self._membership.begin(session)
         return controller
 
+    def _leave_cluster(self, components: Components) -> Deferred[None]:
+        ask, epoch = components.to_controller.controlled_shutdown, components.isr_requests.broker_epoch
+        if self._failed:
+            return succeed(None)  # it has no place in the cluster, or no disk
+        return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, self._config, self._world.reactor))
+
+    def _fail(self, why: str) -> None:
+        self._failed = True
+        self._fatal(why)
+
     async def _session_renewed(self, session: Tree, configs: ConfigWatcher) -> None:
         configs.renew()
         if self._membership is not None:
             try:
                 await self._membership.renew(session)
             except StartError as error:
-                self._fatal(str(error))
+                self._fail(str(error))
