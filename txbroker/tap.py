@@ -377,6 +377,7 @@ class ReactorThreads:
 
     def __init__(self, reactor: Any, worker: InWorker) -> None:
         self.call_from_thread = reactor.callFromThread
+        self.seconds = reactor.seconds
         self.worker = worker
         self._reactor = reactor
 

@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.metrics.scraping import Scrape, get
 from tests.support.broker import BrokerProcess
 from tests.support.cut_proxy import CutProxy
 from tests.support.kafka import ZooKeeperProcess
@@ -136,7 +137,7 @@ def test_changes_of_a_time_without_a_session_take_effect(
     client: KazooClient, proxy: CutProxy, start: Start, zookeeper: str, name: str
 ) -> None:
     """A broker that is cut off serves on. The node of the change is gone when it returns."""
-    broker = start(connect=through(proxy, zookeeper))
+    broker = start(connect=through(proxy, zookeeper), txbroker_metrics_port="0")
     data = batch(numbered(1, size=1000))
     with RawConnection(broker.address) as connection:
         assert creation(connection, name, 1, 1, {}).error_code == 0
@@ -144,12 +145,22 @@ def test_changes_of_a_time_without_a_session_take_effect(
         proxy.cut()
         assert produce(connection, name, data).error_code == 0
         until(lambda: epoch(client) == 0, "the session has ended")
+        until(lambda: get(broker, "/readyz").status == 503, "the broker reports that it is not registered")
+        assert get(broker, "/readyz").body == b"not registered: there is no ZooKeeper session\n"
+        assert get(broker, "/healthz").status == 200
         assert produce(connection, name, data).error_code == 0
         client.set(f"/config/topics/{name}", b'{"version":1,"config":{"max.message.bytes":"100"}}')
         assert creation(connection, f"{name}-2", 1, 1, {}).error_code == NOT_CONTROLLER
         proxy.restore()
         until(lambda: epoch(client) > 0, "the broker registers again")
         until(lambda: produce(connection, name, data).error_code == MESSAGE_TOO_LARGE, "the limit of the topic is in effect")
+    until(lambda: get(broker, "/readyz").status == 200, "the broker is ready again")
+    metrics = Scrape(broker)
+    listener = "kafka_server_sessionexpirelistener_zookeeper"
+    found = [metrics(f"{listener}{what}_total") for what in ("syncconnects", "disconnects", "expires")]
+    assert found == [2, 1, 1] and metrics("txbroker_zookeeper_connected") == 1
+    latency = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+    assert metrics(f"{latency}_count") > 20 and metrics(latency, quantile="0.50") > 0
     assert broker.stop() == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,6 +38,9 @@ class QueuedThreads:
 
         threading.Thread(target=perform, daemon=True).start()
         return result
+
+    def seconds(self) -> float:
+        return time.monotonic()
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], object]:
         cancelled: list[bool] = []

@@ -36,6 +36,7 @@ from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.cluster.tree.interface import Tree
+from txbroker.cluster.tree.session_tree import SessionCounts
 from txbroker.config.environment import FirstTopic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import validate_topic_configs
@@ -177,6 +178,11 @@ class Components:
         """A controller's way to a broker, which may be this one."""
         return self._own if broker_id == self._identity.broker_id else self._connections.channel(broker_id, broker)
 
+    def why_without_metadata(self) -> str | None:
+        """Why clients get no metadata of the cluster from this broker; None if they do."""
+        known = self._identity.broker_id in self._image.brokers
+        return None if known else "the controller has not sent the metadata of the cluster yet"
+
     def stop(self) -> None:
         """Stop all components, and begin to write the last high watermarks."""
         self.cleaner.stop()
@@ -196,7 +202,9 @@ class Components:
         if topics:
             _logged(first_topics.make(self.topic_admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
 
-    def metric_sources(self, listening: Listening, directories: LogDirectories, controller: Controller) -> MetricSources:
+    def metric_sources(
+        self, listening: Listening, directories: LogDirectories, controller: Controller, zookeeper: SessionCounts | None
+    ) -> MetricSources:
         """The components that metrics read."""
         from txbroker.metrics.sources import MetricSources
 
@@ -213,6 +221,7 @@ class Components:
             sessions=self._sessions,
             purgatories=dict(zip(("Produce", "Fetch", "DeleteRecords", "topic"), self._purgatories, strict=True)),
             is_controller=lambda: controller.active,
+            zookeeper=zookeeper,
         )
 
     def _offsets_store(self, world: World, produce: Purgatory) -> PartitionOffsetsStore:

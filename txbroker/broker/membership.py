@@ -45,6 +45,11 @@ class Membership:
         self._clock = clock
         self._now_ms = now_ms
         self._wait_s = wait_s
+        self._is_registered = False
+
+    def why_outside(self) -> str | None:
+        """Why other brokers do not know this one now; None if they do."""
+        return None if self._is_registered else "not registered: there is no ZooKeeper session"
 
     async def begin(self, tree: Tree) -> None:
         """Register, and run for election; StartError."""
@@ -69,5 +74,10 @@ class Membership:
         epoch = await broker_ids.register(
             tree, broker_id, self._registration, self._now_ms(), clock=self._clock, wait_s=self._wait_s
         )
+        self._is_registered = True
+        tree.on_expired(self._session_ended)
         log.info("registered as broker %d, epoch %d", broker_id, epoch)
         self._registered(epoch)
+
+    def _session_ended(self) -> None:
+        self._is_registered = False

@@ -176,7 +176,8 @@ class Broker:
             self._on_stop("leadership", lambda: self._leave_cluster(components))
         listening.accept()
         if metrics is not None:
-            metrics.add(components.metric_sources(listening, directories, controller))
+            counts = tree.counts if isinstance(tree, SessionTree) else None
+            metrics.add(components.metric_sources(listening, directories, controller, counts))
         self._status.phase = Phase.RUNNING
         components.make_topics(self._first_topics)
 
@@ -239,7 +240,7 @@ class Broker:
             call_later=self._world.reactor.callLater,
             balance=settings.leader_balance(self._config),
         )
-        self._membership = Membership(
+        membership = self._membership = Membership(
             identity,
             BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack")),
             controller,
@@ -250,13 +251,15 @@ class Broker:
             wait_s=self._config.int("zookeeper.session.timeout.ms") / 1000 + WAIT_MARGIN_S,
         )
         self._on_stop("controller", controller.stop)
-        await self._membership.begin(session)
+        await membership.begin(session)
+        if is_clustered(self._config):
+            self._status.outside = lambda: membership.why_outside() or components.why_without_metadata()
         return controller
 
     def _leave_cluster(self, components: Components) -> Deferred[None]:
         ask, epoch = components.to_controller.controlled_shutdown, components.isr_requests.broker_epoch
-        if self._failed:
-            return succeed(None)  # it has no place in the cluster, or no disk
+        if self._failed or not len(components.replicas):
+            return succeed(None)
         return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, self._config, self._world.reactor))
 
     def _fail(self, why: str) -> None:

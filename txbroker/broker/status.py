@@ -27,13 +27,15 @@ class Status:
         """Number of loaded logs, and of all logs."""
         self.offline: Callable[[], str | None] = lambda: None
         """Why no partition can be served, if so."""
+        self.outside: Callable[[], str | None] = lambda: None
+        """Why this broker has no part in its cluster, if so."""
         self.problems: Callable[[], list[str]] = list
         """Why a part of the data cannot be served or written, a sentence each."""
 
     def why_not_ready(self) -> str | None:
         """Why clients are not served now; None if they are."""
         if self.phase is Phase.RUNNING:
-            return self.why_not_healthy() or "; ".join(self.problems()) or None
+            return self.why_not_healthy() or self.outside() or "; ".join(self.problems()) or None
         done, total = self.loading() if self.phase is Phase.LOADING else (0, 0)
         return f"loading logs {done} of {total}" if total else _WHY_NOT_READY[self.phase]
 

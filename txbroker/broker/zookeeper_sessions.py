@@ -11,7 +11,7 @@ import logging
 
 from txbroker.broker.world import World
 from txbroker.cluster.tree.kazoo_session import Credentials
-from txbroker.cluster.tree.session_tree import SessionTree
+from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree, end_session, open_zookeeper_tree
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StorageError
@@ -25,15 +25,17 @@ log = logging.getLogger("txbroker.zookeeper")
 
 async def open_zookeeper(world: World, config: BrokerConfig, directories: LogDirectories) -> SessionTree:
     """The tree of `zookeeper.connect`; StartError. The log directories are locked."""
-    sessions = ZooKeeperSessions(world, config, directories)
-    return SessionTree(await sessions.open(), sessions.open, world.reactor)
+    counts = SessionCounts()
+    sessions = ZooKeeperSessions(world, config, directories, counts)
+    return SessionTree(await sessions.open(), sessions.open, world.reactor, counts)
 
 
 class ZooKeeperSessions:
     """Opens sessions one after the other."""
 
-    def __init__(self, world: World, config: BrokerConfig, directories: LogDirectories) -> None:
+    def __init__(self, world: World, config: BrokerConfig, directories: LogDirectories, counts: SessionCounts) -> None:
         self._world = world
+        self._counts = counts
         self._directories = directories
         self._connect = config.text("zookeeper.connect")
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
@@ -48,7 +50,11 @@ class ZooKeeperSessions:
             if await end_session(self._connect, credentials, timeout_ms=self._connection_timeout_ms, threads=threads):
                 log.info("Ended the ZooKeeper session %#x, which %s names", credentials[0], path)
         tree = await open_zookeeper_tree(
-            self._connect, session_timeout_ms=self._timeout_ms, connection_timeout_ms=self._connection_timeout_ms, threads=threads
+            self._connect,
+            session_timeout_ms=self._timeout_ms,
+            connection_timeout_ms=self._connection_timeout_ms,
+            threads=threads,
+            counts=self._counts,
         )
         self._save(tree.credentials)
         return tree

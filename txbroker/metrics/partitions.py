@@ -7,7 +7,8 @@ from itertools import islice
 
 from txbroker.cluster.image import PartitionImage
 from txbroker.cluster.partition import Partition
-from txbroker.metrics.families import Piece, Sample, counter, gathered, gauge, gauges, labels
+from txbroker.cluster.tree.session_tree import LATENCIES_KEPT
+from txbroker.metrics.families import Piece, Sample, counter, gathered, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.sources import MetricSources
 from txbroker.names import TopicPartition
 
@@ -61,6 +62,22 @@ def controller(sources: MetricSources) -> Iterator[Piece]:
         f"{prefix}_preferredreplicaimbalancecount", "Partitions whose leader is not the preferred replica",
         sum(not _is_preferred(p) for p in partitions),
     )
+
+
+def zookeeper(sources: MetricSources) -> Iterator[Piece]:
+    """kafka.server:type=SessionExpireListener and type=ZooKeeperClientMetrics; none for a broker alone."""
+    counts = sources.zookeeper
+    if counts is None:
+        return
+    prefix = "kafka_server_sessionexpirelistener_zookeeper"
+    yield from gauge("txbroker_zookeeper_connected", "1 while this broker is connected to ZooKeeper", counts.connected)
+    yield from counter(f"{prefix}syncconnects", "Connections to ZooKeeper", counts.connects)
+    yield from counter(f"{prefix}disconnects", "Connections to ZooKeeper that were lost", counts.disconnects)
+    yield from counter(f"{prefix}expires", "ZooKeeper sessions that expired", counts.expirations)
+    name = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+    documentation = f"Duration of requests to ZooKeeper in milliseconds, quantiles of the last {LATENCIES_KEPT}"
+    yield from gauges(name, documentation, quantiles(tuple(counts.latencies), 1000))
+    yield from untyped(f"{name}_count", "Number of requests to ZooKeeper", [("", counts.requests)])
 
 
 def _is_preferred(partition: PartitionImage) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from txbroker.api.registry import Registry
     from txbroker.cluster.image import ClusterImage
     from txbroker.cluster.replicas import Replicas
+    from txbroker.cluster.tree.session_tree import SessionCounts
     from txbroker.groups.coordinator import GroupCoordinator
     from txbroker.log.directories import LogDirectories
     from txbroker.maintenance.log_cleaner import LogCleaner
@@ -35,3 +36,4 @@ class MetricSources:
     sessions: FetchSessions
     purgatories: dict[str, Purgatory]  # by Kafka's name for them
     is_controller: Callable[[], bool]
+    zookeeper: SessionCounts | None  # None for a broker alone

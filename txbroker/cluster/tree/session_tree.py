@@ -7,7 +7,9 @@ session's ephemeral nodes and watches are gone with it: `on_renewed` reports eac
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import deferLater
@@ -21,15 +23,30 @@ log = logging.getLogger("txbroker.zookeeper")
 
 RETRY_S = 1.0  # after a session could not be opened
 
+LATENCIES_KEPT = 1024
+
 Renewed = Callable[[Tree], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class SessionCounts:
+    """What happened to the sessions of one broker, and how long the last requests took, in seconds."""
+
+    connected: bool = False
+    connects: int = 0
+    disconnects: int = 0
+    expirations: int = 0
+    requests: int = 0
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES_KEPT))
 
 
 class SessionTree:
     """See `Tree`."""
 
-    def __init__(self, session: Tree, open_next: Callable[[], Awaitable[Tree]], clock: Clock) -> None:
+    def __init__(self, session: Tree, open_next: Callable[[], Awaitable[Tree]], clock: Clock, counts: SessionCounts) -> None:
         """`session` is open. `open_next` opens another one; StartError if no server answers."""
         self.session = session
+        self.counts = counts
         self._open_next = open_next
         self._clock = clock
         self._renewed: Renewed = _nothing

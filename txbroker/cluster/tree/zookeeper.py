@@ -50,6 +50,7 @@ from txbroker.cluster.tree.interface import (
     check_size,
 )
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, SessionState
+from txbroker.cluster.tree.session_tree import SessionCounts
 from txbroker.cluster.tree.watches import Watches, WatchKind
 from txbroker.errors import StartError
 
@@ -90,32 +91,31 @@ class Threads(Protocol):
     def worker(self, job: Callable[[], T]) -> Deferred[T]:
         """The result of a job that may block."""
 
+    def seconds(self) -> float:
+        """The monotonic clock."""
+
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], object]:
         """Call after a time, by the monotonic clock; returns a function that cancels it, and does nothing after the call."""
 
 
 def open_zookeeper_tree(
-    connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, threads: Threads, credentials: Credentials | None = None
+    connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, threads: Threads, counts: SessionCounts | None = None
 ) -> Deferred[ZooKeeperTree]:
-    """A new session with the ZooKeeper of `zookeeper.connect` (`host:port,host:port/chroot`), or the session of these credentials.
-
-    StartError if no server answers in time.
-    """
+    """A new session with the ZooKeeper of `zookeeper.connect` (`host:port,host:port/chroot`); StartError if no server answers in time."""
     servers, slash, chroot = connect.partition("/")
-    tree = ZooKeeperTree(servers, slash + chroot if chroot else "", session_timeout_ms, threads, credentials)
+    tree = ZooKeeperTree(servers, slash + chroot if chroot else "", session_timeout_ms, threads, counts or SessionCounts())
     return tree.open(connection_timeout_ms / 1000)
 
 
 class ZooKeeperTree:
     """See `Tree`. Every method is called in the reactor's thread, and every result arrives there."""
 
-    def __init__(self, servers: str, chroot: str, timeout_ms: int, threads: Threads, credentials: Credentials | None) -> None:
+    def __init__(self, servers: str, chroot: str, timeout_ms: int, threads: Threads, counts: SessionCounts) -> None:
         self._servers = servers
         self._chroot = chroot
         self._threads = threads
-        self._session = KazooSession(
-            servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=self._state_changed, credentials=credentials
-        )
+        self._counts = counts
+        self._session = KazooSession(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=self._state_changed)
         self._over = False
         self._opening: Deferred[ZooKeeperTree] | None = None
         self._cancel_timer: Callable[[], object] | None = None
@@ -181,11 +181,15 @@ class ZooKeeperTree:
         if state is SessionState.OVER:
             self._end("ZooKeeper has ended it")
         elif state is SessionState.SUSPENDED:
+            self._counts.connected = False
+            self._counts.disconnects += 1
             timeout_s = self._session.negotiated_ms / 1000
             log.warning("The connection to ZooKeeper at %s is lost; the session ends in %.1f s unless it returns", self._servers, timeout_s)
             self._stop_timer()
             self._cancel_timer = self._threads.call_later(timeout_s, self._timed_out)
         else:
+            self._counts.connected = True
+            self._counts.connects += 1
             self._stop_timer()
             timeout_ms = self._session.negotiated_ms
             log.info("Connected to ZooKeeper at %s: session %#x, timeout %d ms", self._servers, self.session_id, timeout_ms)
@@ -208,6 +212,8 @@ class ZooKeeperTree:
         """The session is over without having been closed."""
         log.warning("The ZooKeeper session %#x is over: %s", self.session_id, reason)
         self._over = True
+        self._counts.connected = False
+        self._counts.expirations += 1
         self._watches.clear()
         self._stop_timer()
         self._threads.worker(self._session.stop)
@@ -339,6 +345,7 @@ class ZooKeeperTree:
             return fail(SessionExpired(path))
         deferred: Deferred[T] = Deferred()
         self._waiting[deferred] = path
+        begun_s = self._threads.seconds()
 
         def done(result: Any) -> None:
             if deferred not in self._waiting:
@@ -347,6 +354,8 @@ class ZooKeeperTree:
                 self._session.submit(request, done)
                 return
             del self._waiting[deferred]
+            self._counts.requests += 1
+            self._counts.latencies.append(self._threads.seconds() - begun_s)
             if not result.successful():
                 deferred.errback(_error(result.exception, path))
                 return
