@@ -33,6 +33,7 @@ TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
 # The modules of the commands, in the order of --help. Only the module of the command that is run is imported.
 COMMANDS = {
     "run": "run",
+    "cluster": "cluster.cluster_command",
     "config": "config",
     "topics": "topics",
     "configs": "configs",

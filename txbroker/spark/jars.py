@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,11 +16,11 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.cli.java_programs import cache_folder, fetch_jars, java_program
 
 POM = Path(__file__).with_name("pom.xml")
 CONNECTOR, DELTA = "spark-sql-kafka-0-10", "delta-spark"
 JAVA_MIN = 17
-MAVEN_TIMEOUT_S = 900
 _NAMESPACE = "{http://maven.apache.org/POM/4.0.0}"
 _JAR = re.compile(r"(?P<artifact>.+?)(?:_(?P<scala>\d+\.\d+))?-(?P<version>\d+\.\d+\.\d+)\.jar")
 
@@ -64,8 +63,7 @@ def spark_version() -> str:
 
 def default_folder() -> Path:
     """Where `txbroker spark setup` puts the jars, and where the jobs look for them."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "txbroker" / f"spark-{spark_version()}-jars"
+    return cache_folder(f"spark-{spark_version()}-jars")
 
 
 def found(folder: Path) -> list[Path]:
@@ -106,19 +104,7 @@ def check(folder: Path, *, delta: bool) -> None:
 
 def fetch(folder: Path) -> None:
     """Copy the jars into `folder` with Maven, replacing what does not fit; CommandFailed when Maven cannot."""
-    program = shutil.which("mvn")
-    if program is None:
-        raise CommandFailed("Maven is not installed (Debian: apt-get install maven); with it run this again, "
-                            f"or copy these files into {folder}: {', '.join(jar.name for jar in required())}")
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [program, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    try:
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               timeout=MAVEN_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise CommandFailed(f"Maven did not finish in {MAVEN_TIMEOUT_S} s; check the network and run this again") from None
-    if ended.returncode != 0:
-        raise CommandFailed(f"Maven failed with status {ended.returncode}: {ended.stdout.strip()[-1000:]}; correct that and run this again")
+    fetch_jars(POM, folder, [jar.name for jar in required()])
     wanted = {jar.name for jar in required()}
     artifacts = {jar.artifact for jar in required()}
     for path in found(folder):
@@ -147,10 +133,8 @@ def _python_problems() -> Iterable[str]:
 
 
 def _java_problems() -> Iterable[str]:
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     try:
-        ended = subprocess.run([program or "java", "-version"], capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run([java_program(), "-version"], capture_output=True, text=True, timeout=60, check=False)
         match = re.search(r'version "(\d+)', ended.stderr + ended.stdout)
     except (OSError, subprocess.TimeoutExpired):
         match = None
