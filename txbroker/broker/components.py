@@ -155,7 +155,14 @@ class Components:
             identity.broker_id, self._image, lambda: self.replicas.controller_epoch, inter_broker, self._connections.link
         )
         if is_clustered(config):
-            register_for_cluster(self.registry, self._own, self._own_controller, lambda broker_id: allocate_block(tree, broker_id))
+            register_for_cluster(
+                self.registry,
+                self._own,
+                self._own_controller,
+                lambda broker_id: allocate_block(tree, broker_id),
+                self._image,
+                self._waiting,
+            )
         self._fetchers = Fetchers(
             FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests, self._connections, inter_broker)
         )

@@ -23,6 +23,7 @@ from txbroker.api.describe_cluster import DescribeClusterHandler
 from txbroker.api.describe_configs import DescribeConfigsHandler
 from txbroker.api.describe_producers import DescribeProducersHandler
 from txbroker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
+from txbroker.api.elect_leaders import ElectLeadersHandler
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
@@ -35,6 +36,7 @@ from txbroker.api.list_offsets import ListOffsetsHandler
 from txbroker.api.log_dirs import AlterReplicaLogDirsHandler, DescribeLogDirsHandler
 from txbroker.api.metadata import MetadataHandler
 from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHandler, ListPartitionReassignmentsHandler
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.sasl_handshake import SaslHandshakeHandler
@@ -144,9 +146,14 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
 
 
 def register_for_cluster(
-    registry: Registry, own: OwnBroker, controller: OwnController, allocate_producer_ids: Callable[[int], Deferred[ProducerIdBlock]]
+    registry: Registry,
+    own: OwnBroker,
+    controller: OwnController,
+    allocate_producer_ids: Callable[[int], Deferred[ProducerIdBlock]],
+    image: ClusterImage,
+    waiting: TopicWaiting,
 ) -> None:
-    """Add the handlers of requests between brokers. A broker alone does not serve or advertise them."""
+    """Add the handlers of requests between brokers and to the controller. A broker alone does not serve or advertise them."""
     for handler in (
         LeaderAndIsrHandler(own),
         StopReplicaHandler(own),
@@ -154,5 +161,8 @@ def register_for_cluster(
         AlterPartitionHandler(controller),
         ControlledShutdownHandler(controller),
         AllocateProducerIdsHandler(controller, allocate_producer_ids),
+        ElectLeadersHandler(controller, image, waiting),
+        AlterPartitionReassignmentsHandler(controller),
+        ListPartitionReassignmentsHandler(controller),
     ):
         registry.register(handler)

@@ -170,6 +170,7 @@ class Broker:
         self._on_stop("moves between directories", directories.stop)
         directories.start()
         controller = await self._join_cluster(tree, identity, listening, components)
+        configs.on_changes(controller.unclean_election_changed)
         # Again, so that stopping begins with the clients; the second close does nothing.
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         if is_clustered(config) and config.boolean("controlled.shutdown.enable"):

@@ -226,6 +226,13 @@ def send(admin: Any, request: Any, node_id: int | None = None) -> Any:
     return admin._manager.run(admin._manager.send, request, node_id)
 
 
+def send_to_controller(admin: Any, request: Any) -> Any:
+    """The response of the controller to a request in kafka-python's messages, which has an error code of its own."""
+    from kafka.errors import for_code
+
+    return admin._manager.run(admin._send_request_to_controller, request, lambda response: [for_code(response.error_code)], False)
+
+
 def retried(call: Callable[[], T], timeout_ms: int) -> T:
     """Repeat a call for some time while it fails with a retriable error, as before there is a coordinator or a leader. KafkaError."""
     from kafka.errors import KafkaError

@@ -44,6 +44,7 @@ COMMANDS = {
     "delete-records": "delete_records",
     "log-dirs": "log_dirs",
     "reassign-partitions": "reassign_partitions",
+    "leader-election": "leader_election",
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",
     "log-cleaner": "log_cleaner",

@@ -111,6 +111,7 @@ class ConfigWatcher:
         self._reading = False
         self._read_again = False
         self._read_all = False  # every configuration, whether a change node names it or not
+        self._changes_read: Callable[[], None] = lambda: None
 
     def start(self) -> Deferred[None]:
         """Begin to watch. The observer receives this broker's configuration and the default before the Deferred fires."""
@@ -120,6 +121,10 @@ class ConfigWatcher:
         """Watch in the next session of the tree. The observer receives every configuration again: changes may have been missed."""
         self._read_all = True
         self._begin_reading()
+
+    def on_changes(self, callback: Callable[[], None]) -> None:
+        """Call back after configurations have changed, also those that this broker does not use."""
+        self._changes_read = callback
 
     def topic(self, name: str) -> Mapping[str, str]:
         """The configuration of a topic that has been loaded; empty for any other."""
@@ -176,6 +181,8 @@ class ConfigWatcher:
                     entities.update(self._own, map(topic_entity, self._topics))
                 for entity in sorted(entity for entity in entities if entity is not None):
                     await self._notify(entity)
+                if entities:
+                    self._changes_read()
                 unread = []
                 self._read_all = False
             await self._purge()
