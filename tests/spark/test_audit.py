@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
 from tests.cli.commands import run
-from tests.spark.audits import Audited, audited_with, found
+from tests.spark.audits import Audited, Rows, audited_with, found, without
 from tests.spark.kafka_samples import serve
 from tests.spark.producing import PARTITIONS, produce
 from tests.spark.test_gaps import cut
@@ -43,21 +45,18 @@ def audited(spark: Any, shared_broker: Server, tmp_path_factory: pytest.TempPath
 
 def test_what_is_planted_in_a_table(audited: Audited) -> None:
     """In partition 0 the numbers of records are equal: one is lost and another one doubled."""
-    at = "WHERE partition = {} AND offset"
-    a, b, c = (at.format(partition) for partition in range(3))
-    row = "topic, partition, {}, timestamp, timestamp_ms, timestamp_type, key, {}, headers FROM TABLE"
-    changed = audited.changed(
-        f"DELETE FROM TABLE {a} = 7",
-        f"INSERT INTO TABLE SELECT * FROM TABLE {a} = 9",
-        f"UPDATE TABLE SET offset = 27 - offset {a} IN (13, 14)",
-        f"UPDATE TABLE SET value = CAST('other' AS BINARY) {b} = 3",
-        f"UPDATE TABLE SET timestamp_ms = timestamp_ms + 1 {b} = 5",
-        f"UPDATE TABLE SET headers = array(named_struct('key', 'h', 'value', NULL)) {b} = 8",
-        f"UPDATE TABLE SET key = NULL {b} = 11",
-        f"UPDATE TABLE SET offset = 99 {c} = 6",
-        f"INSERT INTO TABLE SELECT {row.format(100, 'NULL')} {c} = 7",
-        f"INSERT INTO TABLE SELECT {row.format('8', 'value')} {c} = 7",
-    )
+    def planted(rows: Rows) -> Rows:
+        found = without((0, 7))(rows)
+        by_place = {(row["partition"], row["offset"]): row for row in found}
+        for place, changes in {
+            (0, 13): {"offset": 14}, (0, 14): {"offset": 13}, (1, 3): {"value": b"other"}, (1, 11): {"key": None}, (2, 6): {"offset": 99},
+            (1, 5): {"timestamp_ms": by_place[1, 5]["timestamp_ms"] + 1}, (1, 8): {"headers": [{"key": "h", "value": None}]},
+        }.items():
+            by_place[place].update(changes)
+        again = by_place[2, 7]
+        return [*found, by_place[0, 9], {**again, "offset": 100, "value": None}, {**again, "offset": 8}]
+
+    changed = audited.changed(planted)
     report = audited.audit(changed)
     assert found(report) == [
         ("missing", 0, 1, 7), ("doubled", 0, 1, 9), ("out_of_order", 0, 2, 13), ("changed", 1, 4, 3),
@@ -111,6 +110,23 @@ def _ms(moment: Any) -> int:
     return round(moment.replace(tzinfo=UTC).timestamp() * 1000)
 
 
+def test_a_parquet_table(audited: Audited, tmp_path: Path) -> None:
+    """The files of its manifests; a file of a killed load beside them does not matter."""
+    table = tmp_path / "parquet"
+    assert not load(audited.spark, LoadOptions(audited.source, str(table), format="parquet")).wrong
+    files = sorted(table.glob("data/*/part-*.parquet"))
+    shutil.copyfile(files[0], files[0].with_name("part-of-a-killed-load.parquet"))
+    assert not audited.audit(table).findings
+    contents = [(path, pyarrow.parquet.ParquetFile(path).read()) for path in files]
+    path, rows = next(one for one in contents if one[1]["partition"][0].as_py() == 1)
+    kept, first = [at for at, offset in enumerate(rows["offset"].to_pylist()) if offset != 4], rows["offset"].to_pylist().index(2)
+    pyarrow.parquet.write_table(rows.take([*kept, first]), path)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    report = audited.audit(table)
+    assert found(report) == [("missing", 1, 1, 4), ("doubled", 1, 1, 2)]
+    assert report.findings[1].command.startswith(f"SELECT * FROM the files that `txbroker spark files --table {table}` lists WHERE ")
+
+
 def test_since_a_time(audited: Audited) -> None:
     frame = audited.spark.read.format("delta").load(str(audited.table))
     (last,) = frame.where("partition = 0").agg({"timestamp_ms": "max"}).collect()[0]
@@ -158,7 +174,7 @@ def test_a_record_that_the_topic_lost(spark: Any, start_broker: Callable[..., Br
     (partition,) = report.partitions
     assert (partition.written, partition.delivered, partition.equal, partition.events) == (14, 20, 14, {"lost": 6})
     assert [one.offset for one in report.findings[0].examples] == [7, 10, 11, 12, 13]
-    again = audited.audit(audited.changed("DELETE FROM TABLE WHERE offset IN (7, 10, 11, 12, 13, 14)"))
+    again = audited.audit(audited.changed(without(*((0, offset) for offset in (7, *range(10, 15))))))
     assert found(again) == [("lost", 0, 6, 7)] and not again.findings[0].examples
     assert (again.partitions[0].delivered, again.partitions[0].equal) == (14, 14)
 
@@ -166,6 +182,8 @@ def test_a_record_that_the_topic_lost(spark: Any, start_broker: Callable[..., Br
 def test_compaction_after_the_load(audited: Audited, name: str, tmp_path: Path) -> None:
     """What the cleaner removed is superseded, and that needs proof: a record whose key has no later one is lost."""
     server = audited.server
+    if server.kind != BrokerProcess.kind:
+        pytest.skip("compaction on request is in no release of Apache Kafka")
     create_topic(server, name, configs={**KEEP, "cleanup.policy": "compact", "delete.retention.ms": "0"})
     producer = KafkaProducer(bootstrap_servers=server.address)
     for i in range(20):
@@ -184,7 +202,7 @@ def test_compaction_after_the_load(audited: Audited, name: str, tmp_path: Path) 
     (partition,) = report.partitions
     assert partition.events == {"superseded": 18, "tombstone": 1} and (partition.equal, partition.waiting) == (2, 1)
 
-    planted = compacted.changed("UPDATE TABLE SET key = CAST('key 9' AS BINARY) WHERE offset = 2")
+    planted = compacted.changed(lambda rows: [{**row, "key": b"key 9"} if row["offset"] == 2 else row for row in rows])
     assert found(compacted.audit(planted)) == [("lost_latest", 0, 1, 2)]
 
 
@@ -210,7 +228,7 @@ def test_retention_during_an_audit(audited: Audited, name: str, tmp_path: Path, 
     produce(audited.server, name, 40, 2)
     retained = Audited(audited.spark, audited.server, name, tmp_path)
     retained.load()
-    changed = retained.changed("DELETE FROM TABLE WHERE partition = 0 AND offset = 12")
+    changed = retained.changed(without((0, 12)))
     steps = []
 
     def expire(self: Any, *arguments: Any) -> Any:

@@ -49,6 +49,8 @@ def test_a_log_that_apache_kafka_compacted(samples: BrokerProcess) -> None:
 
 
 def test_a_topic_that_is_compacted_and_one_that_is_no_more(broker: Server, name: str) -> None:
+    if broker.kind != BrokerProcess.kind:
+        pytest.skip("compaction on request is in no release of Apache Kafka")
     create_topic(broker, name, configs={**KEEP, "cleanup.policy": "compact"})
     produce(broker, name, 20)
     run("log-cleaner", "--bootstrap-server", broker.address, "--compact-now", name, "--roll", "--wait")
@@ -80,8 +82,12 @@ def test_records_that_disappeared_from_a_segment(start_broker: Callable[..., Bro
     server.stop()
     cut(server.data / f"{name}-0")
     server.start()
-    assert counts(server, name, (7, 8), (10, 15)) == GapCounts(unexplained=6, first_unexplained=7)
-    assert counts(server, name, (0, 20)) == GapCounts(unexplained=20, first_unexplained=0)
+    # Apache Kafka does not show how far its cleaner has come: its compacted topics may have holes everywhere.
+    known = server.kind == BrokerProcess.kind or policy == "delete"
+    expected = GapCounts(unexplained=6, first_unexplained=7) if known else GapCounts(compacted=6)
+    assert counts(server, name, (7, 8), (10, 15)) == expected
+    there = GapCounts(unexplained=20, first_unexplained=0) if known else GapCounts(compacted=6, unexplained=14, first_unexplained=0)
+    assert counts(server, name, (0, 20)) == there
 
 
 def cut(directory: Path) -> None:

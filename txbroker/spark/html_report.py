@@ -23,7 +23,8 @@ CUT = 80  # characters of a key
 ROWS_MAX = 2000  # of a table
 MAP_ROWS_MAX = 64
 _DATA_URL = "data:,"  # an icon that the browser does not ask for
-_KIND_NAMES = {"table": "a table", "mirror": "a mirrored topic", "group": "a consumer group"}
+_KIND_NAMES = {"table": "a table", "upsert": "a table of the latest values", "mirror": "a mirrored topic", "group": "a consumer group",
+               "replica": "another replica"}  # fmt: skip
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --quiet: #5b6470; --page: #fff; --card: #f4f6f8; --line: #d5dae0;
   --good: #2f6fb7; --late: #e0952b; --bad: #c8352b; --lawful: #8a94a0; --verdict-good: #1d7a46; }

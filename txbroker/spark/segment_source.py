@@ -55,11 +55,11 @@ def register(spark: Any) -> None:
     spark.dataSource.register(SegmentSource)
 
 
-def read(spark: Any, path: str, offsets: Ranges, *, columns: Sequence[str], damage: str) -> Any:
+def read(spark: Any, path: str, offsets: Ranges, *, columns: Sequence[str], damage: str, **options: str) -> Any:
     """A DataFrame of these offsets, by the options of this format."""
     register(spark)
-    options = {"offsets": json.dumps(offsets), "columns": ",".join(columns), "damage": damage}
-    return spark.read.format(FORMAT).options(**options).load(path)
+    given = {"offsets": json.dumps(offsets), "columns": ",".join(columns), "damage": damage, **options}
+    return spark.read.format(FORMAT).options(**given).load(path)
 
 
 def replicas(text: str) -> list[tuple[str, str]]:

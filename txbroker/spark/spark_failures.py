@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from txbroker.cli.failures import CommandFailed
+from txbroker.spark.offset_ranges import WrongData
+
+DAMAGED = "txbroker-damaged: "
+"""Begins the text that SQL passes to `raise_error` if a file is damaged; it ends with a full stop."""
 
 
 @contextmanager
@@ -28,6 +32,9 @@ def is_expired(error: Exception) -> bool:
 def failure(error: Exception) -> CommandFailed:
     """What an exception of Spark means, with what to do about it."""
     text = str(error)
+    damaged = re.search(rf"{DAMAGED}(.*)\.(?: SQLSTATE|$)", text, flags=re.M)
+    if damaged is not None:
+        return WrongData(damaged[1])
     if is_expired(error):
         return CommandFailed("offsets were deleted while they were being read, and nothing was written; "
                              "run this again, with --on-expired skip to go on without them")

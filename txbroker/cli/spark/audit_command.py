@@ -1,4 +1,4 @@
-"""`txbroker spark audit`: whether what was written to topics was delivered, to a table, a mirrored topic or a consumer group."""
+"""`txbroker spark audit`: whether what was written to topics was delivered, to a table, a mirrored topic, a group or a replica."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from txbroker.spark.topic_source import TopicSource
 
 DESCRIPTION = """\
-Compare what was written to topics with what was delivered: to a table of `txbroker spark load`, to a mirrored topic, or to a consumer
-group. Records are compared by key, value, timestamp and headers, at their offsets, or by their order where a mirror has other offsets.
+Compare what was written to topics with what was delivered: to a table of `txbroker spark load` or `txbroker spark upsert`, to a mirrored
+topic, to a consumer group, or to another replica, by the log directories of both. Records are compared by key, value, timestamp and
+headers, at their offsets, or by their order where a mirror has other offsets.
 
   txbroker spark audit --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders --html audit.html
   txbroker spark audit --bootstrap-server a:9092 --topic orders --against-bootstrap-server b:9092 --against-topic orders
   txbroker spark audit --bootstrap-server 127.0.0.1:9092 --topic prices --group readers --keys-table ./keys
   txbroker spark audit --bootstrap-server 127.0.0.1:9092 --topic orders --table ./warehouse/orders --since yesterday.json
+  txbroker spark audit --topic orders --log-dir broker-1=/srv/broker-1 --against-log-dir broker-2=/srv/broker-2
 
 Records that are missing, doubled, changed or out of order are reported with the first offset of each kind, examples, and a command that
 shows them. What compaction, retention and aborted transactions removed is counted and not wrong, if there is proof; a record that is gone
@@ -41,12 +43,16 @@ Exit status: 0 nothing is wrong, 1 something is, 2 wrong usage or a fault.
 def add_parser(jobs: Any) -> None:
     """Add the job."""
     parser = jobs.add_parser("audit", help="compare what was written to topics with what was delivered", description=DESCRIPTION)
-    add_source(parser)
+    add_source(parser, required=False)
     sides = parser.add_mutually_exclusive_group(required=True)
-    sides.add_argument("--table", metavar="DIR", help="compare with this table of `txbroker spark load`")
+    sides.add_argument("--table", metavar="DIR", help="compare with this table of `txbroker spark load` or `upsert`")
     against_help = "compare with this topic, a mirror; can be specified several times, then with the same names as --topic"
     sides.add_argument("--against-topic", action="append", metavar="NAME", help=against_help)
     sides.add_argument("--group", metavar="NAME", help="compare with what this consumer group has read, by its committed offsets")
+    replica_help = "compare with the replicas in these directories of another broker's log.dirs, comma-separated"
+    sides.add_argument("--against-log-dir", metavar="DIR,...", help=replica_help)
+    log_dir_help = "read from these directories of a broker's log.dirs, each after NAME= if it has a name, instead of --bootstrap-server"
+    parser.add_argument("--log-dir", metavar="DIR,...", help=log_dir_help)
     server_help = "brokers of --against-topic, comma-separated (default: --bootstrap-server)"
     parser.add_argument("--against-bootstrap-server", metavar="HOST:PORT", help=server_help)
     config_help = "a properties file for Spark's Kafka consumers of --against-topic (default: --command-config)"
@@ -64,11 +70,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit, print a line a partition and the findings, and write the report; CommandFailed."""
     from txbroker.spark.audit.job import AuditOptions, audit
 
+    if (arguments.bootstrap_server is None) is (arguments.log_dir is None):
+        raise BadUsage("specify --bootstrap-server, or --log-dir with --against-log-dir")
+    arguments.bootstrap_server = arguments.bootstrap_server or ""
     options = AuditOptions(
         source=source_of(arguments),
         table=arguments.table,
         against=_against(arguments),
         group=arguments.group,
+        log_dirs=arguments.log_dir,
+        against_log_dirs=arguments.against_log_dir,
         since=None if arguments.since is None else _since(arguments.since),
         keys=arguments.keys or arguments.html is not None,
         keys_table=arguments.keys_table,

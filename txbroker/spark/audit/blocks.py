@@ -27,9 +27,21 @@ class Kept:
         self._frames: list[Any] = []
 
     def __call__(self, frame: Any) -> Any:
-        """Keep one."""
+        """Keep one, when it is first used."""
         self._frames.append(frame.persist())
         return frame
+
+    def rows(self, frame: Any) -> Any:
+        """Compute and keep one; a DataFrame of its rows that does not contain its plan.
+
+        Spark plans, and describes, all of a frame at each use, also what is kept: if each step uses the one before twice, that doubles at
+        each step. The rows can still be computed again if an executor is lost.
+        """
+        from pyspark.sql import DataFrame
+
+        kept, session = self(frame), frame.sparkSession
+        rows = kept._jdf.queryExecution().toRdd()
+        return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, kept._jdf.schema(), False), session)
 
     def close(self) -> None:
         """Free all of them."""

@@ -39,7 +39,7 @@ def compare(spark: Any, keep: Kept, written: Any, delivered: Any, compacted: Col
     `compacted`: the topics that are compacted on at least one side.
     """
     a, b = (_numbered(side, name) for side, name in ((written, "a"), (delivered, "b")))
-    both = keep(a.join(b, _CONTENT, "full"))
+    both = keep.rows(a.join(b, _CONTENT, "full"))
     matched = both.where("a_offset IS NOT NULL AND b_offset IS NOT NULL")
     bounds = [Bounds(*row) for row in matched.groupBy("topic", "partition").agg(*_bounds()).collect()]
     highest = f"max(a_offset) OVER ({_IN_PARTITION} ORDER BY b_offset) AS highest"

@@ -40,7 +40,7 @@ def compare(keep: Kept, written: Any, delivered: Any) -> Any:
                     "ELSE 'changed' END")
     both = a.join(b, _PLACE, "full").withColumn("equal", equal).withColumn("nth", f.row_number().over(of_offset))
     different = both.withColumn("status", status).where("status != 'equal'")
-    return _with_moves(keep, keep(different))
+    return _with_moves(keep, keep.rows(different))
 
 
 def _with_moves(keep: Kept, different: Any) -> Any:
@@ -52,7 +52,7 @@ def _with_moves(keep: Kept, different: Any) -> Any:
             f"row_number() OVER (PARTITION BY topic, partition, {side}_content_0, {side}_content_1 ORDER BY offset) AS nth")  # fmt: skip
         sides.append(some)
     pairs = sides[0].join(sides[1], ["topic", "partition", "content_0", "content_1", "nth"])
-    moves = keep(pairs.select("topic", "partition", "a_offset", "b_offset"))
+    moves = keep.rows(pairs.select("topic", "partition", "a_offset", "b_offset"))
     to = moves.selectExpr("topic", "partition", "a_offset AS offset", "b_offset AS moved_to")
     origin = moves.selectExpr("topic", "partition", "b_offset AS offset", "a_offset AS moved_from")
     marked = different.join(to, _PLACE, "left").join(origin, _PLACE, "left")

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from txbroker.spark.audit import by_content, by_offset
 from txbroker.spark.audit.blocks import Blocks, Kept, Key, PartitionSums, in_blocks, ranges_with_unequal_blocks
 from txbroker.spark.audit.by_content import Bounds
-from txbroker.spark.audit.explanations import COMPACTED, proved, with_reasons
+from txbroker.spark.audit.explanations import COMPACTED, cleaned_away, proved, with_reasons, without_latest
+from txbroker.spark.audit.replica_side import Replicas
 from txbroker.spark.audit.report import WRONG, Example
-from txbroker.spark.audit.sides import Delivered, Span, TopicRules, Written, records_of
+from txbroker.spark.audit.sides import Delivered, Span, TopicRules, Written, latest_of_keys, records_of
 from txbroker.spark.offset_ranges import OffsetRange
 
 NEVER = 2**62  # added to written offsets that are later than all delivered ones
@@ -31,25 +32,36 @@ class Comparison:
     """Compares the topics of a source with what was delivered of them, over `spans`."""
 
     def __init__(
-        self, spark: Any, keep: Kept, written: Written, delivered: Delivered, rules: TopicRules, spans: Mapping[Key, Span]
-    ) -> None:
+        self, spark: Any, keep: Kept, written: Written, delivered: Delivered, rules: TopicRules, spans: Mapping[Key, Span],
+        replicas: Replicas | None,
+    ) -> None:  # fmt: skip
         self._spark = spark
         self._keep = keep
         self._written = written
         self._delivered = delivered
         self._rules = rules
         self._spans = spans
+        self._replicas = replicas
 
     def by_offset(self, blocks: Blocks, sums: Mapping[Key, PartitionSums], examples: int) -> Differences:
         """Where both sides have the same offsets: the records of unequal blocks."""
-        unequal = self._keep(blocks.unequal())
+        unequal = self._keep.rows(blocks.unequal())
         written, delivered = [span.written for span in self._spans.values()], [span.delivered for span in self._spans.values()]
-        a = in_blocks(self._records(self._written, ranges_with_unequal_blocks(written, sums)), unequal)
-        b = in_blocks(self._records(self._delivered, ranges_with_unequal_blocks(delivered, sums)), unequal)
-        events = self._keep(by_offset.compare(self._keep, a, b))
+        latest_by = self._delivered.latest_by
+        if latest_by is None:
+            a = self._records(self._written, ranges_with_unequal_blocks(written, sums))
+        else:  # which record is the latest is known only of all of them
+            a = latest_of_keys(self._records(self._written, written).selectExpr("*", "false AS waiting"), latest_by)
+        b = self._records(self._delivered, ranges_with_unequal_blocks(delivered, sums))
+        events = self._keep.rows(by_offset.compare(self._keep, in_blocks(a, unequal), in_blocks(b, unequal)))
+        if latest_by is not None:
+            everything = self._records(self._written, written), self._records(self._delivered, delivered)
+            events = self._keep.rows(without_latest(events, *everything))
+        if self._replicas is not None:
+            events = self._cleaned_away(events, self._replicas)
         source = self._written.source
         if source is not None and _has(events, "extra"):
-            events = self._keep(with_reasons(self._spark, self._keep, events, source, written))
+            events = self._keep.rows(with_reasons(self._spark, self._keep, events, source, written))
             if _has(events, COMPACTED):
                 # The later record of a key may be where both sides are equal, or not delivered yet.
                 records = self._records(self._written, [span.whole for span in self._spans.values()])
@@ -57,6 +69,25 @@ class Comparison:
                 events = proved(events, COMPACTED, records, self._rules.order, superseded="superseded", tombstone="tombstone",
                                 otherwise="lost_latest")  # fmt: skip
         return self._differences(events, examples, {})
+
+    def _cleaned_away(self, events: Any, replicas: Replicas) -> Any:
+        """The events, where what a cleaner has removed from one of two replicas gets another kind."""
+        for kind, files, superseded, tombstone, otherwise in (
+            ("missing", replicas.delivered, "removed", "removed", "missing"),
+            ("extra", replicas.written, "superseded", "tombstone", "lost_latest"),
+        ):
+            rows = events.where(f"kind = '{kind}'").select("topic", "partition").distinct().collect()
+            spans = {key: self._spans[key] for key in map(tuple, rows) if files.offsets[key].clean_end > self._spans[key].written.start}
+            if spans:
+                ends = {key: files.offsets[key].clean_end for key in spans}
+                # The later record of a key may be above the other side's high watermark.
+                proof = [span.written._replace(end=max(span.written.end, ends[key])) for key, span in spans.items()]
+                both = [span.written for span in spans.values()]
+                ranges = (both, proof) if kind == "missing" else (proof, both)
+                records = self._records(self._written, ranges[0]).unionByName(self._records(self._delivered, ranges[1]))
+                events = self._keep.rows(cleaned_away(self._spark, events, kind, records, self._rules.order, ends, superseded=superseded,
+                                                 tombstone=tombstone, otherwise=otherwise))  # fmt: skip
+        return events
 
     def by_content(self, sums: Mapping[Key, PartitionSums], examples: int) -> Differences:
         """Where offsets differ: all records of the partitions that have unequal blocks."""
@@ -66,7 +97,7 @@ class Comparison:
         rules, delivered_rules = self._rules, self._delivered.rules(self._rules)
         events, bounds = by_content.compare(self._spark, self._keep, a, b, rules.compacted | delivered_rules.compacted)
         limits = {(one.topic, one.partition): one for one in bounds}
-        events = self._keep(self._without_heads(events, spans, limits))
+        events = self._keep.rows(self._without_heads(events, spans, limits))
         if rules.compacted and _has(events, "extra"):
             later = events.where("kind = 'waiting'").selectExpr(
                 "topic", "partition", f"offset + {NEVER}L AS offset", "timestamp_ms", "key", "deleted", "CAST(NULL AS BIGINT) AS version")
@@ -88,7 +119,7 @@ class Comparison:
 
         mine = f.col("topic").isin(sorted(rules.compacted))
         some = proved(events.where(mine), kind, records, rules.order, superseded=superseded, tombstone=tombstone, otherwise=kind)
-        return self._keep(some.unionByName(events.where(~mine)))
+        return self._keep.rows(some.unionByName(events.where(~mine)))
 
     def _without_heads(self, events: Any, spans: Mapping[Key, Span], limits: Mapping[Key, Bounds]) -> Any:
         """Records before the first match are not wrong, where retention has deleted them on the other side."""
@@ -107,7 +138,6 @@ class Comparison:
         """Bring the counts and a few examples to the driver."""
         from pyspark.sql import functions as f
 
-        events = self._keep(events)
         counts: dict[Key, dict[str, tuple[int, int]]] = {}
         rows = events.groupBy("topic", "partition", "kind").agg(f.count("*"), f.min("offset")).collect()
         for topic, partition, kind, count, first in rows:

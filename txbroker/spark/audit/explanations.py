@@ -10,15 +10,17 @@ Of records that only the delivered side has:
 - lost: the topic has no record at the offset, and none of these reasons. Wrong.
 
 Of records that only the written side has, where the delivered side is compacted itself: `removed`, with the same proof.
+
+Of replicas neither side's log is asked: a cleaner has come as far as its checkpoint says, and only records below that are proof.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from txbroker.log.cleaner.compaction_order import CompactionOrder
-from txbroker.spark.audit.blocks import Kept
+from txbroker.spark.audit.blocks import Kept, Key
 from txbroker.spark.audit.sides import inside
 from txbroker.spark.gaps import Reason, reasons
 from txbroker.spark.offset_ranges import OffsetRange
@@ -41,7 +43,7 @@ def with_reasons(spark: Any, keep: Kept, events: Any, source: TopicSource, range
     extra = inside(spark, events.where("kind = 'extra' AND NOT shared").select("topic", "partition", "offset"), ranges).distinct()
     ordered = extra.repartition(min(len(ranges), TASKS_MAX), "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
     found = ordered.rdd.mapPartitions(_Reasons(source.addresses, source.isolation_level))
-    known = events.join(keep(spark.createDataFrame(found, _SCHEMA)), ["topic", "partition", "offset"], "left")
+    known = events.join(keep.rows(spark.createDataFrame(found, _SCHEMA)), ["topic", "partition", "offset"], "left")
     return _replaced(known, "kind = 'extra' AND NOT shared AND reason IS NOT NULL", "reason").drop("reason")
 
 
@@ -87,7 +89,43 @@ def proved(events: Any, kind: str, records: Any, order: CompactionOrder, *, supe
     return _replaced(known, f"kind = '{kind}'", proof).drop("latest")
 
 
-def _replaced(events: Any, condition: str, kind: str) -> Any:
+def cleaned_away(
+    spark: Any, events: Any, kind: str, records: Any, order: CompactionOrder, ends: Mapping[Key, int], *, superseded: str, tombstone: str,
+    otherwise: str,
+) -> Any:  # fmt: skip
+    """`proved` for what a cleaner can have removed that has come to `ends`: by records below these offsets, for events below them."""
     from pyspark.sql import functions as f
 
-    return events.withColumn("kind", f.expr(f"CASE WHEN {condition} THEN {kind} ELSE kind END"))
+    limits = [OffsetRange(*key, 0, end) for key, end in ends.items()]
+    frame = spark.createDataFrame([(one.topic, one.partition, one.end) for one in limits], "topic STRING, partition INT, clean_end BIGINT")
+    limited = events.join(f.broadcast(frame), ["topic", "partition"], "left")
+    below = f"kind = '{kind}' AND NOT shared AND offset < coalesce(clean_end, 0)"
+    mine, others = (limited.where(condition).drop("clean_end") for condition in (below, f"NOT ({below})"))
+    known = inside(spark, records, limits)
+    return others.unionByName(proved(mine, kind, known, order, superseded=superseded, tombstone=tombstone, otherwise=otherwise))
+
+
+def without_latest(events: Any, written: Any, delivered: Any) -> Any:
+    """The events of a table with the latest record of each key, before `with_reasons`.
+
+    stale: the topic has this record, and a later one of the key; if it has another record there, the row is `extra`. removed: the table
+    has no row of a key that was deleted, as after a purge.
+    """
+    place = ["topic", "partition", "offset"]
+    there = written.selectExpr(*place, "content_0 AS a_0", "content_1 AS a_1").join(delivered, place)
+    same = there.groupBy(*place).agg(_expr("bool_or(a_0 = content_0 AND a_1 = content_1) AS same"))
+    rows = delivered.select("topic", "key").distinct().selectExpr("topic", "key", "true AS has_row")
+    known = events.join(same, place, "left").join(rows, ["topic", "key"], "left")
+    kind = ("CASE WHEN kind = 'extra' AND NOT shared AND same THEN 'stale' "
+            "WHEN kind = 'missing' AND deleted AND has_row IS NULL THEN 'removed' ELSE kind END")  # fmt: skip
+    return known.withColumns({"kind": _expr(kind), "shared": _expr("shared OR same IS NOT NULL")}).drop("same", "has_row")
+
+
+def _expr(text: str) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.expr(text)
+
+
+def _replaced(events: Any, condition: str, kind: str) -> Any:
+    return events.withColumn("kind", _expr(f"CASE WHEN {condition} THEN {kind} ELSE kind END"))

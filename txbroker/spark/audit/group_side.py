@@ -23,6 +23,7 @@ class GroupSide:
 
     kind = "group"
     same_offsets = True
+    latest_by = None
 
     def __init__(self, written: TopicSide, group: str) -> None:
         with connected("KafkaAdminClient", written.source.servers, {}) as admin:

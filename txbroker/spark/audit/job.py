@@ -1,4 +1,4 @@
-"""Audit topics: whether what was written was delivered, to a table, a mirrored topic or a consumer group.
+"""Audit topics: whether what was written was delivered, to a table, a mirrored topic, a consumer group or a replica.
 
 1. Open the delivered side, then read the offsets of the topics: ends first, so that the delivered side never has more.
 2. Compare counts and sums of blocks of 65,536 offsets, in one pass over both sides.
@@ -22,16 +22,20 @@ from txbroker.spark.audit.blocks import Blocks, Kept, Key, PartitionSums
 from txbroker.spark.audit.differences import Comparison, Differences
 from txbroker.spark.audit.group_side import GroupSide
 from txbroker.spark.audit.mirror_side import MirrorSide
+from txbroker.spark.audit.replica_side import DeliveredReplica, Replicas, WrittenReplica
 from txbroker.spark.audit.report import WRONG, AgeBucket, AuditReport, Finding, KeyCounts, PartitionResult
-from txbroker.spark.audit.sides import Delivered, Span, Written, records_of, with_ranges
+from txbroker.spark.audit.sides import Delivered, Span, Written, latest_of_keys, records_of, with_ranges
 from txbroker.spark.audit.table_side import TableSide
 from txbroker.spark.audit.topic_side import TopicSide
+from txbroker.spark.audit.upsert_side import UpsertSide
 from txbroker.spark.gaps import GapCounts
 from txbroker.spark.load_check import check_rows
 from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session, shuffles_for
 from txbroker.spark.snapshot import Snapshot, TopicSnapshot
 from txbroker.spark.spark_failures import is_expired, spark_failures
+from txbroker.spark.tables.table_folder import folder
+from txbroker.spark.tables.upsert_table import is_upsert_table
 from txbroker.spark.topic_source import TopicSource
 from txbroker.wire.records import INT64_MAX
 
@@ -49,7 +53,9 @@ class Since(NamedTuple):
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """The topics, and exactly one thing to compare them with: a table's folder, other topics, or a group.
+    """The topics, and exactly one thing to compare them with: a table's folder, other topics, a group, or a replica.
+
+    `log_dirs` and `against_log_dirs`: two replicas, by log directories as in the option `path` of `segment_source`; no broker is asked.
 
     `since`: only from these offsets on, or only records since this time in ms. `keys`: compare keys too. `keys_table`: the folder of a new
     table of all keys. `examples`: of each kind in each partition.
@@ -59,6 +65,8 @@ class AuditOptions:
     table: str | None = None
     against: TopicSource | None = None
     group: str | None = None
+    log_dirs: str | None = None
+    against_log_dirs: str | None = None
     since: Since | int | None = None
     keys: bool = False
     keys_table: str | None = None
@@ -70,8 +78,10 @@ def audit(spark: Any, options: AuditOptions, now_ms: int, stream: TextIO | None 
 
     CommandFailed and ClientError for a fault; WrongData, one of these, for a log that lost its end.
     """
-    if sum(one is not None for one in (options.table, options.against, options.group)) != 1:
-        raise BadUsage("specify one of --table, --against-topic and --group")
+    if sum(one is not None for one in (options.table, options.against, options.group, options.against_log_dirs)) != 1:
+        raise BadUsage("specify one of --table, --against-topic, --group and --against-log-dir")
+    if (options.log_dirs is None) is not (options.against_log_dirs is None):
+        raise BadUsage("--log-dir and --against-log-dir need each other")
     for source in (options.source, options.against):
         if source is not None:
             source.check()
@@ -90,16 +100,24 @@ class _Audit:
         self._options = options
         self._stream = stream
         self._keep = Kept()
+        self._replicas: Replicas | None = None
         self._written, self._delivered = self._sides()
         self._snapshot = self._written.snapshot()
         self._now_ms = now_ms
         self._rules = self._written.rules()
+        if self._delivered.latest_by is not None:
+            self._rules = self._rules._replace(order=self._delivered.latest_by)
         self._since = self._since_offsets()
 
     def _sides(self) -> tuple[Written, Delivered]:
-        options = self._options
-        topics = TopicSide(self._spark, options.source)
+        options, source = self._options, self._options.source
+        if options.log_dirs is not None and options.against_log_dirs is not None:
+            self._replicas = Replicas(self._spark, options.log_dirs, options.against_log_dirs, source.topics, source.include)
+            return WrittenReplica(self._spark, self._replicas), DeliveredReplica(self._replicas)
+        topics = TopicSide(self._spark, source)
         if options.table is not None:
+            if is_upsert_table(self._spark, folder(options.table)):
+                return topics, UpsertSide(self._spark, options.table, source.isolation_level)
             return topics, TableSide(self._spark, options.table)
         if options.against is not None:
             return topics, MirrorSide(self._spark, options.against)
@@ -108,6 +126,9 @@ class _Audit:
 
     def _since_offsets(self) -> Since:
         chosen = self._options.since
+        if chosen is not None and self._delivered.latest_by is not None:
+            raise BadUsage("--since is not possible with a table of `txbroker spark upsert`, which has only the latest record of each key; "
+                           "leave it out")
         if isinstance(chosen, int):
             written = self._written.since(chosen)
             return Since(written, self._delivered.since(written, chosen))
@@ -139,6 +160,8 @@ class _Audit:
         with watched(self._spark, sum(span.whole.size for span in spans.values()), self._stream):
             sums = blocks.partitions()
         found = self._differences(blocks, sums, spans)
+        if self._replicas is not None and found.counts:
+            self._replicas.check_unchanged()
         gaps = self._gaps(spans, sums)
         spans = {**spans, **found.spans}
         key_counts, ages = self._keys(written, delivered)
@@ -149,27 +172,28 @@ class _Audit:
             topic=self._written.name,
             delivered=self._delivered.name,
             audited_ms=self._now_ms,
-            isolation_level=self._options.source.isolation_level,
+            isolation_level=self._options.source.isolation_level if self._replicas is None else "read_uncommitted",
             partitions=results,
             findings=self._findings(spans, found, gaps),
             times=blocks.times(),
             ages=ages,
             keys_table=self._options.keys_table,
-            not_checked=_not_checked(snapshot, self._delivered, spans),
+            not_checked=_not_checked(snapshot, self._delivered, spans) if self._replicas is None else self._replicas.not_checked(),
         )
 
     def _records_written(self, spans: Mapping[Key, Span]) -> Any:
         """All of the snapshot; those that were not delivered yet are `waiting`."""
         records = records_of(self._spark, self._written, (span.whole for span in spans.values()), self._rules.order)
         marked = with_ranges(self._spark, records, (span.written for span in spans.values()))
-        return marked.selectExpr("* EXCEPT (start, end)", "offset >= end AS waiting")
+        placed = marked.selectExpr("* EXCEPT (start, end)", "offset >= end AS waiting")
+        return placed if self._delivered.latest_by is None else latest_of_keys(placed, self._delivered.latest_by)
 
     def _differences(self, blocks: Blocks, sums: Mapping[Key, PartitionSums], spans: Mapping[Key, Span]) -> Differences:
         unequal = sum(one.unequal for one in sums.values())
         if not unequal:
             return _NOTHING
         self._say(f"{unequal:,} of {amount(sum(one.blocks for one in sums.values()), 'block')} differ: comparing their records")
-        comparison = Comparison(self._spark, self._keep, self._written, self._delivered, self._rules, spans)
+        comparison = Comparison(self._spark, self._keep, self._written, self._delivered, self._rules, spans, self._replicas)
         if self._delivered.same_offsets:
             return comparison.by_offset(blocks, sums, self._options.examples)
         return comparison.by_content(sums, self._options.examples)
@@ -261,6 +285,8 @@ def _not_checked(snapshot: Snapshot, delivered: Delivered, spans: Mapping[Key, S
     if open_ones:
         sentences.append(f"{amount(sum(one.high_watermark - one.end for one in open_ones), 'offset')} after open transactions "
                          f"in {amount(len(open_ones), 'partition')}")
-    if delivered.kind == "table":
+    if delivered.latest_by is not None:
+        sentences.append("records without a key, which a table of `txbroker spark upsert` cannot have")
+    if delivered.kind in ("table", "upsert"):
         sentences.append("timestamp types: only the timestamps are compared")
     return sentences

@@ -19,6 +19,7 @@ class MirrorSide:
 
     kind = "mirror"
     same_offsets = False
+    latest_by = None
     group = None
 
     def __init__(self, spark: Any, source: TopicSource) -> None:

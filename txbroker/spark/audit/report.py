@@ -17,6 +17,7 @@ WRONG = {
     "changed": "delivered with another key, value, timestamp or headers",
     "out_of_order": "delivered at another place than written",
     "extra": "delivered and never written",
+    "stale": "older than the latest record of their key",
     "lost": "without a record in the topic and without a reason",
     "lost_latest": "removed by compaction, though they are the latest of their keys",
     "unread": "deleted by retention before the group read them",
@@ -31,7 +32,8 @@ LAWFUL = {
 }
 """The kinds of differences that are not wrong."""
 _ONLY_WRITTEN = ("missing", "changed", "out_of_order", "removed")
-_ONLY_DELIVERED = ("changed", "out_of_order", "doubled", "extra", "lost", "lost_latest", "superseded", "tombstone", "expired", "aborted")
+_ONLY_DELIVERED = ("changed", "out_of_order", "doubled", "extra", "stale", "lost", "lost_latest", "superseded", "tombstone", "expired",
+                   "aborted")  # fmt: skip
 
 
 class Example(NamedTuple):

@@ -10,7 +10,7 @@ from txbroker.spark.audit.blocks import Key
 from txbroker.spark.checksum import BYTES_COLUMN, CONTENT_COLUMNS, PLACED_COLUMNS
 from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.order import version
+from txbroker.spark.order import rank, version
 from txbroker.spark.snapshot import Snapshot
 from txbroker.spark.topic_source import TopicSource
 
@@ -39,6 +39,16 @@ def with_ranges(spark: Any, records: Any, ranges: Iterable[OffsetRange]) -> Any:
     from pyspark.sql import functions as f
 
     return records.join(f.broadcast(spark.createDataFrame([tuple(one) for one in ranges], SPAN_SCHEMA)), ["topic", "partition"])
+
+
+def latest_of_keys(records: Any, order: CompactionOrder) -> Any:
+    """Of a DataFrame of `prepared` records, with the column `waiting`: the latest of each key that are not waiting, and those that are."""
+    from pyspark.sql import functions as f
+
+    rest = [name for name in records.columns if name not in ("topic", "key")]
+    latest = f.expr(f"max_by(struct({', '.join(rest)}), {rank(order, version_column='version')})").alias("latest")
+    due = records.where("NOT waiting AND key IS NOT NULL").groupBy("topic", "key").agg(latest)
+    return due.selectExpr("topic", "key", "latest.*").unionByName(records.where("waiting"))
 
 
 class TopicRules(NamedTuple):
@@ -76,12 +86,16 @@ class Written(Protocol):
 class Delivered(Protocol):
     """What the topics are compared with. It is opened before their offsets are read, so that it never has more than they have.
 
-    `kind`: table, mirror or group. `same_offsets`: a record has the same offset on both sides.
+    `kind`: table, upsert (a table of `upsert`), mirror, group or replica. `same_offsets`: a record has the same offset on both sides.
     """
 
     kind: str
     name: str
     same_offsets: bool
+
+    @property
+    def latest_by(self) -> CompactionOrder | None:
+        """The order by which only the latest record of each key is delivered; None if every record is."""
 
     @property
     def group(self) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 from txbroker.cli.failures import CommandFailed
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import Span, TopicRules, inside
-from txbroker.spark.offset_ranges import OffsetRange, WrongData
+from txbroker.spark.offset_ranges import OffsetRange, TableOffsets, WrongData
 from txbroker.spark.session import check_session
 from txbroker.spark.snapshot import Snapshot
 from txbroker.spark.tables.opening import open_table
@@ -21,6 +21,7 @@ class TableSide:
 
     kind = "table"
     same_offsets = True
+    latest_by = None
     group = None
 
     def __init__(self, spark: Any, location: str) -> None:
@@ -39,33 +40,8 @@ class TableSide:
         self.name = f"table {table.path}"
 
     def spans(self, snapshot: Snapshot) -> Mapping[Key, Span]:
-        """Up to what was loaded. WrongData for a topic that ends before what was loaded of it, or has fewer partitions."""
-        table = self._offsets
-        if table.cluster_id != snapshot.cluster_id:
-            raise CommandFailed(f"the table has data of the cluster {table.cluster_id}, and this is {snapshot.cluster_id}; "
-                                "correct --bootstrap-server or --table")
-        spans = {}
-        for topic in snapshot.topics:
-            known = table.offsets.get(topic.name)
-            if known is None:
-                raise CommandFailed(f"the table has nothing of topic {topic.name}, only of {', '.join(sorted(table.offsets))}; "
-                                    "correct --topic or --table")
-            if table.topic_ids[topic.name] != topic.topic_id:
-                raise CommandFailed(f"topic {topic.name} was deleted and created again: the table has data of the topic id "
-                                    f"{table.topic_ids[topic.name]}, and the topic has {topic.topic_id}; correct --table")
-            lost = sorted(known.keys() - topic.partitions.keys())
-            if lost:
-                raise WrongData(f"topic {topic.name} has no partition {lost[0]}, of which the table has offsets; look at the brokers' logs")
-            for index, offsets in topic.partitions.items():
-                loaded = known.get(index, offsets.log_start)
-                if loaded > offsets.high_watermark:
-                    raise WrongData(f"{topic.name}-{index} ends at offset {offsets.high_watermark}, and the table has it up to {loaded}: "
-                                    "the log lost records; compare with `txbroker get-offsets`, and look at the brokers' logs")
-                # A table that was loaded without regard to transactions may have more than can be read now.
-                end = min(max(loaded, offsets.log_start), offsets.end)
-                written = OffsetRange(topic.name, index, min(offsets.log_start, end), end)
-                spans[topic.name, index] = Span(written, offsets.end, written._replace(end=INT64_MAX if loaded <= end else end))
-        return spans
+        """Up to what was loaded."""
+        return loaded_spans(self._offsets, snapshot)
 
     def records(self, ranges: Sequence[OffsetRange]) -> Any:
         """Its rows."""
@@ -83,3 +59,35 @@ class TableSide:
         """For Spark's SQL shell."""
         rows = f"delta.`{self._path}`" if self._is_delta else f"the files that `txbroker spark files --table {self._path}` lists"
         return f"SELECT * FROM {rows} WHERE topic = '{topic}' AND partition = {partition} AND offset = {offset}"
+
+
+def loaded_spans(table: TableOffsets, snapshot: Snapshot) -> Mapping[Key, Span]:
+    """What is compared with a table that has these offsets.
+
+    CommandFailed for a table of something else. WrongData for a topic that ends before what the table has, or has fewer partitions.
+    """
+    if table.cluster_id != snapshot.cluster_id:
+        raise CommandFailed(f"the table has data of the cluster {table.cluster_id}, and this is {snapshot.cluster_id}; "
+                            "correct --bootstrap-server or --table")
+    spans = {}
+    for topic in snapshot.topics:
+        known = table.offsets.get(topic.name)
+        if known is None:
+            raise CommandFailed(f"the table has nothing of topic {topic.name}, only of {', '.join(sorted(table.offsets))}; "
+                                "correct --topic or --table")
+        if table.topic_ids[topic.name] != topic.topic_id:
+            raise CommandFailed(f"topic {topic.name} was deleted and created again: the table has data of the topic id "
+                                f"{table.topic_ids[topic.name]}, and the topic has {topic.topic_id}; correct --table")
+        lost = sorted(known.keys() - topic.partitions.keys())
+        if lost:
+            raise WrongData(f"topic {topic.name} has no partition {lost[0]}, of which the table has offsets; look at the brokers' logs")
+        for index, offsets in topic.partitions.items():
+            loaded = known.get(index, offsets.log_start)
+            if loaded > offsets.high_watermark:
+                raise WrongData(f"{topic.name}-{index} ends at offset {offsets.high_watermark}, and the table has it up to {loaded}: "
+                                "the log lost records; compare with `txbroker get-offsets`, and look at the brokers' logs")
+            # A table that was loaded without regard to transactions may have more than can be read now.
+            end = min(max(loaded, offsets.log_start), offsets.end)
+            written = OffsetRange(topic.name, index, min(offsets.log_start, end), end)
+            spans[topic.name, index] = Span(written, offsets.end, written._replace(end=INT64_MAX if loaded <= end else end))
+    return spans

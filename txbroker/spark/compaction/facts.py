@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli.failures import BadUsage, CommandFailed
@@ -13,27 +11,21 @@ from txbroker.cli.topic_order import HEADER, STRATEGY, topic_order
 from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings, validate_topic_configs
-from txbroker.errors import BrokerError, CorruptRecords, StorageError
-from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
-from txbroker.log.cleaner import cleaning_history_file
+from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.disk import Disk, OsDisk
 from txbroker.log.file_names import PARTITION_METADATA
 from txbroker.log.partition_metadata import read_topic_id
 from txbroker.logtools.bounded_read import read_small
-from txbroker.logtools.compaction_plan import log_ends
-from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey
-from txbroker.logtools.partition_files import find_files
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
-from txbroker.names import INTERNAL_TOPICS, TopicPartition, id_to_text
+from txbroker.names import id_to_text
 from txbroker.spark.gaps import CLEANER, clean_end
-from txbroker.spark.segment_source import log_start_offset, replicas
+from txbroker.spark.partition_places import Place, ends_of_places
 from txbroker.spark.snapshot import CLIENT, Addresses
 from txbroker.wire.records import INT64_MAX
 
 POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
 BROKER = ""  # the name of the replica whose records a broker delivers
-_TASKS_MAX = 64
 
 
 class TopicRules(NamedTuple):
@@ -53,19 +45,6 @@ class Part(NamedTuple):
     partition: int
     log_start: int
     end: int
-
-
-class Place(NamedTuple):
-    """A partition's directory. `data`: the data directory that it is in; "" if it is in none, as a copy."""
-
-    replica: str
-    path: str
-    topic: str
-    partition: int
-    live: bool
-    clean: bool
-    data: str
-    identity: Mapping[str, str]
 
 
 # From brokers
@@ -118,43 +97,6 @@ def _words(text: str | None) -> list[str]:
 # From log directories
 
 
-def find_places(log_dirs: str, topics: Sequence[str], include: str | None) -> list[Place]:
-    """The partitions' directories, by topic and partition; BadUsage, CommandFailed."""
-    disk = OsDisk()
-    found: list[Place] = []
-    for replica, path in replicas(log_dirs):
-        try:
-            places = survey(disk, [path]).partitions
-        except (NoLogDirectory, StorageError) as error:
-            raise CommandFailed(f"{error}; correct --log-dir") from None
-        found += [_place(replica, place) for place in places if _is_selected(place.topic_partition.topic, topics, include)]
-    missing = sorted(set(topics) - {place.topic for place in found})
-    if missing or not found:
-        raise CommandFailed(f"there is no partition of {missing[0] if missing else include} in {log_dirs}; "
-                            "specify log.dirs of the brokers that have it")
-    found.sort(key=lambda place: (place.topic, place.partition, place.replica))
-    for one, other in pairwise(found):
-        if (one.replica, one.topic, one.partition) == (other.replica, other.topic, other.partition):
-            raise BadUsage(f"{one.topic}-{one.partition} is in {one.path} and {other.path}: give the brokers different names in --log-dir")
-    return found
-
-
-def _is_selected(topic: str, topics: Sequence[str], include: str | None) -> bool:
-    if include is None:
-        return topic in topics
-    try:
-        return topic not in INTERNAL_TOPICS and re.fullmatch(include, topic) is not None
-    except re.error as error:
-        raise BadUsage(f"--include is {include!r}, which is not a regular expression: {error}") from None
-
-
-def _place(replica: str, place: PartitionPlace) -> Place:
-    topic, partition = place.topic_partition
-    data = place.data
-    identity = {} if data is None else dict(one.split("=", 1) for one in data.identity.split(", ") if "=" in one)
-    return Place(replica, place.path, topic, partition, place.live, place.clean, "" if data is None else data.path, identity)
-
-
 def rules_of_places(places: Sequence[Place], given: Mapping[str, str]) -> dict[str, TopicRules]:
     """The rules by the metadata that a txbroker stores in the directories; `given`, from --topic-config, come first. BadUsage."""
     disk = OsDisk()
@@ -192,51 +134,8 @@ def _topic_id(disk: Disk, directory: str) -> str:
 
 
 def parts_of_places(spark: Any, places: Sequence[Place]) -> list[Part]:
-    """The offsets of each place, found by executors, since that reads the active segments. CommandFailed through Spark."""
-    tasks = min(len(places), _TASKS_MAX)
-    return [Part(*row) for row in spark.sparkContext.parallelize(places, tasks).mapPartitions(_offsets).collect()]
-
-
-def _offsets(places: Iterable[Place]) -> Iterator[tuple[Any, ...]]:
-    disk = OsDisk()
-    for place in places:
-        (found,) = survey(disk, [place.path]).partitions
-        end = log_ends(disk, place.path, found.topic_partition).last_stable_offset
-        # Retention may have deleted segments since the checkpoint was written.
-        start = max([log_start_offset(disk, found), *find_files(disk, place.path).logs[:1]])
-        yield place.replica, place.topic, place.partition, min(start, end), end
-
-
-def clean_ends_of_places(places: Sequence[Place]) -> dict[tuple[str, str, int], int]:
-    """Up to where the cleaner has come by its checkpoint and by txbroker's history; 0 where neither has the partition. CommandFailed.
-
-    It is not known of directories that are in no data directory.
-    """
-    disk = OsDisk()
-    known = [place for place in places if place.data]
-    checkpoints = {data: _checkpoint(disk, data) for data in {place.data for place in known}}
-    return {place[:1] + place[2:4]: checkpoints[place.data].get(TopicPartition(place.topic, place.partition), 0) for place in known}
-
-
-def _checkpoint(disk: Disk, directory: str) -> dict[TopicPartition, int]:
-    try:
-        found = parse_offsets(read_small(disk, f"{directory}/{CLEANER_OFFSETS}", SIZE_MAX) or b"")
-        content = read_small(disk, f"{directory}/{cleaning_history_file.FILE_NAME}", SIZE_MAX) or b""
-        for known, history in cleaning_history_file.parse_histories(content).items():
-            found[known] = max(found.get(known, 0), history.clean_end)
-        return found
-    except (MalformedCheckpoint, CorruptRecords, StorageError) as error:
-        raise CommandFailed(f"the cleaner's checkpoint in {directory} cannot be read: {error}; see `txbroker log verify`") from None
-
-
-def listing(places: Sequence[Place]) -> dict[str, tuple[Any, ...]]:
-    """By directory, the names of its log files, and the sizes of all but the last: both change when a broker cleans or deletes."""
-    disk = OsDisk()
-    found = {}
-    for place in places:
-        names = sorted(name for name in disk.names(place.path) if name.endswith(".log"))
-        found[place.path] = tuple((name, disk.size(f"{place.path}/{name}")) for name in names[:-1]), tuple(names[-1:])
-    return found
+    """The offsets of each place, up to its last stable offset. CommandFailed through Spark."""
+    return [Part(*key, min(ends.log_start, ends.last_stable), ends.last_stable) for key, ends in ends_of_places(spark, places).items()]
 
 
 def check_compacted(rules: Mapping[str, TopicRules]) -> None:

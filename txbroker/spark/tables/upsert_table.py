@@ -20,6 +20,7 @@ from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.spark.order import rank
 from txbroker.spark.tables.delta_log import DeltaLog, text
 from txbroker.spark.tables.load_commit import LoadCommit, parse
+from txbroker.spark.tables.table_folder import DELTA, format_of
 
 KEY = "txbroker.upsert"
 COLUMNS = {
@@ -30,6 +31,11 @@ COLUMNS = {
 """`version`: of the header strategy. `deleted`: the latest record has no value. `merged_ms`: when the row was written."""
 FORGETS = "delta.setTransactionRetentionDuration"
 INCOMPARABLE = "txbroker-key-in-two-partitions"
+
+
+def is_upsert_table(spark: Any, path: Path) -> bool:
+    """Whether a folder has a table that `upsert` made. CommandFailed for a folder that has something else than a table."""
+    return format_of(path) == DELTA and f"{KEY}.topic" in DeltaLog(spark, path).properties()
 
 
 class Identity(NamedTuple):
