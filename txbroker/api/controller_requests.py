@@ -9,7 +9,7 @@ StopReplica the leader epochs, and were sent before Kafka 2.6. A response to Lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -57,7 +57,9 @@ class LeaderAndIsrHandler(_ControllerRequestHandler):
     def __call__(self, request: LeaderAndIsrRequest, context: RequestContext) -> Deferred[Any]:
         answer = self._send(request)
         if context.api_version < TOPIC_IDS_VERSION:
-            answer.addCallback(lambda response: _with_names(request, response))
+            # Its topics are those with partitions, in the order in which the request first names them.
+            names = dict.fromkeys(topic.topic_name for topic in request.topic_states if topic.partition_states)
+            answer.addCallback(lambda response: _with_names(names, response))
         return answer
 
     def failed(self, request: LeaderAndIsrRequest, context: RequestContext, error: BrokerError) -> LeaderAndIsrResponse | None:
@@ -75,7 +77,9 @@ class LeaderAndIsrHandler(_ControllerRequestHandler):
             for topic in request.topic_states
         ]
         response = LeaderAndIsrResponse(error_code=error.code, topics=topics)
-        return _with_names(request, response) if context.api_version < TOPIC_IDS_VERSION else response
+        if context.api_version < TOPIC_IDS_VERSION:
+            response = _with_names([topic.topic_name for topic in request.topic_states], response)
+        return response
 
 
 class StopReplicaHandler(_ControllerRequestHandler):
@@ -117,13 +121,12 @@ def _is_passing(error: BrokerError) -> bool:
     return error.code == ErrorCode.BROKER_NOT_AVAILABLE
 
 
-def _with_names(request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
-    """The response with a flat list of partitions. Its topics are in the order in which the request first names them."""
-    names = dict.fromkeys(topic.topic_name for topic in request.topic_states)
+def _with_names(names: Iterable[str], response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
+    """The response with a flat list of partitions; `names` are those of its topics."""
     return LeaderAndIsrResponse(error_code=response.error_code, partition_errors=list(_flat(names, response.topics)))
 
 
-def _flat(names: dict[str, None], topics: list[LeaderAndIsrTopicError]) -> Iterator[LeaderAndIsrPartitionError]:
+def _flat(names: Iterable[str], topics: list[LeaderAndIsrTopicError]) -> Iterator[LeaderAndIsrPartitionError]:
     for name, topic in zip(names, topics, strict=True):
         for error in topic.partition_errors:
             yield LeaderAndIsrPartitionError(topic_name=name, partition_index=error.partition_index, error_code=error.error_code)
