@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from tests.api.no_leaders import no_leaders
+from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_client import FetchClient
@@ -38,7 +38,7 @@ class Partitions(PartitionReader):
 
     def __init__(self, handler: Reading) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), no_leaders(), handler.errors, lambda: 0.0, ReadReplicas(ClusterImage(), None))
+        super().__init__(none, ClusterImage(), no_leaders(), handler.errors, lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
         self._handler = handler
 
     def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
@@ -57,7 +57,7 @@ class Reading(FetchHandler):
         self.cache = FetchSessions(10, lambda: next(numbers))
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
-        super().__init__(none, ClusterImage(), self.cache, self.purgatory, lambda: 0, leaders=no_leaders(), fetch_max_bytes=LIMIT)
+        super().__init__(none, ClusterImage(), self.cache, self.purgatory, lambda: 0, **alone(), fetch_max_bytes=LIMIT)
         self.partitions = Partitions(self)
         self.lazy = lazy
         self.ends = [0] * partitions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from tests.api.no_leaders import no_leaders
+from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_client import FetchClient
@@ -31,7 +31,7 @@ class Partitions(PartitionReader):
 
     def __init__(self) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None))
+        super().__init__(none, ClusterImage(), no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
         self.sizes: dict[int, int] = {}
         self.failing: set[int] = set()
         self.reads: list[int] = []
@@ -60,7 +60,7 @@ class Waiting:
         nowhere: Any = Nowhere()
         sessions = FetchSessions(0, lambda: 1)
         handler = FetchHandler(
-            nowhere, ClusterImage(), sessions, self.purgatory, lambda: 0, leaders=no_leaders(), fetch_max_bytes=LIMIT
+            nowhere, ClusterImage(), sessions, self.purgatory, lambda: 0, **alone(), fetch_max_bytes=LIMIT
         )
         self.partitions = handler.partitions = Partitions()
         wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=LIMIT) for p in range(partitions)]

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.api.no_leaders import no_leaders
+from tests.api.lone_broker import alone
 from tests.api.responses import message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
@@ -213,7 +213,7 @@ def fetch(harness: ProduceHarness, topic: str, *, min_bytes: int = 1) -> list[Fe
     """A fetch of partition 0 from offset 0 that waits a second. The list that receives the response."""
     sessions = FetchSessions(0, lambda: 1)
     handler = FetchHandler(
-        harness.replicas, ClusterImage(), sessions, harness.fetches, lambda: NOW, leaders=no_leaders(), fetch_max_bytes=1 << 20
+        harness.replicas, ClusterImage(), sessions, harness.fetches, lambda: NOW, **alone(), fetch_max_bytes=1 << 20
     )
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=1000, min_bytes=min_bytes, max_bytes=1 << 20, topics=[wanted])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from tests.api.no_leaders import no_leaders
+from tests.api.lone_broker import alone
 from tests.api.responses import frame, message
 from tests.log.support import NOW
 from tests.support.fakes.memory_disk import MemoryDisk
@@ -68,7 +68,7 @@ class Reading:
         self.replicas: Any = Replicas(partition)
         sessions = FetchSessions(0, lambda: 1)
         self.handler = FetchHandler(
-            self.replicas, ClusterImage(), sessions, self.purgatory, lambda: 0.0, leaders=no_leaders(), fetch_max_bytes=1 << 20
+            self.replicas, ClusterImage(), sessions, self.purgatory, lambda: 0.0, **alone(), fetch_max_bytes=1 << 20
         )
         if not short_way:
             self.handler.singles.of = lambda *_: None  # type: ignore[method-assign]

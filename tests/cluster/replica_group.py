@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from tests.api.no_leaders import no_leaders
+from tests.api.lone_broker import alone, no_quota
 from tests.api.responses import message
 from tests.log.support import NOW, PARTITION, batch, entries
 from tests.support.fakes.memory_disk import MemoryDisk
@@ -71,7 +71,7 @@ class Broker:
         self._actions = ActionQueue(lambda delay_s, call: None)
         replicas: Any = self
         self._fetches = FetchHandler(
-            replicas, image, self._sessions, self.waiting, clock.seconds, leaders=no_leaders(), fetch_max_bytes=1 << 20
+            replicas, image, self._sessions, self.waiting, clock.seconds, **alone(), fetch_max_bytes=1 << 20
         )
         self._offsets = ListOffsetsHandler(replicas)
         self._fetcher: ReplicaFetcher | None = None
@@ -100,6 +100,7 @@ class Broker:
                 self.id,
                 state.leader,
                 self.group.settings,
+                quota=no_quota(),
                 broker_epoch=lambda: self.epoch,
                 monotonic_s=self.group.clock.seconds,
                 now_ms=lambda: NOW,

@@ -33,8 +33,11 @@ from txbroker.broker.event_wiring import EventWiring
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.replica_fetcher import ReplicaFetcher
 from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.delete_records import DeleteRecordsRequest
@@ -70,33 +73,41 @@ class IsrRequests:
 
 
 class Fetchers:
-    """Receives the partitions that are to be copied."""
+    """Receives the partitions that are to be copied, for a test's fetcher."""
+
+    fetcher: ReplicaFetcher | None = None
 
     def follow(self, partition: Partition) -> None: ...
 
     def forget(self, topic_partition: object) -> None: ...
 
+    def moved(self, topic_partition: TopicPartition) -> None:
+        if self.fetcher is not None:
+            self.fetcher.touch(topic_partition)
+
 
 class ReplicaHost:
-    """Broker OWN. `alive`: the brokers in its image, with their racks."""
+    """A broker. `alive`: the brokers in its image, with their racks. `throttled` and `rate_max`: of what it sends to followers."""
 
-    def __init__(self, partitions: int = 1, **config: Any) -> None:
+    def __init__(self, partitions: int = 1, broker_id: int = OWN, **config: Any) -> None:
         self.clock = Clock()
+        self.rate_max, self.throttled = 0, frozenset[str]()
         disk = DirectoryHarness(DiskPath(MemoryDisk(), "/data").made(), **config)
         disk.start()
         self.image = ClusterImage()
         self.actions = ActionQueue(lambda delay_s, call: None)
         self.purgatories = {name: Purgatory(self.clock, name) for name in ("produce", "fetch", "delete records")}
         wiring = EventWiring(self.actions, *self.purgatories.values(), directory_lost=lambda: None, fatal=lambda reason: None)
-        self.replicas = Replicas(OWN, disk.directories, self.image, wiring, self.clock.seconds, lambda: LAG_S)
+        self.replicas = Replicas(broker_id, disk.directories, self.image, wiring, self.clock.seconds, lambda: LAG_S)
         self.isr_requests = IsrRequests()
         self.sessions = FetchSessions(10, count(1).__next__)
         unused: Any = None
-        fetchers: Any = Fetchers()
+        self.fetchers = Fetchers()
+        fetchers: Any = self.fetchers
         isr_requests: Any = self.isr_requests
         wiring.wire(self.replicas, unused, self.sessions, isr_requests, fetchers)
         disk.directories.wire(wiring)
-        leaders = CurrentLeaders(self.replicas, self.image, Endpoints(OWN, self.image, []))
+        leaders = CurrentLeaders(self.replicas, self.image, Endpoints(broker_id, self.image, []))
         fetches = FetchHandler(
             self.replicas,
             self.image,
@@ -104,6 +115,9 @@ class ReplicaHost:
             self.purgatories["fetch"],
             self.clock.seconds,
             leaders=leaders,
+            quota=ReplicationQuota(
+                lambda: self.rate_max, lambda config: self.throttled, self.clock.seconds, sample_count=11, sample_s=1
+            ),
             fetch_max_bytes=1 << 20,
             replica_selector=RACK_AWARE_SELECTOR,
         )

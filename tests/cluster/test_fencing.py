@@ -45,7 +45,7 @@ def fetch(host: ReplicaHost, epoch: int, replica: int, version: int = 17) -> Any
     return Fetching(host, replica, version=version).fetch({0: 0}, epoch=epoch)[0][0]
 
 
-REQUESTS = {"Fetch": fetch, "ListOffsets": lambda host, epoch, replica: list_offset(host, epoch=epoch, replica=replica),
+REQUESTS: dict[str, Any] = {"Fetch": fetch, "ListOffsets": lambda host, epoch, replica: list_offset(host, epoch=epoch, replica=replica),
             "OffsetForLeaderEpoch": lambda host, epoch, replica: end_of_epoch(host, epoch, replica=replica)}  # fmt: skip
 LEADING = {-1: E.NONE, EPOCH - 1: E.FENCED_LEADER_EPOCH, EPOCH: E.NONE, EPOCH + 1: E.UNKNOWN_LEADER_EPOCH}
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from tests.api.lone_broker import no_quota
 from tests.cluster.replica_group import BACKOFF_S, SETTINGS, Broker, Group
 from tests.log.support import NOW, PARTITION
 from txbroker.client.client_errors import Closed, Unreachable
@@ -66,7 +67,9 @@ class Follower:
 
     def _loop(self, leader_id: int) -> FetcherLoop:
         clock = self.group.clock
-        fetcher = ReplicaFetcher(2, leader_id, SETTINGS, broker_epoch=lambda: 100, monotonic_s=clock.seconds, now_ms=lambda: NOW)
+        fetcher = ReplicaFetcher(
+            2, leader_id, SETTINGS, quota=no_quota(), broker_epoch=lambda: 100, monotonic_s=clock.seconds, now_ms=lambda: NOW
+        )
 
         def open_link() -> Link | None:
             return LeaderLink(self, self.group.brokers[leader_id]) if self.known else None

@@ -94,7 +94,7 @@ def test_a_replica_whose_log_begins_later_does_not_count(host: ReplicaHost) -> N
 
 def test_fetches_of_followers_are_not_sent_elsewhere(host: ReplicaHost) -> None:
     answer = Fetching(host, OTHER, rack=NEAR).fetch({0: 0})[0][0]
-    assert answer.preferred_read_replica == -1 and len(answer.records)
+    assert answer.preferred_read_replica == -1 and answer.records
 
 
 # At a follower
@@ -139,7 +139,7 @@ def test_a_consumer_that_waits_at_a_follower_gets_what_becomes_committed(followe
     replicate(follower, batch(b"4", base_offset=3, leader_epoch=1), 2)
     assert waiting == [], "nothing new is committed"
     replicate(follower, memoryview(b""), 3)
-    assert len(waiting[0][0].records) == len(batch(b"0"))
+    assert len(waiting[0][0].records or b"") == len(batch(b"0"))
 
 
 @pytest.mark.parametrize("session", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from tests.api.no_leaders import no_leaders
+from tests.api.lone_broker import no_leaders, no_quota
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
@@ -256,7 +256,8 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     assert harness.roles("t", in_sync=OTHER) == ErrorCode.NONE
     partition = harness.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
-    reader = PartitionReader(harness.replicas, ClusterImage(), no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None))
+    image = ClusterImage()
+    reader = PartitionReader(harness.replicas, image, no_leaders(), Counter(), lambda: 0.0, ReadReplicas(image, None), no_quota())
 
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))

@@ -29,8 +29,8 @@ FACTS = [
     if not line.startswith("#")
 ]
 
-# The authorizer's keys are not broker keys in Kafka: its authorizer class reads them.
-ADDED = {"super.users", "allow.everyone.if.no.acl.found"}
+# The authorizer's keys are not broker keys in Kafka: its authorizer class reads them. The rates are, but they can only be set dynamically.
+ADDED = {"super.users", "allow.everyone.if.no.acl.found", "leader.replication.throttled.rate", "follower.replication.throttled.rate"}
 # Keys of this broker, and those of KIP-280, which was accepted but not released.
 OWN = ("txbroker.", "log.cleaner.compaction.strategy", "log.cleaner.schedule", "log.retention.precise")
 OWN_OF_TOPICS = ("compaction.strategy", "retention.precise", "txbroker.")

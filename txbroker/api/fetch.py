@@ -33,6 +33,7 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse
@@ -58,10 +59,11 @@ class FetchHandler:
         monotonic_s: Callable[[], float],
         *,
         leaders: CurrentLeaders,
+        quota: ReplicationQuota,
         fetch_max_bytes: int,
         replica_selector: str | None = None,
     ) -> None:
-        """`fetch_max_bytes`: fetch.max.bytes. `replica_selector`: replica.selector.class."""
+        """`quota`: of what is sent to followers. `fetch_max_bytes`: fetch.max.bytes. `replica_selector`: replica.selector.class."""
         self._sessions = sessions
         self._purgatory = purgatory
         self._monotonic_s = monotonic_s
@@ -69,7 +71,7 @@ class FetchHandler:
         self._responses = FetchResponses()
         self.errors: Errors = Counter()
         read_replicas = ReadReplicas(image, replica_selector)
-        self.partitions = PartitionReader(replicas, image, leaders, self.errors, monotonic_s, read_replicas)
+        self.partitions = PartitionReader(replicas, image, leaders, self.errors, monotonic_s, read_replicas, quota)
         self.singles = SingleFetches(replicas, image, self._responses, purgatory, read_replicas)
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:

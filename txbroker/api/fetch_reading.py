@@ -31,7 +31,9 @@ from txbroker.cluster.followers import FollowerFetch
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.region import EMPTY
 from txbroker.names import TopicPartition
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import (
@@ -78,8 +80,10 @@ class PartitionReader:
         errors: Errors,
         monotonic_s: Callable[[], float],
         read_replicas: ReadReplicas,
+        quota: ReplicationQuota,
     ) -> None:
-        """`errors` counts the error codes of partitions."""
+        """`errors` counts the error codes of partitions. `quota`: of what is sent to followers."""
+        self._quota = quota
         self._leaders = leaders
         self._replicas = replicas
         self._image = image
@@ -145,6 +149,11 @@ class PartitionReader:
                     client.session,
                 )
             )
+        region = read.region
+        if replica >= 0:
+            item.is_throttled = self._quota.covers(partition)
+            if item.is_throttled and replica not in partition.state.isr and self._quota.is_exceeded:
+                region = EMPTY
         aborted = None
         if isolation == Isolation.READ_COMMITTED:
             aborted = [
@@ -158,8 +167,14 @@ class PartitionReader:
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=aborted,
-            records=read.region,
+            records=region,
         )
+
+    def sent(self, results: Iterable[tuple[FetchItem, PartitionData]]) -> None:
+        """A replica receives these results."""
+        size = sum(_size(data) for item, data in results if item.is_throttled)
+        if size:
+            self._quota.record(size)
 
     def check_codec(self, item: FetchItem) -> None:
         """UNSUPPORTED_COMPRESSION_TYPE for a client older than zstd (KIP-110) and a topic with compression.type=zstd."""
@@ -344,6 +359,8 @@ class FetchReader:
             for item, data in results:
                 if not down_convert(data, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset):
                     self._partitions.failed_conversion(data.error_code)
+        if self._client.replica >= 0:
+            self._partitions.sent(results)
         if len(results) == 1:
             encoded = self._encoded(*results[0])
             if encoded is not None:

@@ -44,6 +44,7 @@ class FetchItem:
         "fetch_offset",
         "fetcher_log_start",
         "high_watermark",
+        "is_throttled",
         "last_fetched_epoch",
         "leader_end",
         "log_start_offset",
@@ -61,6 +62,7 @@ class FetchItem:
         self.partition = wanted.partition
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.is_throttled = False  # its records count for the throttle of replication
         self.leader_end = -1  # where a replica had to stop when it was read last
         self.watched: TopicPartition | None = None  # the partition whose moves make the item pending in its session
         self.update(wanted)

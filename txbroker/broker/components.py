@@ -21,7 +21,7 @@ from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
 from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
 from txbroker.broker.offsets_store import PartitionOffsetsStore
-from txbroker.broker.replication import FetcherLoops
+from txbroker.broker.replication import FetcherLoops, leader_quota
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
@@ -143,6 +143,7 @@ class Components:
                 produce=produce,
                 fetch=fetch,
                 deletes=deletes,
+                leader_quota=leader_quota(config, world.monotonic_s),
                 next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
                 monotonic_s=world.monotonic_s,
                 now_ms=world.now_ms,

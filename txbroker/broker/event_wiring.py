@@ -70,6 +70,8 @@ class EventWiring:
     def moved(self, partition: Partition) -> None:
         """Only note it, as the caller is in the middle of an append: waiting requests are completed at the end of the turn."""
         key = partition.topic_partition
+        if not partition.is_leader:
+            self._fetchers.moved(key)
         self._sessions.moved(key)
         self._actions.add(key, self._complete)
 

@@ -48,6 +48,7 @@ from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.replicas import Replicas
+from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode
@@ -78,6 +79,7 @@ class Parts:
     produce: Purgatory
     fetch: Purgatory
     deletes: Purgatory
+    leader_quota: ReplicationQuota
     next_producer_id: Callable[[], Deferred[int]]
     monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
@@ -105,6 +107,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
             p.fetch,
             p.monotonic_s,
             leaders=leaders,
+            quota=p.leader_quota,
             fetch_max_bytes=p.config.int("fetch.max.bytes"),
             replica_selector=p.config.optional_text("replica.selector.class"),
         ),

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from txbroker.broker.connections import Connections
 from txbroker.broker.world import World
 from txbroker.cluster.fetcher_loop import FetcherLoop, Link
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
+from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.config.resolve import BrokerConfig
+from txbroker.log.log_config import LogConfig
 
 RESPONSE_OVERHEAD = 16 * 1024 * 1024  # one batch may exceed the limit of a response
+
+
+def leader_quota(config: BrokerConfig, monotonic_s: Callable[[], float]) -> ReplicationQuota:
+    """The throttle of what this broker sends to followers."""
+    rate_max = partial(config.int, "leader.replication.throttled.rate")
+    return _quota(config, rate_max, lambda topic: topic.leader_replication_throttled_replicas, monotonic_s)
+
+
+def follower_quota(config: BrokerConfig, monotonic_s: Callable[[], float]) -> ReplicationQuota:
+    """The throttle of what this broker receives from leaders, all of them together."""
+    rate_max = partial(config.int, "follower.replication.throttled.rate")
+    return _quota(config, rate_max, lambda topic: topic.follower_replication_throttled_replicas, monotonic_s)
+
+
+def _quota(
+    config: BrokerConfig, rate_max: Callable[[], int], replicas: Callable[[LogConfig], frozenset[str]], monotonic_s: Callable[[], float]
+) -> ReplicationQuota:
+    return ReplicationQuota(
+        rate_max,
+        replicas,
+        monotonic_s,
+        sample_count=config.int("replication.quota.window.num"),
+        sample_s=config.int("replication.quota.window.size.seconds"),
+    )
 
 
 class FetcherLoops:
@@ -28,6 +57,7 @@ class FetcherLoops:
     ) -> None:
         """`registered` knows this broker's epoch. `listener`: the name of the inter-broker listener."""
         self._broker_id = broker_id
+        self._quota = follower_quota(config, world.monotonic_s)
         self._config = config
         self._image = image
         self._world = world
@@ -49,6 +79,7 @@ class FetcherLoops:
             self._broker_id,
             leader_id,
             settings,
+            quota=self._quota,
             broker_epoch=lambda: self._registered.broker_epoch,
             monotonic_s=self._world.monotonic_s,
             now_ms=self._world.now_ms,

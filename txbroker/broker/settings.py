@@ -21,7 +21,15 @@ OFFSETS_CODECS = {int(codec): codec for codec in Codec}  # offsets.topic.compres
 
 QUEUED_BYTES_MAX = 512 << 20  # if queued.max.request.bytes is not set
 
-_CONVERTED = {"cleanup_policy", "compression_type", "message_timestamp_log_append", "compaction_strategy", "record_validation_full"}
+_CONVERTED = {
+    "cleanup_policy",
+    "compression_type",
+    "message_timestamp_log_append",
+    "compaction_strategy",
+    "record_validation_full",
+    "leader_replication_throttled_replicas",
+    "follower_replication_throttled_replicas",
+}
 _SAME = [field.name for field in dataclasses.fields(LogConfig) if field.init and field.name not in _CONVERTED]
 
 
@@ -38,6 +46,8 @@ def log_config(settings: TopicSettings, *, is_internal: bool = False) -> LogConf
         message_timestamp_log_append=settings.message_timestamp_type == "LogAppendTime",
         record_validation_full=settings.txbroker_record_validation == "full"
         or (settings.txbroker_record_validation == "auto" and WALK_IS_COMPILED),
+        leader_replication_throttled_replicas=frozenset(settings.leader_replication_throttled_replicas),
+        follower_replication_throttled_replicas=frozenset(settings.follower_replication_throttled_replicas),
         **{name: getattr(settings, name) for name in _SAME},
     )
 

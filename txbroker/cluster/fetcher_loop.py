@@ -184,6 +184,12 @@ class Fetchers:
             del self._loops[leader_id]
             loop.stop()
 
+    def moved(self, topic_partition: TopicPartition) -> None:
+        """The log of a follower has moved."""
+        leader_id = self._leaders.get(topic_partition)
+        if leader_id is not None:
+            self._loops[leader_id].fetcher.touch(topic_partition)
+
     def stop(self) -> None:
         """End all loops."""
         for loop in self._loops.values():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from txbroker.names import TopicPartition
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 _NEW_SESSION = 0
@@ -23,25 +22,68 @@ class Wanted(NamedTuple):
 
 
 class FollowerSession:
-    """The partitions of the session with the last request for each; after `reset` the next request names all of them."""
+    """The partitions that are fetched, and what the leader knows of them. After `reset` the next request names all of them.
+
+    The cost of a request depends on what has changed, not on the number of partitions.
+    """
 
     def __init__(self) -> None:
+        self._wanted: dict[TopicPartition, Wanted] = {}
+        self._names: dict[tuple[bytes, int], TopicPartition] = {}  # of these, by topic id
+        self._without_id = 0  # of these
         self.reset()
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether all topics have an id; topics that brokers before 2.8 have created have none."""
+        return not self._without_id
 
     def reset(self) -> None:
         """The leader does not know the session, or it is not known what the leader knows: after every failure of a request."""
         self._session_id = _NEW_SESSION
         self._epoch = 0
         self._asked: dict[TopicPartition, Wanted] = {}
-        self._names: dict[tuple[bytes, int], TopicPartition] = {}  # of these, by topic id
+        self._changed: dict[TopicPartition, None] = dict.fromkeys(self._wanted)
 
-    def fill(self, request: FetchRequest, wanted: Mapping[TopicPartition, Wanted], partition_bytes: int) -> None:
+    def want(self, name: TopicPartition, wanted: Wanted) -> None:
+        """Fetch a partition, from now on or from another offset on."""
+        if self._wanted.get(name) == wanted:
+            return
+        self.drop(name)
+        self._wanted[name] = wanted
+        self._names[wanted.topic_id, name.partition] = name
+        self._without_id += wanted.topic_id == NULL_TOPIC_ID
+
+    def drop(self, name: TopicPartition) -> None:
+        """Fetch a partition no longer."""
+        self._changed[name] = None
+        known = self._wanted.pop(name, None)
+        if known is not None:
+            self._names.pop((known.topic_id, name.partition), None)
+            self._without_id -= known.topic_id == NULL_TOPIC_ID
+
+    def asked(self, name: TopicPartition) -> Wanted | None:
+        """The last request for a partition of the session."""
+        return self._asked.get(name)
+
+    def fill(self, request: FetchRequest, partition_bytes: int) -> None:
         """Set what the request names."""
         request.session_id, request.session_epoch = self._session_id, self._epoch
-        forgotten = [known for known, asked in self._asked.items() if known not in wanted or wanted[known].topic_id != asked.topic_id]
         topics: dict[tuple[str, bytes], FetchTopic] = {}
-        for name, one in wanted.items():
-            if self._asked.get(name) != one:
+        forgotten: dict[tuple[str, bytes], ForgottenTopic] = {}
+        for name in self._changed:
+            one, asked = self._wanted.get(name), self._asked.pop(name, None)
+            if asked is not None and (one is None or one.topic_id != asked.topic_id):
+                key = (name.topic, asked.topic_id)
+                gone = forgotten.setdefault(key, ForgottenTopic(topic=name.topic, topic_id=asked.topic_id, partitions=[]))
+                gone.partitions.append(name.partition)
+            if one is None:
+                continue
+            self._asked[name] = one
+            if one != asked:
                 topic = topics.setdefault(
                     (name.topic, one.topic_id), FetchTopic(topic=name.topic, topic_id=one.topic_id, partitions=[])
                 )
@@ -55,18 +97,9 @@ class FollowerSession:
                         partition_max_bytes=partition_bytes,
                     )
                 )
+        self._changed = {}
         request.topics = list(topics.values())
-        request.forgotten_topics_data = self._forgotten(forgotten) if self._session_id != _NEW_SESSION else []
-        self._asked = dict(wanted)
-        self._names = {(one.topic_id, name.partition): name for name, one in wanted.items()}
-
-    def _forgotten(self, names: list[TopicPartition]) -> list[ForgottenTopic]:
-        topics: dict[tuple[str, bytes], ForgottenTopic] = {}
-        for name in names:
-            topic_id = self._asked[name].topic_id
-            topic = topics.setdefault((name.topic, topic_id), ForgottenTopic(topic=name.topic, topic_id=topic_id, partitions=[]))
-            topic.partitions.append(name.partition)
-        return list(topics.values())
+        request.forgotten_topics_data = list(forgotten.values())
 
     def answered(self, session_id: int) -> None:
         """The response, without an error, has this session id; 0: the leader has no room for a session."""

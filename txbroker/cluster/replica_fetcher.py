@@ -7,9 +7,13 @@ The owner sends what `next_request` returns, one request at a time, and passes t
   start (KAFKA-13141, KAFKA-14704).
 - OFFSET_OUT_OF_RANGE is not yet a reason to remove anything: the leader's first offset is asked for, then its end. Only a log that ends
   before the leader's begins is emptied (KAFKA-2143).
-- A partition with an error pauses for replica.fetch.backoff.ms; the others go on. FENCED_LEADER_EPOCH for the epoch that this broker
+- A partition with an error pauses for replica.fetch.backoff.ms; the others go on. A throttled one that is not in sync pauses while the
+  throttle's rate is exceeded (KIP-73). FENCED_LEADER_EPOCH for the epoch that this broker
   still has ends the fetching of the partition until the controller's next request (KAFKA-9654).
 - What was asked in an older leader epoch, or at another offset, is ignored when it comes.
+
+The cost of a request and of its response depends on the partitions that have changed, not on all that are followed: only those are looked
+at that an answer, the controller or the follower's own retention has moved (`touch`), or whose pause is over.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ from typing import NamedTuple
 from txbroker.cluster.follower_session import FollowerSession, Wanted
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txbroker.cluster.partition import CONSUMER, Partition
+from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.names import NULL_TOPIC_ID, TopicPartition
+from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 
@@ -68,6 +73,7 @@ class _Followed:
     step: _Step = _Step.FETCH
     resume_s: float = float("-inf")  # it pauses until then
     searched: bool = False  # the leader's offsets were found since the last successful fetch
+    in_sync: bool = False  # it has reached the leader's high watermark with the last response
 
 
 class ReplicaFetcher:
@@ -79,6 +85,7 @@ class ReplicaFetcher:
         leader_id: int,
         settings: FetcherSettings,
         *,
+        quota: ReplicationQuota,
         broker_epoch: Callable[[], int],
         monotonic_s: Callable[[], float],
         now_ms: Callable[[], int],
@@ -86,11 +93,15 @@ class ReplicaFetcher:
         self._broker_id = broker_id
         self._leader_id = leader_id
         self._settings = settings
+        self._quota = quota
         self._broker_epoch = broker_epoch
         self._monotonic_s = monotonic_s
         self._now_ms = now_ms
         self._followed: dict[TopicPartition, _Followed] = {}
-        self._asked: dict[TopicPartition, tuple[int, int]] = {}  # leader epoch and offset, in the request in flight
+        self._touched: dict[TopicPartition, None] = {}  # what they need may have changed since the last request
+        self._held: dict[TopicPartition, None] = {}  # they pause, or are throttled
+        self._searching: dict[TopicPartition, None] = {}  # their step is not FETCH
+        self._searched: dict[TopicPartition, tuple[int, int]] = {}  # leader epoch and offset, in the request in flight for offsets
         self._session = FollowerSession()
         self._resume_s = float("-inf")  # everything pauses until then
 
@@ -100,10 +111,16 @@ class ReplicaFetcher:
     def follow(self, partition: Partition) -> None:
         """Copy a partition, which follows this leader in its present epoch."""
         self._followed[partition.topic_partition] = _Followed(partition, partition.leader_epoch)
+        self.touch(partition.topic_partition)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Copy a partition no longer."""
         self._followed.pop(topic_partition, None)
+        self.touch(topic_partition)
+
+    def touch(self, topic_partition: TopicPartition) -> None:
+        """The next request for this partition may differ from the last one: its log has moved, for example by retention."""
+        self._touched[topic_partition] = None
 
     # Requests
 
@@ -115,18 +132,15 @@ class ReplicaFetcher:
         now_s = self._monotonic_s()
         if now_s < self._resume_s:
             return None
-        ready = {name: one for name, one in self._followed.items() if one.resume_s <= now_s}
+        self._look_at_changes(now_s)
         for step, timestamp in ((_Step.FIND_START, EARLIEST_TIMESTAMP), (_Step.FIND_END, LATEST_TIMESTAMP)):
-            searched = [one for one in ready.values() if one.step is step]
+            searched = [self._followed[name] for name in self._searching if self._followed[name].step is step]
             if searched:
                 return Asked(self._offsets_request(searched, timestamp), None)
-        wanted = {name: self._wanted(one) for name, one in ready.items()}
-        if not wanted:
+        if not len(self._session):
             return None
-        self._asked = {name: (one.leader_epoch, one.fetch_offset) for name, one in wanted.items()}
         settings = self._settings
-        # Topics that brokers before 2.8 have created have no id.
-        version = fetch_version if all(one.topic_id != NULL_TOPIC_ID for one in wanted.values()) else min(fetch_version, NAMES_VERSION_MAX)
+        version = fetch_version if self._session.has_ids else min(fetch_version, NAMES_VERSION_MAX)
         new = version >= REPLICA_STATE_VERSION
         request = FetchRequest(
             replica_id=CONSUMER if new else self._broker_id,
@@ -136,20 +150,41 @@ class ReplicaFetcher:
             max_bytes=settings.response_bytes,
             topics=[],
         )
-        self._session.fill(request, wanted, settings.partition_bytes)
+        self._session.fill(request, settings.partition_bytes)
         return Asked(request, version)
 
     def next_s(self) -> float | None:
-        """When the first pause ends, monotonic; None if nothing pauses."""
-        pauses = [max(one.resume_s, self._resume_s) for one in self._followed.values()]
-        return min(pauses, default=None)
+        """When the first pause ends, monotonic; None if nothing pauses. A throttle is looked at again after the back-off."""
+        now_s = self._monotonic_s()
+        if now_s < self._resume_s:
+            return self._resume_s if self._followed else None
+        throttled_s = now_s + self._settings.backoff_s
+        held = [one for name in self._held if (one := self._followed.get(name)) is not None]
+        return min((one.resume_s if one.resume_s > now_s else throttled_s for one in held), default=None)
 
-    def _wanted(self, one: _Followed) -> Wanted:
-        log = one.partition.log
-        return Wanted(log.topic_id, one.leader_epoch, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+    def _look_at_changes(self, now_s: float) -> None:
+        """Bring the session up to date with the partitions that may have changed."""
+        touched, self._touched = {**self._touched, **self._held}, {}
+        exceeded = bool(touched) and self._quota.is_exceeded
+        for name in touched:
+            self._held.pop(name, None)
+            self._searching.pop(name, None)
+            one = self._followed.get(name)
+            if one is None:
+                self._session.drop(name)
+            elif one.resume_s > now_s or (exceeded and not one.in_sync and self._quota.covers(one.partition)):
+                self._session.drop(name)
+                self._held[name] = None
+            elif one.step is not _Step.FETCH:
+                self._session.drop(name)
+                self._searching[name] = None
+            else:
+                log = one.partition.log
+                wanted = Wanted(log.topic_id, one.leader_epoch, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+                self._session.want(name, wanted)
 
     def _offsets_request(self, searched: list[_Followed], timestamp: int) -> ListOffsetsRequest:
-        self._asked = {one.partition.topic_partition: (one.leader_epoch, one.partition.log.log_end_offset) for one in searched}
+        self._searched = {one.partition.topic_partition: (one.leader_epoch, one.partition.log.log_end_offset) for one in searched}
         topics: dict[str, ListOffsetsTopic] = {}
         for one in searched:
             name = one.partition.topic_partition
@@ -180,22 +215,26 @@ class ReplicaFetcher:
                 self._pause_all()
             self._session.reset()
             return
-        names = [
-            (self._session.name_of(topic.topic, topic.topic_id, data.partition_index), data)
+        session = self._session
+        results = [
+            (name, asked, data)
             for topic in response.responses
             for data in topic.partitions
+            if (name := session.name_of(topic.topic, topic.topic_id, data.partition_index)) is not None
+            and (asked := session.asked(name)) is not None
         ]
-        self._session.answered(response.session_id)
-        for name, data in names:
-            one = None if name is None else self._current(name)
+        session.answered(response.session_id)
+        for name, asked, data in results:
+            one = self._current(name, (asked.leader_epoch, asked.fetch_offset))
             if one is not None:
                 self._fetched(one, data)
+                self.touch(name)
 
     def _pause_all(self) -> None:
         self._resume_s = self._monotonic_s() + self._settings.backoff_s
 
-    def _current(self, name: TopicPartition) -> _Followed | None:
-        """The partition of an answer, if what was asked is still what it needs."""
+    def _current(self, name: TopicPartition, asked: tuple[int, int] | None) -> _Followed | None:
+        """The partition of an answer, if what was `asked`, a leader epoch and an offset, is still what it needs."""
         one = self._followed.get(name)
         if one is None:
             return None
@@ -203,7 +242,7 @@ class ReplicaFetcher:
         state = partition.state
         if partition.is_leader or state.leader_epoch != one.leader_epoch or state.leader != self._leader_id:
             return None
-        return one if self._asked.get(name) == (one.leader_epoch, partition.log.log_end_offset) else None
+        return one if asked == (one.leader_epoch, partition.log.log_end_offset) else None
 
     def _fetched(self, one: _Followed, data: PartitionData) -> None:
         partition = one.partition
@@ -223,6 +262,9 @@ class ReplicaFetcher:
                 now_ms=self._now_ms(),
             )
             one.searched = False
+            one.in_sync = partition.log.log_end_offset >= data.high_watermark
+            if records and self._quota.covers(partition):
+                self._quota.record(len(records))
         except StorageError:
             self.forget(partition.topic_partition)  # its directory goes offline
         except BrokerError as error:
@@ -250,9 +292,10 @@ class ReplicaFetcher:
 
     def _found(self, name: TopicPartition, error_code: int, offset: int) -> None:
         """The leader's first offset, or its end."""
-        one = self._current(name)
+        one = self._current(name, self._searched.get(name))
         if one is None:
             return
+        self.touch(name)
         if error_code or offset < 0:
             self._pause(one)
             return

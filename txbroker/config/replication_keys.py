@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txbroker.config.checks import at_least, one_of
-from txbroker.config.keys import Importance, Key, Type, Update
+from txbroker.config.keys import LONG_MAX, Importance, Key, Type, Update
 
 KEYS = (
     Key("min.insync.replicas", Type.INT, 1, Importance.HIGH,
@@ -49,9 +49,15 @@ KEYS = (
     Key("controller.socket.timeout.ms", Type.INT, 30_000, Importance.MEDIUM,
         "Timeout of requests between the controller and brokers, in milliseconds."),
     Key("replication.quota.window.num", Type.INT, 11, Importance.LOW,
-        "Number of samples for the replication quota.", at_least(1), effective=False),
+        "Number of samples for the replication quota.", at_least(1)),
     Key("replication.quota.window.size.seconds", Type.INT, 1, Importance.LOW,
-        "Length of each sample for the replication quota, in seconds.", at_least(1), effective=False),
+        "Length of each sample for the replication quota, in seconds.", at_least(1)),
+    Key("leader.replication.throttled.rate", Type.LONG, LONG_MAX, Importance.MEDIUM,
+        "Maximum rate at which throttled replicas are sent to followers that are not in sync, in bytes per second.",
+        at_least(0), Update.CLUSTER_WIDE),
+    Key("follower.replication.throttled.rate", Type.LONG, LONG_MAX, Importance.MEDIUM,
+        "Maximum rate at which throttled replicas that are not in sync are received from leaders, in bytes per second.",
+        at_least(0), Update.CLUSTER_WIDE),
     Key("alter.log.dirs.replication.quota.window.num", Type.INT, 11, Importance.LOW,
         "Number of samples for the quota of moves between log directories.", at_least(1), effective=False),
     Key("alter.log.dirs.replication.quota.window.size.seconds", Type.INT, 1, Importance.LOW,

@@ -53,6 +53,8 @@ class LogConfig:
     compaction_strategy: Strategy = Strategy.OFFSET
     compaction_strategy_header: str = ""
     txbroker_mirror_source: str = ""
+    leader_replication_throttled_replicas: frozenset[str] = frozenset()
+    follower_replication_throttled_replicas: frozenset[str] = frozenset()
 
     compact: bool = field(init=False)
     delete: bool = field(init=False)
