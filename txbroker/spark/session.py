@@ -17,6 +17,8 @@ CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # in the environment of a program that spark-submit has started
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SHUFFLE_ROWS = 250_000  # of a task
+# Tasks with which Delta reads its log before and after each commit. Its default of 50 takes a local master two seconds.
+SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _CLASSES = {False: "org.apache.spark.sql.kafka010.KafkaSourceProvider", True: "org.apache.spark.sql.delta.DeltaLog"}
 
 
@@ -27,6 +29,8 @@ def settings(folder: Path | None, *, delta: bool, local: bool) -> dict[str, str]
         found["spark.jars"] = ",".join(map(str, jars.found(folder)))
     if delta:
         found |= {"spark.sql.extensions": EXTENSION, "spark.sql.catalog.spark_catalog": CATALOG}
+        if local:
+            found[SNAPSHOT_PARTITIONS] = "4"
     if local:
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     return found
@@ -99,14 +103,19 @@ def _has_class(spark: Any, name: str) -> bool:
 
 @contextmanager
 def shuffles_for(spark: Any, rows: int) -> Iterator[None]:
-    """Within the block a shuffle has as many tasks as so many rows need: 200, the default, take longer than a small job itself.
-
-    At most as many as the session is set to, and enough for all cores.
-    """
+    """Within the block a shuffle has as many tasks as so many rows need."""
     configured = spark.conf.get(SHUFFLE_PARTITIONS)
-    wanted = max(spark.sparkContext.defaultParallelism, -(-rows // SHUFFLE_ROWS))
-    spark.conf.set(SHUFFLE_PARTITIONS, str(min(int(configured), wanted)))
+    configure_shuffles(spark, rows)
     try:
         yield
     finally:
         spark.conf.set(SHUFFLE_PARTITIONS, configured)
+
+
+def configure_shuffles(spark: Any, rows: int) -> None:
+    """Set the number of a shuffle's tasks for so many rows: 200, the default, take longer than a small job itself.
+
+    At most as many as the session is set to, and enough for all cores.
+    """
+    wanted = max(spark.sparkContext.defaultParallelism, -(-rows // SHUFFLE_ROWS))
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(int(spark.conf.get(SHUFFLE_PARTITIONS)), wanted)))

@@ -26,7 +26,7 @@ from txbroker.spark.loaded_table import LoadedTable
 from txbroker.spark.offset_ranges import OffsetRange, Plan, TableOffsets, plan
 from txbroker.spark.order import rank, version
 from txbroker.spark.progress import watched
-from txbroker.spark.session import check_session
+from txbroker.spark.session import check_session, configure_shuffles
 from txbroker.spark.snapshot import CLIENT, Addresses, Snapshot
 from txbroker.spark.spark_failures import spark_failures
 from txbroker.spark.tables.load_commit import LoadCommit
@@ -221,9 +221,11 @@ class _Upsert:
         from pyspark.sql import functions as f
 
         session = self._spark.newSession()  # MERGE takes the commit's id and metadata from the session's settings
+        size = sum(one.size for one in planned.ranges)
+        configure_shuffles(session, size)
         source = self._source(session, identity, planned.ranges).persist()
         try:
-            with watched(self._spark, sum(one.size for one in planned.ranges), self._stream):
+            with watched(self._spark, size, self._stream):
                 counts = source.agg(
                     f.expr("sum(records)"), f.expr("sum(CASE WHEN key IS NULL THEN records END)"), f.expr("count(key)"),
                     f.expr("collect_set(CASE WHEN key IS NOT NULL THEN key_bucket END)"), f.expr("count_if(incomparable)"),
