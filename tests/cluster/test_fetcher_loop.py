@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.log.support import NOW, PARTITION
 from txbroker.client.client_errors import Closed, Unreachable
 from txbroker.cluster.fetcher_loop import FetcherLoop, Fetchers, Link
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
+from txbroker.names import TopicPartition
 from txbroker.wire.schema import Request
 
 
@@ -184,6 +186,22 @@ def test_a_new_leader_gets_a_loop_of_its_own_and_the_old_one_ends(follower: Foll
     assert new.closed
     follower.turn(10)
     assert len(follower.links) == 2
+
+
+def test_a_fenced_partition_whose_loop_has_ended_can_be_followed_again() -> None:
+    follower = Follower()
+    follower.known = False
+    fenced: Any = SimpleNamespace(topic_partition=TopicPartition("fenced", 0), leader_epoch=0, state=SimpleNamespace(leader=1))
+    follower.fetchers.follow(fenced)
+    loop = follower.fetchers._loops[1]
+    loop.fetcher.forget(fenced.topic_partition)  # what it does by itself for FENCED_LEADER_EPOCH
+    follower.fetchers.forget(follower.partition.topic_partition)
+    assert not follower.fetchers._loops
+    fenced.state.leader = 3
+    follower.fetchers.follow(fenced)
+    assert len(follower.fetchers._loops[3].fetcher) == 1
+    follower.fetchers.forget(fenced.topic_partition)
+    assert not follower.fetchers._loops
 
 
 def test_nothing_happens_after_the_stop(follower: Follower) -> None:

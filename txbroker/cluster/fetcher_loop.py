@@ -176,9 +176,9 @@ class Fetchers:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Copy a partition no longer; a loop without partitions ends."""
         leader_id = self._leaders.pop(topic_partition, None)
-        if leader_id is None:
+        loop = None if leader_id is None else self._loops.get(leader_id)
+        if leader_id is None or loop is None:  # a fetcher forgets a fenced partition by itself, and its loop may have ended since
             return
-        loop = self._loops[leader_id]
         loop.fetcher.forget(topic_partition)
         if not len(loop.fetcher):
             del self._loops[leader_id]
