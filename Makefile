@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint generated fuzz crash crash-mirror crash-spark damage soak overload bench bench-pipeline scale profile compat demo demo-spark docs clean
+.PHONY: help venv run test unit prepare lint generated fuzz crash crash-mirror crash-spark damage failovers soak overload bench bench-pipeline scale profile compat demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -96,6 +96,9 @@ crash-mirror: prepare  ## kill the mirror while it copies, repeatedly, and compa
 
 crash-spark: prepare  ## kill drivers and executors of `txbroker spark load`, repeatedly, and check the tables (ARGS=...)
 	@$(BIN)/python -m tests.spark.crash $(ARGS)
+
+failovers: $(VENV)/.installed-tests  ## random histories of coordinators of groups on several brokers, without processes (ARGS=...)
+	@$(BIN)/python -m tests.groups.failovers $(ARGS)
 
 HOURS ?= 2
 soak: prepare $(VENV)/.installed-bench  ## run hours of mixed load with clients that connect, disconnect and hang; check memory and descriptors (HOURS=2 ARGS=...)

@@ -49,6 +49,9 @@ class MemoryStore:
             self.logs[partition_index].append(log[position : position + header.size])
             self.ends[partition_index] = header.last_offset + 1
 
+    def committed(self, partition_index: int, end: int) -> Deferred[None]:
+        return succeed(None)
+
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
         if self.read_error is not None:
             return fail(self.read_error)

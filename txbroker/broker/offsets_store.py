@@ -8,6 +8,7 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
+from txbroker.api.parking import park
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
@@ -18,6 +19,8 @@ from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
+
+NO_TIMEOUT_MS = 2**31  # 24 days: a wait of a coordinator that is loading ends when it is unloaded
 
 InWorker: TypeAlias = Callable[[Callable[[], bytes | memoryview]], "Deferred[bytes | memoryview]"]
 
@@ -58,6 +61,16 @@ class PartitionOffsetsStore:
         self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._commit_timeout_ms)
         return done
 
+    def committed(self, partition_index: int, end: int) -> Deferred[None]:
+        """Wait for the high watermark. A new leader epoch of this leader changes nothing: its log stays as it is."""
+        try:
+            partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
+        except BrokerError as error:
+            return fail(error)
+        if partition.high_watermark >= end:
+            return succeed(None)
+        return park(self._purgatory, [partition.topic_partition], NO_TIMEOUT_MS, lambda done: _Committed(partition, end, done))
+
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
         """Read at most offsets.load.buffer.size bytes, in a worker."""
         try:
@@ -95,4 +108,24 @@ class _Replicated:
 
     def on_expired(self) -> None:
         """offsets.commit.timeout.ms has passed."""
+        self._done.errback(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
+
+
+class _Committed:
+    """A load that waits for the records that it has read."""
+
+    def __init__(self, partition: Partition, end: int, done: Deferred[None]) -> None:
+        self._partition = partition
+        self._end = end
+        self._done = done
+
+    def try_complete(self) -> bool:
+        """All in-sync replicas have them."""
+        if self._partition.high_watermark < self._end:
+            return False
+        self._done.callback(None)
+        return True
+
+    def on_expired(self) -> None:
+        """The broker stops."""
         self._done.errback(BrokerError(ErrorCode.REQUEST_TIMED_OUT))

@@ -76,7 +76,11 @@ class LoadedPartition:
 
 
 async def load(store: OffsetsStore, partition_index: int, pause: Callable[[], Deferred[None]]) -> LoadedPartition:
-    """Read a whole partition, with a `pause` every `RECORDS_PER_TURN` records. BrokerError if the log cannot be read."""
+    """Read a whole partition, with a `pause` every `RECORDS_PER_TURN` records. BrokerError if the log cannot be read.
+
+    A new leader may have records that not all in-sync replicas have. It must not answer from them before they are replicated: with the
+    next leader they could be gone, and with them a committed offset that a client has seen, or a member.
+    """
     loaded = LoadedPartition()
     offset = 0
     paused_at = 0
@@ -89,4 +93,8 @@ async def load(store: OffsetsStore, partition_index: int, pause: Callable[[], De
                 await pause()
         if offset <= start:
             raise CorruptRecords(f"__consumer_offsets-{partition_index}: no whole batch at offset {start}")
+    replicated = store.committed(partition_index, offset)
+    if not replicated.called:
+        log.info("__consumer_offsets-%d: read up to offset %d; waiting until the in-sync replicas have it all", partition_index, offset)
+    await replicated
     return loaded

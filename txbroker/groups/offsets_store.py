@@ -18,5 +18,8 @@ class OffsetsStore(Protocol):
         Fires when all in-sync replicas have it. Fails with BrokerError; REQUEST_TIMED_OUT after offsets.commit.timeout.ms.
         """
 
+    def committed(self, partition_index: int, end: int) -> Deferred[None]:
+        """Fires when all in-sync replicas have the records below the offset `end`, which may be at once. BrokerError; may be cancelled."""
+
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
         """Whole record batches from the one that contains `offset`, or from the log start if that is later. Empty at the log end."""
