@@ -7,7 +7,9 @@ import pytest
 from tests.cluster.followed_host import BACKOFF_S, FollowedHost, forgotten, named
 from tests.cluster.replica_host import OTHER, OWN, THIRD
 from txbroker.cluster import replica_fetcher
-from txbroker.cluster.follower_session import Wanted
+from txbroker.cluster.follower_session import FollowerSession, Wanted
+from txbroker.names import TopicPartition
+from txbroker.wire.messages.fetch import FetchRequest
 
 MANY = 30
 
@@ -97,6 +99,20 @@ def test_a_partition_that_is_forgotten_leaves_the_session(hosts: FollowedHost) -
     hosts.fetch()
     hosts.fetch()
     assert forgotten(hosts.asked[0]) == [3] and hosts.ends()[3] == 0
+
+
+def test_a_topic_that_was_created_again_is_another_one() -> None:
+    session, name = FollowerSession(), TopicPartition("t", 3)
+    ids = [bytes(15) + b"1", bytes(15) + b"2"]
+    for epoch, topic_id in enumerate(ids):
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])
+        session.want(name, Wanted(topic_id, 0, 0, -1, 0))
+        session.fill(request, 1000)
+        session.answered(7)
+        assert [(topic.topic_id, topic.partitions[0].partition) for topic in request.topics] == [(topic_id, 3)]
+        assert [(gone.topic_id, gone.partitions) for gone in request.forgotten_topics_data] == ([(ids[0], [3])] if epoch else [])
+        assert session.name_of("", topic_id, 3) == name
+    assert session.name_of("", ids[0], 3) is None
 
 
 def test_the_leader_learns_a_log_start_that_the_followers_retention_has_moved(hosts: FollowedHost) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.replica_group import BACKOFF_S, LAG_S, Broker, Group
-from tests.log.support import NOW, batch
-from txbroker.errors import ErrorCode
+from tests.log.support import NOW, batch, entries
+from txbroker.cluster.offset_lookup import LATEST_TIMESTAMP, list_offset
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 VERSIONS = pytest.mark.parametrize("version", [12, 17])
@@ -227,6 +228,44 @@ def test_an_answer_of_an_older_epoch_is_ignored(group: Group) -> None:
     assert two.content() == three.content() and len(two.content()) == 1
 
 
+def test_a_fence_for_an_older_epoch_does_not_end_the_fetching(group: Group) -> None:
+    """KAFKA-9654: the controller's request with the new epoch came while the fetch was under way."""
+    one, two, _ = group.brokers.values()
+    fetcher: Any = two._fetcher
+    fetcher.next_request(17)
+    group.elect(1)
+    group.deliver()
+    two._fetcher = fetcher
+    fetcher.follow(two.partition)
+    fenced = PartitionData(partition_index=3, error_code=ErrorCode.FENCED_LEADER_EPOCH, high_watermark=-1, records=b"")
+    topic = FetchableTopicResponse(topic_id=two.partition.log.topic_id, partitions=[fenced])
+    fetcher.answered(FetchResponse(session_id=1, responses=[topic]))
+    one.produce(b"a")
+    group.settle()
+    assert ends(group) == [1, 1, 1]
+
+
+def test_an_emptied_log_leads_at_once(group: Group) -> None:
+    """KAFKA-9491: log start, high watermark and recovery point have moved together."""
+    one, two, _ = group.brokers.values()
+    two.up = False
+    group.elect(1, (1, 3))
+    group.deliver()
+    for index in range(6):
+        one.produce(b"%d" % index)
+    group.settle()
+    one.partition.delete_records(6)
+    two.up = True
+    group.settle()
+    log = two.partition.log
+    assert log.log_start_offset == log.log_end_offset == two.partition.high_watermark == 6 >= log.recovery_point
+    group.elect(2)
+    group.deliver()
+    two.produce(b"a")
+    group.settle()
+    assert ends(group) == [7, 7, 7] and watermarks(group) == [7, 7, 7]
+
+
 def test_records_that_are_damaged_on_the_way_are_refused(group: Group, caplog: pytest.LogCaptureFixture) -> None:
     one, two, _ = group.brokers.values()
     one.produce(b"abcdefgh")
@@ -252,6 +291,9 @@ STEPS = st.one_of(
     st.tuples(st.just("deliver"), st.sampled_from((1, 2, 3))),
     st.tuples(st.just("elect"), st.sampled_from((1, 2, 3))),
     st.tuples(st.just("answer"), st.none()),
+    st.tuples(st.just("a round of fetches"), st.none()),
+    st.tuples(st.just("a round of fetches"), st.none()),
+    st.tuples(st.just("elect and deliver"), st.sampled_from((1, 2, 3))),
     st.tuples(st.just("time"), st.sampled_from((0.5, LAG_S + 1))),
 )
 
@@ -264,6 +306,8 @@ class History:
         self.acknowledged: dict[int, bytes] = {}  # by last offset
         self._waiting: list[tuple[Broker, int, int, bytes]] = []
         self._count = 0
+        self._writers: dict[int, int] = {}  # the broker that appended in each leader epoch
+        self._latest = (-1, -1)  # the newest leader epoch in which a leader was asked for the end, and its answer
 
     def step(self, what: str, which: Any) -> None:
         group = self.group
@@ -272,6 +316,10 @@ class History:
             self._produce(broker or group.leader)
         elif what == "answer":
             group.answer_proposals()
+        elif what == "a round of fetches":
+            group.deliver()
+            for one in group.brokers.values():
+                one.fetch()
         elif what == "time":
             group.clock.advance(which)
             for one in group.brokers.values():
@@ -286,6 +334,8 @@ class History:
             broker.restart(checkpoint=0)
         elif broker is not None and broker.up and broker.id in group.state.isr:
             group.elect(broker.id)  # a clean election
+            if what == "elect and deliver":
+                group.deliver()
         self.check()
 
     def _produce(self, broker: Broker) -> None:
@@ -295,6 +345,8 @@ class History:
         value = b"value %d" % self._count
         last = broker.produce(value)
         if last is not None:
+            writer = self._writers.setdefault(broker.partition.leader_epoch, broker.id)
+            assert writer == broker.id, "one broker appends in a leader epoch"
             self._waiting.append((broker, broker.partition.leader_epoch, last, value))
 
     def check(self) -> None:
@@ -309,6 +361,38 @@ class History:
             for second in self.group.brokers.values():
                 end = min(first.partition.high_watermark, second.partition.high_watermark)
                 assert first.content(end) == second.content(end), "below the smaller high watermark the logs are equal"
+            self._check_epochs(first)
+        self._check_leader()
+
+    def _check_epochs(self, broker: Broker) -> None:
+        log = broker.partition.log
+        known = list(log.leader_epochs)
+        assert known == sorted(known) and len({start for _, start in known}) == len(known), "epochs and their first offsets ascend"
+        written: dict[int, int] = {}
+        for header, _ in entries(log):
+            written.setdefault(header.leader_epoch, header.base_offset)
+        assert list(written) == sorted(written), "epochs of a log do not go back"
+        without_records = [(epoch, start) for epoch, start in known if epoch not in written]
+        assert sorted([*written.items(), *without_records]) == known
+        assert all(start <= log.log_end_offset for _, start in without_records)
+
+    def _check_leader(self) -> None:
+        """The leader that the controller has chosen, once it knows: what it returns to clients, and its ISR."""
+        group = self.group
+        partition = group.leader.partition
+        epoch = partition.leader_epoch
+        if not group.leader.up or not partition.is_leader or epoch != group.state.leader_epoch:
+            return
+        assert all(group.brokers[member].partition.log.log_end_offset >= partition.high_watermark for member in group.state.isr), (
+            "every in-sync replica has what is committed"
+        )
+        try:
+            found = list_offset(partition, LATEST_TIMESTAMP, 0)
+        except BrokerError as error:
+            assert error.code == ErrorCode.OFFSET_NOT_AVAILABLE
+            return
+        assert found is not None and found.offset >= self._latest[1], f"the end was {self._latest}, and is {found.offset} in epoch {epoch}"
+        self._latest = epoch, found.offset
 
     def finish(self) -> None:
         """Everything runs and settles: the logs are equal, and have what was acknowledged."""
@@ -330,8 +414,8 @@ class History:
         assert not missing, "acknowledged records are lost"
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(STEPS, max_size=60))
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=30, max_size=60))
 def test_random_histories_lose_nothing_that_was_acknowledged(steps: list[tuple[str, Any]]) -> None:
     history = History()
     for what, which in steps:
