@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import DeleteTopicsRequest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.metrics.scraping import Scrape, get
 from tests.support.broker import BrokerProcess
+from tests.support.cache import CHECKOUT
 from tests.support.cut_proxy import CutProxy
 from tests.support.kafka import ZooKeeperProcess
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import creation, until_leaders
 from tests.support.raw_log import batch, produce
 from tests.support.records import numbered
-from tests.support.server import ServerFailed
+from tests.support.running import RUN, Running
+from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:No chroot path exists")]
 Start = Callable[..., BrokerProcess]
-MESSAGE_TOO_LARGE, NOT_CONTROLLER = 10, 41
+UNKNOWN_TOPIC, MESSAGE_TOO_LARGE, ALREADY_EXISTS, NOT_CONTROLLER = 3, 10, 36, 41
 
 
 @pytest.fixture
@@ -91,7 +98,29 @@ def test_a_broker_serves_alone_and_a_second_one_registers(client: KazooClient, s
     two = start(2)
     assert registration(client, 2) is not None and controller_is(client, 1)
     assert two.stop() == 0 and one.stop() == 0
+    assert not session_file(one).exists()
     assert client.get_children("/brokers/ids") == [] and client.exists("/controller") is None
+
+
+def test_answers_to_writes_of_the_controller_may_be_lost(
+    client: KazooClient, proxy: CutProxy, start: Start, zookeeper: str, name: str
+) -> None:
+    """It cannot know whether it was replaced: it runs for election again, and does what is left to do."""
+    broker = start(connect=through(proxy, zookeeper))
+    until(lambda: controller_is(client, 1), "there is a controller")
+    with RawConnection(broker.address) as connection:
+        proxy.lose_answers(f"/config/topics/{name}".encode(), b"/partitions/0/state")
+        created = [creation(connection, name, 1, 1, {}).error_code]
+        until(lambda: created.append(creation(connection, name, 1, 1, {}).error_code) or created[-1] == ALREADY_EXISTS, "the topic exists")
+    assert set(created) <= {0, NOT_CONTROLLER, ALREADY_EXISTS}
+    until_leaders(broker, name, 1)
+    proxy.lose_answers(f"/admin/delete_topics/{name}".encode(), f"/brokers/topics/{name}/partitions".encode())
+    with RawConnection(broker.address) as connection:
+        until(lambda: connection.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 5).responses[0].error_code in
+              (0, UNKNOWN_TOPIC), "the topic is deleted")
+    until(lambda: client.exists(f"/brokers/topics/{name}") is None and client.exists(f"/admin/delete_topics/{name}") is None, "it is gone")
+    assert proxy.losing == []
+    assert broker.stop() == 0
 
 
 def session_file(broker: BrokerProcess) -> Path:
@@ -161,6 +190,23 @@ def test_changes_of_a_time_without_a_session_take_effect(
     assert found == [2, 1, 1] and metrics("txbroker_zookeeper_connected") == 1
     latency = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
     assert metrics(f"{latency}_count") > 20 and metrics(latency, quantile="0.50") > 0
+    assert broker.stop() == 0
+
+
+def test_sessions_that_expire_at_any_step(client: KazooClient, start: Start, zookeeper: str, name: str) -> None:
+    """Each session ends as soon as its credentials are saved: before, while or after the broker registers and is elected."""
+    broker = start()
+    with RawConnection(broker.address) as connection:
+        assert creation(connection, name, 3, 1, {}).error_code == 0
+    ended = b""
+    for _ in range(12):
+        until(lambda ended=ended: session_file(broker).read_bytes() != ended, "another session is open")
+        ended = session_file(broker).read_bytes()
+        expire(zookeeper, broker)
+    until(lambda: controller_is(client, 1) and epoch(client) > 0, "the broker is registered and the controller")
+    with RawConnection(broker.address) as connection:
+        until(lambda: creation(connection, f"{name}-2", 1, 1, {}).error_code in (0, ALREADY_EXISTS), "the controller serves")
+    until_leaders(broker, f"{name}-2", 1)
     assert broker.stop() == 0
 
 
@@ -245,3 +291,91 @@ def test_a_clean_stop_moves_leadership_first(client: KazooClient, start: Start, 
     ended = brokers[follower].log()
     assert "controlled shutdown, attempt 3 of 3: no other replica in sync can lead 1 partition, such as " + name in ended
     assert "controlled shutdown has failed" in ended
+
+
+def test_a_broker_without_zookeeper_does_not_start(start: Start) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ServerFailed, match=f"No ZooKeeper answers at {address}: start it, or correct zookeeper.connect"):
+        start(connect=address, zookeeper_connection_timeout_ms="300")
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_stop_does_not_wait_for_zookeeper(zookeeper: str, start: Start, tmp_path: Path, registered: bool) -> None:
+    """While a broker waits for a connection, or for the end of a registration with its id."""
+    connect = f"127.0.0.1:{free_port()}"
+    if registered:
+        start()
+        connect = zookeeper
+    overrides = [f"zookeeper.connect={connect}", "broker.id=1", "zookeeper.session.timeout.ms=1000000"]
+    keys = [part for override in overrides for part in ("--override", override)]
+    waiting = Running(RUN, tmp_path, *keys)
+    waiting.wait_for("Broker id 1 is in use by PLAINTEXT" if registered else "Connection dropped")
+    assert waiting.end(signal.SIGTERM) == 0
+    assert "the start was interrupted while it waited for ZooKeeper" in waiting.written
+
+
+@pytest.mark.parametrize(("path", "data", "why"), [
+    ("/cluster/id", b"{", r"The cluster id in the metadata tree \(/cluster/id\) is damaged"),
+    ("/controller_epoch", b"x", "The controller cannot read the metadata: b'x' is not a controller epoch"),
+    ("/cluster/id", b'{"version":"1","id":"AAAAAAAAAAAAAAAAAAAAAA"}', "belongs to cluster .* but this broker is in cluster AAAAAAAAAAAA"),
+    ("/cluster/id", None, "log.dirs belongs to cluster .*, and ZooKeeper at 127.0.0.1.* has no cluster: correct zookeeper.connect"),
+])
+def test_nodes_that_stop_a_start(client: KazooClient, start: Start, path: str, data: bytes | None, why: str) -> None:
+    broker = start()
+    assert broker.stop() == 0
+    if data is None:
+        client.delete(path)
+    else:
+        client.set(path, data)
+    with pytest.raises(ServerFailed, match=why):
+        broker.start()
+
+
+def test_damaged_nodes_of_others_do_not_stop_a_broker(client: KazooClient, start: Start, name: str) -> None:
+    broker = start()
+    with RawConnection(broker.address) as connection:
+        assert creation(connection, name, 1, 1, {}).error_code == 0
+    assert broker.stop() == 0
+    damaged = {
+        "/brokers/ids/7": b"{}",
+        "/brokers/ids/x": b"",
+        "/brokers/topics/bad": b"[1",
+        "/config/topics/bad": b"null",
+        "/config/brokers/<default>": b"\xff",
+        "/config/brokers/1": b'{"version":1,"config":{"a":5}}',
+        "/controller_epoch": b"7",
+        "/config/changes/config_change_0000000000": b"?",
+        "/admin/delete_topics/none": b"?",
+        "/isr_change_notification/isr_change_1": b"?",
+        "/log_dir_event_notification/log_dir_event_0000000000": b"?",
+        "/latest_producer_id_block": b"?",
+        f"/config/topics/{name}": b'{"version":1,"config":{"retention.ms":"x"}}',
+    }
+    for path, data in damaged.items():
+        client.ensure_path(path)
+        client.set(path, data)
+    broker.start()
+    until_leaders(broker, name, 1)
+    with RawConnection(broker.address) as connection:
+        assert creation(connection, f"{name}-2", 1, 1, {}).error_code == 0
+    until_leaders(broker, f"{name}-2", 1)
+    assert client.get("/controller_epoch")[0] == b"8"
+    assert broker.stop() == 0
+
+
+def test_a_zookeeper_that_lost_its_data_ends_a_broker(server_directory: Path, start: Start) -> None:
+    """It would serve topics of which no other broker knows."""
+    zookeeper = ZooKeeperProcess(server_directory / "losing-zookeeper")
+    zookeeper.start()
+    broker = start(connect=zookeeper.address)
+    zookeeper.kill()
+    shutil.rmtree(zookeeper.data)
+    zookeeper.start()
+    until(lambda: not broker.running, "the broker has ended")
+    assert "and ZooKeeper has no cluster now: restore its data" in broker.log()
+    zookeeper.close()
+
+
+def test_a_broker_alone_does_not_load_a_client_of_zookeeper() -> None:
+    script = "import sys, txbroker.tap, txbroker.broker.service; assert 'kazoo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S, cwd=CHECKOUT)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from twisted.internet.defer import Deferred
 
 from tests.support.cut_proxy import CutProxy
 from tests.support.kafka import ZooKeeperProcess
-from tests.support.server import free_port
+from tests.support.server import HOST, free_port
 from tests.support.waiting import PATIENCE_S, until
 from tests.support.zookeeper_threads import QueuedThreads
 from txbroker.cluster.tree.interface import ConnectionLost, Create, EventType, NoNode, SessionExpired, TreeError, WatchEvent
@@ -220,6 +222,50 @@ def test_chroots(threads: QueuedThreads, opening: Opening, zookeeper: str, zooke
     assert "zookeeper" in threads.result(root.children("/"))
     with pytest.raises(ValueError, match="is not a path"):
         open_zookeeper_tree(f"{zookeeper}/", session_timeout_ms=SESSION_MS, connection_timeout_ms=LONG_MS, threads=threads)
+
+
+def test_a_session_ends_while_the_reactor_hangs(threads: QueuedThreads, opening: Opening, zookeeper: str) -> None:
+    """kazoo's thread runs on, and would keep the session of a broker that serves no client. After a short hang the session continues."""
+    tree = opening(zookeeper, session_timeout_ms=6000)
+    threads.result(tree.create("/mine", ephemeral=True))
+    other = KazooClient(zookeeper)
+    other.start(timeout=PATIENCE_S)
+    client = tree._session._client
+    until(lambda: client._has_skipped, "a ping is skipped")
+    threads.run_until(lambda: client._is_reached)
+    threads.result(tree.exists("/mine"))
+    assert other.exists("/mine").ephemeralOwner == tree.session_id
+    until(lambda: other.exists("/mine") is None, "the session has ended")
+    threads.run_until(lambda: tree._over)
+    other.stop()
+    other.close()
+
+
+def test_a_server_that_does_not_answer_leaves_time_for_the_next(
+    threads: QueuedThreads, opening: Opening, proxy: CutProxy, zookeeper: str
+) -> None:
+    """A session outlives losses of its connection. kazoo mostly tries the other server next."""
+    with socket.create_server((HOST, 0), backlog=0) as silent, socket.socket() as first, socket.socket() as second:
+        for filler in (first, second):  # the queue of connections is full: the next one gets no answer
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+        tree = opening(f"{HOST}:{silent.getsockname()[1]},{through(proxy, zookeeper)}", session_timeout_ms=3000)
+        session = tree.session_id
+        for count in range(1, 5):
+            proxy.cut()
+            threads.run_until(lambda count=count: tree._counts.disconnects == count)
+            proxy.restore()
+            assert threads.result(tree.exists("/")) is not None
+        assert tree.session_id == session
+
+
+def test_a_list_of_many_long_names(threads: QueuedThreads, opening: Opening, zookeeper: str) -> None:
+    """The answer has 4 MB: ZooKeeper limits requests and nodes, but no list of children."""
+    tree = opening(zookeeper)
+    names = [f"{'x' * 200}{number:06}" for number in range(20_000)]
+    for start in range(0, len(names), 2000):
+        threads.result(tree.multi([Create(f"/{name}") for name in names[start : start + 2000]]))
+    assert threads.result(tree.children("/")) == names
 
 
 def test_requests_that_are_too_large(threads: QueuedThreads, opening: Opening, zookeeper: str) -> None:

@@ -9,10 +9,10 @@ of a clean shutdown. The tree's file is in a log directory, so the directories' 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
@@ -28,14 +28,14 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
-from txbroker.cluster.tree.interface import NoSpaceInStore, Tree
+from txbroker.cluster.tree.interface import NoSpaceInStore, Tree, TreeError
 from txbroker.cluster.tree.session_tree import SessionTree
 from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
 from txbroker.connection import Connection
-from txbroker.errors import StartError
+from txbroker.errors import StartError, StartInterrupted
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
 from txbroker.log.log_config import LogConfig
@@ -44,6 +44,7 @@ from txbroker.names import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from txbroker.metrics.endpoint import MetricsEndpoint
 
+T = TypeVar("T")
 log = logging.getLogger("txbroker.broker")
 
 WAIT_MARGIN_S = 5.0  # after a session's timeout, until ZooKeeper has ended it
@@ -75,6 +76,7 @@ class Broker:
         self._cluster_id = cluster_id
         self._first_topics = first_topics
         self._interrupted = False
+        self._waiting: Deferred[Any] = succeed(None)  # for ZooKeeper
         self._failed = False
         self._listeners = parse_listeners(config)
         self._undo: list[tuple[str, Callable[[], Any]]] = []  # the steps of `stop`, last one first
@@ -94,6 +96,7 @@ class Broker:
         """Interrupt a start in progress: it fails soon with StartInterrupted. Call `stop` after that."""
         self._interrupted = True
         self._status.phase = Phase.STOPPING
+        self._waiting.cancel()
 
     def stop(self) -> Deferred[None]:
         """Fires when everything is closed."""
@@ -104,13 +107,36 @@ class Broker:
             await self._start()
         except MalformedNode as error:
             await self._stop()
-            raise StartError(f"the metadata is damaged: {error}; restore its file from a backup") from error
+            remedy = "repair the node in ZooKeeper" if is_clustered(self._config) else "restore its file from a backup"
+            raise StartError(f"the metadata is damaged: {error}; {remedy}") from error
         except NoSpaceInStore as error:
             await self._stop()
             raise StartError(f"the disk is full: {error}; free space there") from error
+        except TreeError as error:
+            await self._stop()
+            if not is_clustered(self._config):
+                raise
+            raise StartError(
+                f"ZooKeeper does not serve this broker: {type(error).__name__} at {error.path}; see its log and the ACL of that node"
+            ) from error
         except BaseException:
             await self._stop()
             raise
+
+    async def _interruptible(self, work: Awaitable[T]) -> T:
+        """Work that may wait for ZooKeeper; StartInterrupted."""
+        if not is_clustered(self._config):
+            return await work
+
+        async def run() -> T:
+            return await work
+
+        self._waiting = Deferred.fromCoroutine(run())
+        try:
+            result: T = await self._waiting
+        except CancelledError as error:
+            raise StartInterrupted("the start was interrupted while it waited for ZooKeeper") from error
+        return result
 
     async def _stop(self) -> None:
         self._status.phase = Phase.STOPPING
@@ -132,7 +158,7 @@ class Broker:
         metrics = self._open_metrics()
         directories = self._log_directories()
         stored = directories.open()
-        tree = await open_tree(world, config, directories)
+        tree = await self._interruptible(open_tree(world, config, directories))
         self._on_stop("metadata tree", tree.close)
         identity = await identify(world, config, tree, directories, stored, self._cluster_id)
         self.broker_id = identity.broker_id
@@ -252,7 +278,7 @@ class Broker:
             wait_s=self._config.int("zookeeper.session.timeout.ms") / 1000 + WAIT_MARGIN_S,
         )
         self._on_stop("controller", controller.stop)
-        await membership.begin(session)
+        await self._interruptible(membership.begin(session))
         if is_clustered(self._config):
             self._status.outside = lambda: membership.why_outside() or components.why_without_metadata()
         return controller

@@ -27,7 +27,7 @@ async def open_zookeeper(world: World, config: BrokerConfig, directories: LogDir
     """The tree of `zookeeper.connect`; StartError. The log directories are locked."""
     counts = SessionCounts()
     sessions = ZooKeeperSessions(world, config, directories, counts)
-    return SessionTree(await sessions.open(), sessions.open, world.reactor, counts)
+    return SessionTree(await sessions.open(), sessions.open, sessions.forget, world.reactor, counts)
 
 
 class ZooKeeperSessions:
@@ -37,7 +37,10 @@ class ZooKeeperSessions:
         self._world = world
         self._counts = counts
         self._directories = directories
-        self._connect = config.text("zookeeper.connect")
+        servers, slash, chroot = config.text("zookeeper.connect").partition("/")
+        shuffled = servers.split(",")
+        world.random.shuffle(shuffled)  # not all brokers to the same server
+        self._connect = ",".join(shuffled) + slash + chroot
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
         limit = config.value("zookeeper.connection.timeout.ms")
         self._connection_timeout_ms = limit if isinstance(limit, int) else self._timeout_ms
@@ -58,6 +61,14 @@ class ZooKeeperSessions:
         )
         self._save(tree.credentials)
         return tree
+
+    def forget(self) -> None:
+        """The last session has been closed."""
+        for path in self._paths():
+            try:
+                self._world.disk.remove(path)
+            except StorageError as error:
+                log.warning("%s stays: %s", path, error)
 
     def _paths(self) -> list[str]:
         return [f"{directory}/{FILE_NAME}" for directory in self._directories.online()]

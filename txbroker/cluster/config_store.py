@@ -148,6 +148,9 @@ class ConfigWatcher:
             await self._notify(entity)
 
     async def _load_topics(self, names: list[str]) -> None:
+        if not names:
+            return
+        await self._tree.sync()  # another broker has written the configurations of new topics
         configs = await together([Deferred.fromCoroutine(self._config(topic_entity(name))) for name in names])
         self._topics.update(zip(names, configs, strict=True))
 

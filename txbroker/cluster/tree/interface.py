@@ -175,6 +175,9 @@ class Tree(Protocol):
     def multi(self, ops: Sequence[Op]) -> Deferred[list[OpResult]]:
         """Perform all of the operations or none. Fails with the error of the first that fails, its position in `index`."""
 
+    def sync(self) -> Deferred[None]:
+        """Let later reads of this session find what other sessions have written before this call."""
+
     def on_expired(self, callback: Callable[[], None]) -> None:
         """Call back once when the session expires without having been closed. Its watches are not called then."""
 

@@ -8,7 +8,9 @@ kazoo 2.10 and 2.11 have properties that a broker cannot live with; all of them 
 - After an expiry kazoo opens another session by itself, and performs in it what was submitted for the old one. Here the client stops.
 - A session that ZooKeeper does not answer is lost only when ZooKeeper says so, after a reconnection. `negotiated_ms`, which kazoo does
   not keep, lets the owner end it earlier.
-- The pause between attempts to connect grows to an hour by default. Here it ends at a second.
+- The pause between attempts to connect grows to an hour by default. Here it ends at a second. A server that does not answer may use up
+  a session's whole timeout, and be chosen again at once. Here the time is divided among the servers, and they have an order.
+- Its thread keeps a session alive while the reactor hangs. Here it stops to do so: a broker that serves nothing must not stay leader.
 - An unexpected error ends kazoo's thread; it never reconnects. That is reported as the end of the session, as an expiry is.
 """
 
@@ -23,6 +25,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
@@ -55,8 +58,8 @@ Credentials = tuple[int, bytes]
 class KazooSession:
     """A session. `on_state` gets its states, and `done` of `submit` an AsyncResult that is ready; both by `call_from_thread`.
 
-    OVER comes before the failures of what was submitted. `servers` are without a chroot. With `credentials` an existing session is taken
-    over.
+    OVER comes before the failures of what was submitted. `servers` are tried in this order, and have no chroot. With `credentials` an
+    existing session is taken over.
     """
 
     def __init__(
@@ -70,15 +73,17 @@ class KazooSession:
     ) -> None:
         if kazoo_log.level == logging.NOTSET:
             kazoo_log.setLevel(logging.WARNING)  # what it reports of a connection at INFO is reported here, too
-        handler = _Handler(call_from_thread)
+        handler = _Handler(call_from_thread, timeout_ms / 1000 / (1 + servers.count(",")))
         retry = KazooRetry(sleep_func=handler.sleep_func, **_RETRY)
         self._client = _Client(
             lambda state: call_from_thread(on_state, state),
+            call_from_thread,
             servers,
             timeout_ms / 1000,
             client_id=credentials,
             handler=handler,
             connection_retry=retry,
+            randomize_hosts=False,
             logger=kazoo_log,
         )
 
@@ -119,8 +124,9 @@ class _Queue:
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Runs callbacks where `call_from_thread` does. It counts as running for ever, so that kazoo never calls one in its own thread."""
 
-    def __init__(self, call_from_thread: Callable[..., object]) -> None:
+    def __init__(self, call_from_thread: Callable[..., object], connect_s: float) -> None:
         super().__init__()
+        self._connect_s = connect_s
         self.completion_queue = self.callback_queue = _Queue(call_from_thread)
         self._running = True
 
@@ -129,6 +135,10 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def stop(self) -> None:
         """No workers."""
+
+    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> Any:
+        """Connect to one server."""
+        return super().create_connection(*args, timeout=min(timeout, self._connect_s), **kwargs)
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
         """Run the connection's thread. kazoo logs an exception that ends it and reports the end of the session."""
@@ -145,9 +155,16 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 class _Client(KazooClient):  # type: ignore[misc]
     """A client of one session, which stops when the session ends."""
 
-    def __init__(self, report: Callable[[SessionState], object], *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, report: Callable[[SessionState], object], call_from_thread: Callable[..., object], *arguments: Any, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         self._report = report
+        self._call_from_thread = call_from_thread
+        self._is_reached = True
+        self._has_skipped = False
+        self._ping = self._connection._send_ping
+        self._connection._send_ping = self._ping_if_reached
         self.negotiated_ms: int = self._session_timeout
         self.credentials: Credentials = (0, b"")
         invoke = self._connection._invoke
@@ -168,3 +185,19 @@ class _Client(KazooClient):  # type: ignore[misc]
         super()._session_callback(state)
         if reported is SessionState.OVER:
             self._stopped.set()
+
+    def _ping_if_reached(self, connect_timeout: float) -> None:
+        """In the connection's thread: keep the session alive if a call of the ping before has been performed."""
+        if not self._is_reached:
+            self._has_skipped = True
+            return
+        self._is_reached = False
+        self._call_from_thread(self._reached)
+        self._ping(connect_timeout)
+
+    def _reached(self) -> None:
+        self._is_reached = True
+        if self._has_skipped:
+            self._has_skipped = False
+            kazoo_log.warning("this process has not run for a third of the timeout of its ZooKeeper session, or longer")
+            self._call(Exists("/", None), self.handler.async_result())  # a request is as good as a ping

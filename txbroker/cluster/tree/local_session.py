@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar, cast
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 
 from txbroker.cluster.tree.interface import (
     ANY_VERSION,
@@ -91,6 +91,10 @@ class Session:
         """See `Tree`."""
         performed = tuple(ops)
         return self._submit("/", lambda nodes: nodes.perform(performed, self._session_id))
+
+    def sync(self) -> Deferred[None]:
+        """See `Tree`: all sessions read the same nodes."""
+        return succeed(None)
 
     def on_expired(self, callback: Callable[[], None]) -> None:
         """See `Tree`."""

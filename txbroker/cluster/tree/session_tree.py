@@ -43,10 +43,13 @@ class SessionCounts:
 class SessionTree:
     """See `Tree`."""
 
-    def __init__(self, session: Tree, open_next: Callable[[], Awaitable[Tree]], clock: Clock, counts: SessionCounts) -> None:
-        """`session` is open. `open_next` opens another one; StartError if no server answers."""
+    def __init__(
+        self, session: Tree, open_next: Callable[[], Awaitable[Tree]], closed: Callable[[], None], clock: Clock, counts: SessionCounts
+    ) -> None:
+        """`session` is open. `open_next` opens another one; StartError if no server answers. `closed` is called after the last one."""
         self.session = session
         self.counts = counts
+        self._notify_closed = closed
         self._open_next = open_next
         self._clock = clock
         self._renewed: Renewed = _nothing
@@ -111,6 +114,10 @@ class SessionTree:
         """See `Tree`."""
         return self.session.multi(ops)
 
+    def sync(self) -> Deferred[None]:
+        """See `Tree`."""
+        return self.session.sync()
+
     def on_expired(self, callback: Callable[[], None]) -> None:
         """See `Tree`: of the session of the moment."""
         self.session.on_expired(callback)
@@ -119,7 +126,7 @@ class SessionTree:
         """See `Tree`. No further session is opened."""
         self._closed = True
         self._renewing.cancel()
-        return self.session.close().addErrback(_over)
+        return self.session.close().addCallback(lambda _: self._notify_closed()).addErrback(_over)
 
 
 async def _nothing(_: Tree) -> None:

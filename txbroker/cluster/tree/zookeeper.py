@@ -309,6 +309,10 @@ class ZooKeeperTree:
             raise ValueError(f"a multi of {len(performed)} operations has {size} bytes, more than ZooKeeper's jute.maxbuffer; split it")
         return self._submit("/", request, results)
 
+    def sync(self) -> Deferred[None]:
+        """See `Tree`: a server of ZooKeeper may be behind others."""
+        return self._submit("/", serialization.Sync(self._full("/")), lambda _: None, repeat=True)
+
     def _write(self, op: Op) -> Deferred[Any]:
         return self._submit(op.path, self._request(op), lambda result: self._result(op, result))
 
