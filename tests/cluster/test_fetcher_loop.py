@@ -197,6 +197,7 @@ def test_a_fenced_partition_whose_loop_has_ended_can_be_followed_again() -> None
     loop.fetcher.forget(fenced.topic_partition)  # what it does by itself for FENCED_LEADER_EPOCH
     follower.fetchers.forget(follower.partition.topic_partition)
     assert not follower.fetchers._loops
+    follower.fetchers.moved(fenced.topic_partition)
     fenced.state.leader = 3
     follower.fetchers.follow(fenced)
     assert len(follower.fetchers._loops[3].fetcher) == 1

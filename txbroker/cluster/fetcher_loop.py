@@ -176,8 +176,8 @@ class Fetchers:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Copy a partition no longer; a loop without partitions ends."""
         leader_id = self._leaders.pop(topic_partition, None)
-        loop = None if leader_id is None else self._loops.get(leader_id)
-        if leader_id is None or loop is None:  # a fetcher forgets a fenced partition by itself, and its loop may have ended since
+        loop = self._loop(leader_id)
+        if leader_id is None or loop is None:
             return
         loop.fetcher.forget(topic_partition)
         if not len(loop.fetcher):
@@ -186,9 +186,13 @@ class Fetchers:
 
     def moved(self, topic_partition: TopicPartition) -> None:
         """The log of a follower has moved."""
-        leader_id = self._leaders.get(topic_partition)
-        if leader_id is not None:
-            self._loops[leader_id].fetcher.touch(topic_partition)
+        loop = self._loop(self._leaders.get(topic_partition))
+        if loop is not None:
+            loop.fetcher.touch(topic_partition)
+
+    def _loop(self, leader_id: int | None) -> FetcherLoop | None:
+        """The loop of a leader; None if it has ended, as it may while partitions that the leader has fenced wait for the controller."""
+        return None if leader_id is None else self._loops.get(leader_id)
 
     def stop(self) -> None:
         """End all loops."""
