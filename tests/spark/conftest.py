@@ -13,6 +13,7 @@ import pytest
 
 from tests.spark.loads import Load
 from tests.spark.producing import PARTITIONS, produce
+from tests.spark.unstopped import Unstopped
 from tests.support import cache
 from tests.support.java import SHORT_LIVED, ClassArchive, java
 from tests.support.raw_admin import create_topic
@@ -56,23 +57,10 @@ def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     shutil.rmtree(place, ignore_errors=True)
 
 
-class _Unstopped:
-    """The session of all tests, which a command does not stop."""
-
-    def __init__(self, opened: Any) -> None:
-        self._opened = opened
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._opened, attribute)
-
-    def stop(self) -> None:
-        """Nothing."""
-
-
 @pytest.fixture
 def commands_share_the_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`txbroker spark` commands that run in this process use the session of all tests."""
-    monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: _Unstopped(spark))
+    monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: Unstopped(spark))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from tests.support import cache
 from tests.support.broker import BrokerProcess
 from tests.support.cache import CHECKOUT
 from tests.support.raw_admin import create_topic
+from tests.support.server import Server
 from tests.support.waiting import until
 from txbroker.spark.load import STEPS
 from txbroker.spark.tables.manifests import Manifests
@@ -47,7 +48,7 @@ class Failed(Exception):
 class CrashTest:
     """A broker, a Spark cluster, and a table of one format. `kill` and `rounds` of loads end with `complete`."""
 
-    def __init__(self, broker: BrokerProcess, cluster: Standalone, table: Path, form: str, chance: random.Random) -> None:
+    def __init__(self, broker: Server, cluster: Standalone, table: Path, form: str, chance: random.Random) -> None:
         self._broker = broker
         self._cluster = cluster
         self._table = table

@@ -1,4 +1,7 @@
-"""A replay in a process of its own, to be killed: `python -m tests.spark.killed_replay JARS PYSPARK MASTER SERVERS SOURCE TARGET`."""
+"""A replay in a process of its own, to be killed: `python -m tests.spark.killed_replay JARS PYSPARK MASTER SERVERS SOURCE TARGET`.
+
+Its first line is the id of Spark's application.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ def main() -> None:
     from txbroker.spark.topic_source import TopicSource
 
     spark = open_session(master, Path(jars), delta=False)
+    print(spark.sparkContext.applicationId, flush=True)
     replay(spark, ReplayOptions(TopicSource(servers, [source]), addresses(servers), target, batch_records=4))
 
 

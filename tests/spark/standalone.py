@@ -54,10 +54,8 @@ class Standalone:
         with self.log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True)
 
-    def submit(self, jars: Path, *arguments: str) -> list[str]:
-        """The command line of `txbroker` with these arguments under spark-submit, in client mode."""
-        program = self._directory / "run_txbroker.py"
-        program.write_text("import sys\n\nfrom txbroker.cli.main import main\n\nsys.exit(main())\n")
+    def submit(self, jars: Path, program: Path, *arguments: str) -> list[str]:
+        """The command line of a program with these arguments under spark-submit, in client mode."""
         names = ",".join(str(path) for path in sorted(jars.glob("*.jar")))
         return [str(self._home / "bin" / "spark-submit"), "--master", self.url, "--jars", names, str(program), *arguments]
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 
 from tests.cli.commands import ENVIRONMENT, run
 from tests.spark.producing import produce
+from tests.spark.replays import received, until_written
 from tests.support import cache
 from tests.support.cache import CHECKOUT
 from tests.support.java import SHORT_LIVED
@@ -49,19 +50,6 @@ def replaying(spark: Any, broker: Server, name: str) -> Replay:
         return replay(spark, replace(given, **options))
 
     return replaying
-
-
-def received(server: Server, topic: str) -> list[Received]:
-    consumer = KafkaConsumer(bootstrap_servers=server.address, auto_offset_reset="earliest")
-    partitions = [TopicPartition(topic, index) for index in sorted(consumer.partitions_for_topic(topic))]
-    consumer.assign(partitions)
-    ends = consumer.end_offsets(partitions)
-    found = []
-    while any(consumer.position(partition) < end for partition, end in ends.items()):
-        for polled in consumer.poll(1000).values():
-            found += [Received(one.partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers)) for one in polled]
-    consumer.close()
-    return sorted(found, key=lambda one: (one.partition, one.offset))
 
 
 def send(server: Server, topic: str, records: list[Sample], partitions: int) -> list[tuple[int, Sample]]:
@@ -209,7 +197,8 @@ def test_kill_9_of_workers_and_of_the_driver(spark: Any, spark_jars: Path, broke
     command = [sys.executable, "-m", "tests.spark.killed_replay", spark_jars, cache.pyspark(), "local[2,9]", broker.address, name,
                f"{name}-to"]
     environment = {**ENVIRONMENT, "JAVA_TOOL_OPTIONS": " ".join(SHORT_LIVED)}
-    driver = subprocess.Popen(list(map(str, command)), cwd=CHECKOUT, env=environment, stderr=subprocess.PIPE, text=True)
+    driver = subprocess.Popen(list(map(str, command)), cwd=CHECKOUT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True)  # fmt: skip
     try:
         for moment in sorted(chance.sample(range(RECORDS // 2), 2)):
             until_written(broker, f"{name}-to", moment, driver)
@@ -234,19 +223,6 @@ def test_kill_9_of_workers_and_of_the_driver(spark: Any, spark_jars: Path, broke
     found = received(broker, f"{name}-to")
     assert [(one.partition, one.key, one.value) for one in found] == [
         (number % 2, b"key %d" % number, b"value %d" % number) for start in (0, 1) for number in range(start, RECORDS, 2)]
-
-
-def until_written(server: Server, topic: str, count: int, driver: subprocess.Popen[str]) -> None:
-    """Wait until the topic has so many records."""
-    consumer = KafkaConsumer(bootstrap_servers=server.address)
-    partitions = [TopicPartition(topic, index) for index in (0, 1)]
-
-    def are_written() -> bool:
-        assert driver.poll() is None, driver.communicate()[1][-3000:]
-        return sum(consumer.end_offsets(partitions).values()) > count
-
-    until(are_written, f"{count} records in {topic}", every_s=0.005)
-    consumer.close()
 
 
 def test_the_command(broker: Server, name: str, tmp_path: Path, commands_share_the_session: None) -> None:

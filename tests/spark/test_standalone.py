@@ -1,0 +1,155 @@
+"""Every job on a standalone master with two workers, as processes: all of them under spark-submit, and loads and a replay with kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cleaner.logs import NOW
+from tests.spark.compaction_logs import TOPIC, Directory, usual, without
+from tests.spark.crash import CrashTest
+from tests.spark.producing import PARTITIONS, produce
+from tests.spark.replays import received, until_written
+from tests.spark.standalone import WORKERS, Standalone, executor_processes, standalone
+from tests.support import cache
+from tests.support.cache import CHECKOUT
+from tests.support.raw_admin import KEEP, create_topic
+from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.process
+
+RECORDS = 3000  # of the replay
+
+
+class Ended(NamedTuple):
+    """A command that has ended. `report`: its --json, None without one."""
+
+    status: int
+    output: str
+    complaint: str
+    report: dict[str, object] | None
+
+
+@pytest.fixture(scope="module")
+def cluster(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """The master and its workers."""
+    with standalone(tmp_path_factory.mktemp("standalone") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: Standalone, shared_broker: Server, spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """One program with one session that runs every job, since the start of a driver takes as long as several jobs."""
+    place = tmp_path_factory.mktemp("jobs")
+    servers = ("--bootstrap-server", shared_broker.address)
+    for topic in ("clustered", "clustered-again"):
+        create_topic(shared_broker, topic, PARTITIONS, KEEP)
+    produce(shared_broker, "clustered", 30)
+    before, after = Directory(place / "data"), Directory(place / "cleaned")
+    for number in range(2):
+        log = usual()
+        for directory in (before, after):
+            directory.write(number, log)
+        after.clean(number, log, now_ms=NOW)
+    after.edit(1, without(9))
+    raw, latest = (str(place / name) for name in ("raw", "latest"))
+    files = ("--topic", TOPIC, "--log-dir", f"one={place / 'data'}")
+    check = ("compaction-check", *files, "--topic-config", "delete.retention.ms=86400000", "--state", str(place / "state"))
+    commands = {
+        "load": ("load", *servers, "--topic", "clustered", "--table", raw),
+        "upsert": ("upsert", "--from-table", raw, *servers, "--table", latest),
+        "audit": ("audit", *servers, "--topic", "clustered", "--table", raw),
+        "replicas": ("audit", *files, "--against-log-dir", f"two={place / 'cleaned'}"),
+        "replay": ("replay", "--from-table", raw, "--to-bootstrap-server", shared_broker.address, "--to-topic", "clustered-again"),
+        "before": (*check, "--before"),
+        "after": (*check, "--after"),
+    }
+    steps: list[list[str]] = []
+    for name, command in commands.items():
+        if name == "after":
+            steps += [["rename", str(place / "data"), str(place / "old")], ["rename", str(place / "cleaned"), str(place / "data")]]
+        steps.append(["spark", *command, "--json", str(place / f"{name}.json")])
+    (place / "steps").write_text(json.dumps(steps))
+    program = shutil.copy(CHECKOUT / "tests" / "spark" / "cluster_jobs.py", place)
+    argv = cluster.submit(spark_jars, Path(program), str(place / "steps"), str(place / "results"))
+    ended = subprocess.run(argv, env=cluster.environment, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
+    assert ended.returncode == 0, ended.stderr[-5000:]
+    found = {}
+    for name, (status, output, complaint) in zip(commands, json.loads((place / "results").read_text()), strict=True):
+        report = place / f"{name}.json"
+        found[name] = Ended(status, output, complaint, json.loads(report.read_text()) if report.exists() else None)
+    return found
+
+
+def test_load(jobs: dict[str, Ended], cluster: Standalone) -> None:
+    assert jobs["load"].status == 0, jobs["load"].complaint
+    assert "30 rows of 30 offsets in 3 partitions loaded" in jobs["load"].output
+    assert len({path.parent.parent for path in cluster.executors}) == WORKERS, "both workers had executors"
+
+
+def test_upsert(jobs: dict[str, Ended]) -> None:
+    assert jobs["upsert"].status == 0, jobs["upsert"].complaint
+    assert "30 records of 30 keys read: 30 inserted, 0 updated, 0 unchanged" in jobs["upsert"].output
+
+
+def test_audit(jobs: dict[str, Ended]) -> None:
+    """Of the table, and of two replicas, of which the second one has lost a record."""
+    assert jobs["audit"].status == 0, jobs["audit"].complaint
+    assert "30 records equal in clustered" in jobs["audit"].output and "nothing is wrong" in jobs["audit"].output
+    assert jobs["replicas"].status == 1, jobs["replicas"].complaint
+    assert "t-1: 1 record written and not delivered, the first at offset 9" in jobs["replicas"].complaint
+
+
+def test_replay(jobs: dict[str, Ended], shared_broker: Server) -> None:
+    assert jobs["replay"].status == 0, jobs["replay"].complaint
+    assert received(shared_broker, "clustered-again") == received(shared_broker, "clustered")
+
+
+def test_compaction_check(jobs: dict[str, Ended]) -> None:
+    """Of segment files, before and after a pass that loses the latest record of a key in one of the partitions."""
+    assert jobs["before"].status == 0 and "snapshot of 32 records" in jobs["before"].output
+    assert jobs["after"].status == 1 and "t-1 of one: 1 record" in jobs["after"].complaint
+    report = jobs["after"].report
+    assert report is not None
+    (found,) = report["violations"]  # type: ignore[misc]
+    assert (found["kind"], found["partition"], found["first_offset"]) == ("lost", 1, 9)
+
+
+def test_a_load_with_kills(cluster: Standalone, broker: Server, tmp_path: Path) -> None:
+    """The short form of `make crash-spark`: the driver after a commit; then an executor while the load reads, which does not end it."""
+    loads = CrashTest(broker, cluster, tmp_path / "table", "delta", random.Random(1))
+    assert "the driver was killed" in loads.round("committed")
+    # The JVM of the killed driver holds the table until it ends.
+    until(lambda: "an executor was killed, and the load finished" in loads.round("executor", 0), "a load gets the table")
+
+
+def test_a_replay_whose_executor_is_killed(cluster: Standalone, broker: Server, name: str) -> None:
+    """The replay goes on with another executor, and no record is lost or doubled."""
+    for topic in (name, f"{name}-to"):
+        create_topic(broker, topic, 2, KEEP)
+    produce(broker, name, RECORDS, 2)
+    command = [sys.executable, "-m", "tests.spark.killed_replay", str(cache.jar_directory(cache.SPARK)), str(cache.pyspark()), cluster.url,
+               broker.address, name, f"{name}-to"]  # fmt: skip
+    replay = subprocess.Popen(command, cwd=CHECKOUT, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until_written(broker, f"{name}-to", RECORDS // 10, replay)
+        assert replay.stdout is not None
+        application = replay.stdout.readline().strip()
+        os.kill(executor_processes(application)[0], signal.SIGKILL)
+        assert replay.poll() is None, "the replay is still at work"
+        _, complaint = replay.communicate(timeout=2 * PATIENCE_S)
+    finally:
+        replay.kill()
+    assert replay.returncode == 0, complaint[-3000:]
+    assert received(broker, f"{name}-to") == received(broker, name)
