@@ -212,3 +212,19 @@ def test_nothing_happens_after_the_stop(follower: Follower) -> None:
     link.waiting.pop()[1].errback(Closed("it was closed"))
     follower.turn(10)
     assert len(follower.links) == 1 and not follower.group.clock.getDelayedCalls()
+
+
+def test_partitions_that_a_leader_has_fenced_are_followed_and_forgotten_like_others(follower: Follower) -> None:
+    second = Group().brokers[2].partition
+    second.topic_partition = TopicPartition("u", 0)
+    follower.fetchers.follow(second)
+    loop = follower.fetchers._loops[1]
+    for name in (PARTITION, second.topic_partition):
+        loop.fetcher.forget(name)  # as it does after FENCED_LEADER_EPOCH in the present epoch
+    for name in (PARTITION, second.topic_partition):
+        follower.fetchers.moved(name)
+        follower.fetchers.forget(name)
+    assert follower.links[0].closed
+    follower.fetchers.follow(follower.partition)
+    follower.turn()
+    assert len(follower.links) == 2 and follower.links[1].waiting

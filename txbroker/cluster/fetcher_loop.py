@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -160,6 +161,8 @@ class Fetchers:
         self._make_loop = make_loop
         self._loops: dict[int, FetcherLoop] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        # Partitions by leader. A fetcher may have fewer: it drops those that their leader has fenced.
+        self._followed: Counter[int] = Counter()
 
     def follow(self, partition: Partition) -> None:
         """Copy a partition from the leader that it follows now, in its present leader epoch."""
@@ -169,7 +172,9 @@ class Fetchers:
         loop = self._loops.get(leader_id)
         if loop is None:
             loop = self._loops[leader_id] = self._make_loop(leader_id)
-        self._leaders[name] = leader_id
+        if name not in self._leaders:
+            self._leaders[name] = leader_id
+            self._followed[leader_id] += 1
         loop.fetcher.follow(partition)
         loop.wake()
 
@@ -180,8 +185,9 @@ class Fetchers:
         if leader_id is None or loop is None:
             return
         loop.fetcher.forget(topic_partition)
-        if not len(loop.fetcher):
-            del self._loops[leader_id]
+        self._followed[leader_id] -= 1
+        if not self._followed[leader_id]:
+            del self._loops[leader_id], self._followed[leader_id]
             loop.stop()
 
     def moved(self, topic_partition: TopicPartition) -> None:
@@ -200,3 +206,4 @@ class Fetchers:
             loop.stop()
         self._loops.clear()
         self._leaders.clear()
+        self._followed.clear()
