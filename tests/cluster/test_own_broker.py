@@ -14,6 +14,7 @@ from tests.cluster.test_replicas import OWN, ReplicasHarness
 from tests.log_directories.support import NOW, TOPIC_ID
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, OwnBroker
+from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -80,6 +81,21 @@ def test_creating_many_logs_yields_to_other_work(own: OwnBrokerHarness) -> None:
         TOPIC_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN + 3)],
         OTHER_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN)],
     }
+
+
+def test_a_defect_in_one_partition_leaves_the_others_their_roles(
+    own: OwnBrokerHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leading(partition: Partition) -> None:
+        if partition.topic_partition.partition == 1:
+            raise RuntimeError("a defect")
+
+    monkeypatch.setattr(own.harness, "leading", leading)
+    own.lead(("t", TOPIC_ID, 3))
+    (answer,) = own.answers
+    assert [p.error_code for p in answer.topics[0].partition_errors] == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+    assert own.harness.replicas.get("t", 2).is_leader
+    assert "t-1: failed to become leader or follower" in caplog.text and "a defect" in caplog.text
 
 
 def test_a_request_for_nothing_is_answered_and_its_controller_checked(own: OwnBrokerHarness) -> None:

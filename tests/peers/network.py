@@ -16,6 +16,7 @@ from tests.transport.harness import JobWorker
 from txbroker.action_queue import ActionQueue
 from txbroker.api.api_versions import ApiVersionsHandler
 from txbroker.api.registry import Handler, Registry
+from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker.handlers import register_for_cluster
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.twisted_connection import TwistedConnection
@@ -26,6 +27,7 @@ from txbroker.connection import Connection
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.broker_link import BrokerLink
 from txbroker.peers.peer_channel import PeerChannel
+from txbroker.purgatory import Purgatory
 from txbroker.transport.hub import Hub
 from txbroker.transport.limits import Limits
 from txbroker.transport.listener import Listener
@@ -38,8 +40,10 @@ class Configs:
     """The configurations of topics; `failure` is how reading them fails."""
 
     failure: Exception | None = None
+    reads = 0
 
     def load_topics(self, names: Iterable[str]) -> Deferred[None]:
+        self.reads += 1
         return succeed(None) if self.failure is None else fail(self.failure)
 
     def forget_topic(self, name: str) -> None: ...
@@ -64,7 +68,8 @@ class Node:
         self.registry.register(ApiVersionsHandler(self.registry.ranges))
         for handler in others:
             self.registry.register(handler)
-        register_for_cluster(self.registry, self.own, self._controller, lambda broker_id: Deferred())
+        waiting = TopicWaiting(self.image, Purgatory(reactor, "topics"), lambda name: False)
+        register_for_cluster(self.registry, self.own, self._controller, lambda broker_id: Deferred(), self.image, waiting)
         self.connections: list[Connection] = []
         self.port = 0
         self._hub: Any = None

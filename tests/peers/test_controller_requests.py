@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from tests.log_directories.support import TOPIC_ID
 from tests.peers.network import Node, channel, link
 from txbroker.client.client_errors import Closed
 from txbroker.cluster.tree.interface import ConnectionLost
-from txbroker.errors import ErrorCode
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.peers.peer_channel import OwnLink, PeerChannel
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from txbroker.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from txbroker.wire.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
@@ -137,6 +139,21 @@ def test_a_broker_without_its_metadata_store_answers_when_it_has_it_again(turnin
     turning.until(lambda: answers, "the broker has answered")
     assert errors(answers[0]) == (0, [0])
     to_node.close()
+
+
+def test_the_controllers_own_broker_is_called_again_when_it_has_its_metadata_store(turning: Turning, node: Node) -> None:
+    node.configs.failure = ConnectionLost("/config/topics/t")
+    to_self = PeerChannel(1, OwnLink(node.own), turning.reactor, Random(1).random)
+    answers: list[Any] = []
+    to_self.send(roles()).addBoth(answers.append)
+    turning.until(lambda: node.configs.reads >= 2, "it was tried again")
+    assert not answers
+    node.configs.failure = None
+    turning.until(lambda: answers, "the broker has answered")
+    assert errors(answers[0]) == (0, [0])
+    refused = turning.outcome(to_self.send(roles(broker_epoch=1)))
+    assert isinstance(refused, BrokerError) and refused.code == ErrorCode.STALE_BROKER_EPOCH
+    to_self.close()
 
 
 def test_versions_before_topic_ids_have_names_in_the_response(turning: Turning, node: Node) -> None:

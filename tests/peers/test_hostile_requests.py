@@ -24,6 +24,7 @@ from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.api.controller_requests import ELEMENTS_MAX, UpdateMetadataHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import Session
+from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker.handlers import register_for_cluster
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.own_broker import OwnBroker
@@ -31,6 +32,7 @@ from txbroker.cluster.producer_ids import allocate_block
 from txbroker.connection import Connection
 from txbroker.errors import ProtocolError
 from txbroker.names import parse_partition_directory
+from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode, decoder, encode_bytes
 from txbroker.wire.fieldkinds import resolve
 from txbroker.wire.headers import request_prefix
@@ -55,7 +57,11 @@ class Target:
         )
         self.registry = Registry()
         tree = self.cluster.observer
-        register_for_cluster(self.registry, own, lambda: self.cluster.controller, lambda broker: allocate_block(tree, broker))
+        image = self.cluster.brokers[1].image
+        waiting = TopicWaiting(image, Purgatory(self.clock, "topics"), lambda name: False)
+        register_for_cluster(
+            self.registry, own, lambda: self.cluster.controller, lambda broker: allocate_block(tree, broker), image, waiting
+        )
         requests = {key: handler.request for key, (handler, _) in self.registry._handlers.items()}
         self.served = Served(self.registry, requests)
 

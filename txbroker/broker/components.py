@@ -184,7 +184,7 @@ class Components:
 
     def open_channel(self, broker_id: int, broker: LiveBroker) -> Channel:
         """A controller's way to a broker, which may be this one."""
-        return self._own if broker_id == self._identity.broker_id else self._connections.channel(broker_id, broker)
+        return self._connections.channel(broker_id, broker, self._own)
 
     def why_without_metadata(self) -> str | None:
         """Why clients get no metadata of the cluster from this broker; None if they do."""

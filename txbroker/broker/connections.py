@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from txbroker.broker.world import World
 from txbroker.config.resolve import BrokerConfig
+from txbroker.peers.broker_link import BrokerLink, Link
+from txbroker.peers.peer_channel import OwnLink, PeerChannel, Unaddressed
 
 if TYPE_CHECKING:
     from txbroker.client.twisted_connection import TwistedConnection
     from txbroker.cluster.controller.broker_channels import Channel
     from txbroker.cluster.controller.controller_context import LiveBroker
-    from txbroker.peers.broker_link import BrokerLink
+    from txbroker.cluster.own_broker import OwnBroker
 
 
 class Address(Protocol):
@@ -49,15 +51,16 @@ class Connections:
 
     def link(self, address: Address) -> BrokerLink:
         """For requests between a broker and the controller. As in Kafka, the client id is this broker's id."""
-        from txbroker.peers.broker_link import BrokerLink
-
         return BrokerLink(self.open(address, str(self._broker_id)), self._config.int("controller.socket.timeout.ms") / 1000)
 
-    def channel(self, broker_id: int, broker: LiveBroker) -> Channel:
-        """The controller's way to another broker."""
-        from txbroker.peers.peer_channel import PeerChannel, Unaddressed
-
+    def channel(self, broker_id: int, broker: LiveBroker, own: OwnBroker) -> Channel:
+        """The controller's way to a broker; `own` is this one."""
         endpoint = broker.endpoint(self._listener)
-        if endpoint is None:
+        link: Link
+        if broker_id == self._broker_id:
+            link = OwnLink(own)
+        elif endpoint is None:
             return Unaddressed(broker_id, self._listener)
-        return PeerChannel(broker_id, self.link(endpoint), self._world.reactor, self._world.random.random)
+        else:
+            link = self.link(endpoint)
+        return PeerChannel(broker_id, link, self._world.reactor, self._world.random.random)

@@ -25,7 +25,7 @@ PARTITIONS_PER_TURN = 8
 
 
 class OwnBroker:
-    """LeaderAndIsr, UpdateMetadata and StopReplica. Satisfies `broker_channels.Channel`, for a controller in the same process.
+    """LeaderAndIsr, UpdateMetadata and StopReplica.
 
     A request is refused as a whole with STALE_BROKER_EPOCH if it is for an earlier start of this broker, with STALE_CONTROLLER_EPOCH
     after any request of a newer controller, and with INVALID_REQUEST if no controller sends such values.
@@ -55,11 +55,11 @@ class OwnBroker:
         """Refuse further requests."""
         self._stopped = True
 
-    def close(self) -> None:
-        """Nothing to end: the controller in this process has stopped sending."""
-
     def send(self, request: ControllerRequest) -> Deferred[Response]:
-        """Carry out one request; fails with BrokerError where the whole request is refused."""
+        """Carry out one request; fails with BrokerError where the whole request is refused.
+
+        BROKER_NOT_AVAILABLE: this broker cannot carry it out now, and it is to be sent again.
+        """
         try:
             check_values(request)
             self._check_broker(request.broker_epoch)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from txbroker.cluster.controller.request_batch import NO_EPOCH
@@ -120,12 +121,9 @@ class Replicas:
         for topic in request.topic_states:
             errors = []
             for state in topic.partition_states:
-                code = ErrorCode.NONE
-                try:
-                    self._take_role(topic.topic_name, topic.topic_id, state, now_ms)
-                except BrokerError as error:
-                    code = error.code
-                    log.warning("%s-%d: failed to become leader or follower: %s", topic.topic_name, state.partition_index, error)
+                topic_partition = TopicPartition(topic.topic_name, state.partition_index)
+                take_role = partial(self._take_role, topic_partition, topic.topic_id, state, now_ms)
+                code = _outcome(take_role, f"{topic_partition}: failed to become leader or follower")
                 errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
             answers.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=answers)
@@ -137,12 +135,8 @@ class Replicas:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 topic_partition = TopicPartition(topic.topic_name, state.partition_index)
-                code = ErrorCode.NONE
-                try:
-                    self._stop(topic_partition, state.leader_epoch, state.delete_partition)
-                except BrokerError as error:
-                    code = error.code
-                    log.warning("%s: failed to stop the replica: %s", topic_partition, error)
+                stop = partial(self._stop, topic_partition, state.leader_epoch, state.delete_partition)
+                code = _outcome(stop, f"{topic_partition}: failed to stop the replica")
                 errors.append(
                     StopReplicaPartitionError(topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code)
                 )
@@ -154,8 +148,7 @@ class Replicas:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {epoch} is older than {self.controller_epoch}")
         self.controller_epoch = epoch
 
-    def _take_role(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState, now_ms: int) -> None:
-        key = (topic, state.partition_index)
+    def _take_role(self, key: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState, now_ms: int) -> None:
         if key in self._offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         if self.broker_id not in state.replicas:
@@ -168,7 +161,7 @@ class Replicas:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"leader epoch {state.leader_epoch} is older than {before.leader_epoch}")
         if state.leader_epoch == before.leader_epoch and state.partition_epoch <= before.partition_epoch:
             return  # a repeated request: controllers send them after their election
-        partition = known or self._open(TopicPartition(*key), topic_id, state.is_new, now_ms)
+        partition = known or self._open(key, topic_id, state.is_new, now_ms)
         if known is None:
             self._compare_epochs(partition, state.leader_epoch)
         self._partitions[key] = partition
@@ -230,6 +223,8 @@ class Replicas:
 
     def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
         key = topic_partition
+        if key in self._offline:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         partition = self._partitions.get(key)
         if partition is not None:
             if NO_EPOCH < leader_epoch < partition.leader_epoch:
@@ -241,7 +236,6 @@ class Replicas:
             self._observer.stopped(topic_partition)
         if delete:
             self._partitions.pop(key, None)
-            self._offline.discard(key)
             self._forget_counts(*topic_partition)
             if partition is not None:
                 self._observer.moved(partition)
@@ -301,3 +295,16 @@ class Replicas:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the replication-offset-checkpoint files."""
         return {p.topic_partition: p.high_watermark for p in self._partitions.values()}
+
+
+def _outcome(change: Callable[[], None], failed: str) -> ErrorCode:
+    """The error code of one partition. A defect in one does not leave the others of the request without their roles."""
+    try:
+        change()
+    except BrokerError as error:
+        log.warning("%s: %s", failed, error)
+        return error.code
+    except Exception:
+        log.exception("internal error: %s", failed)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred, DeferredLock
 
@@ -10,6 +10,20 @@ from txbroker.wire.schema import Request
 
 if TYPE_CHECKING:
     from txbroker.client.twisted_connection import TwistedConnection
+
+
+class Link(Protocol):
+    """A way to one broker."""
+
+    @property
+    def address(self) -> str:
+        """For the log."""
+
+    def send(self, request: Any) -> Deferred[Any]:
+        """Fires with the response. ConnectionFailed: whether the request was served is not known."""
+
+    def close(self) -> None:
+        """End the request without a response."""
 
 
 class BrokerLink:

@@ -1,4 +1,4 @@
-"""The controller's connection to another broker (Kafka's `RequestSendThread`)."""
+"""The controller's way to a broker (Kafka's `RequestSendThread`): a connection, or a call if the broker is in this process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
 
 from txbroker.client.client_errors import Closed, ConnectionFailed
 from txbroker.client.reconnect_backoff import ReconnectBackoff
 from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.own_broker import OwnBroker
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.peers.broker_link import BrokerLink
+from txbroker.peers.broker_link import Link
 from txbroker.wire.schema import Response
 
 log = logging.getLogger("txbroker.controller")
@@ -24,7 +26,7 @@ class PeerChannel:
     A request may be served twice: controller, broker and leader epochs make the second time harmless.
     """
 
-    def __init__(self, broker_id: int, link: BrokerLink, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(self, broker_id: int, link: Link, clock: Clock, chance: Callable[[], float]) -> None:
         """`chance` returns numbers from 0 to 1."""
         self._broker_id = broker_id
         self._link = link
@@ -81,6 +83,28 @@ class PeerChannel:
         if self._unreachable:
             self._unreachable = False
             log.info("broker %d at %s answers again", self._broker_id, self._link.address)
+
+
+class OwnLink:
+    """The broker in this process. A request that it cannot carry out now fails as if the connection were lost."""
+
+    address = "this process"
+
+    def __init__(self, own: OwnBroker) -> None:
+        self._own = own
+
+    def send(self, request: ControllerRequest) -> Deferred[Response]:
+        """Fires with the response; BrokerError if the request is refused as a whole."""
+        return self._own.send(request).addErrback(_not_now)
+
+    def close(self) -> None:
+        """There is nothing to end: what has begun is carried out."""
+
+
+def _not_now(failure: Failure) -> Failure:
+    if failure.check(BrokerError) and failure.value.code == ErrorCode.BROKER_NOT_AVAILABLE:  # type: ignore[union-attr]
+        return Failure(Closed(failure.getErrorMessage()))
+    return failure
 
 
 class Unaddressed:
