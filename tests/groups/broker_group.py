@@ -13,6 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
+from tests.api.lone_broker import no_quota
 from tests.api.responses import message
 from tests.log_directories.support import NOW, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
@@ -141,7 +142,9 @@ class Process:
         endpoints = Endpoints(broker_id, self.image, [])
         leaders = CurrentLeaders(self.replicas, self.image, endpoints)
         handlers = [
-            FetchHandler(self.replicas, self.image, sessions, fetch, clock.seconds, leaders=leaders, fetch_max_bytes=1 << 20),
+            FetchHandler(
+                self.replicas, self.image, sessions, fetch, clock.seconds, leaders=leaders, quota=no_quota(), fetch_max_bytes=1 << 20
+            ),
             ListOffsetsHandler(self.replicas),
             FindCoordinatorHandler(self.image, endpoints, creation),
             JoinGroupHandler(self.coordinator),
@@ -208,7 +211,13 @@ class Process:
 
     def _fetcher_loop(self, leader_id: int) -> FetcherLoop:
         fetcher = ReplicaFetcher(
-            self.id, leader_id, SETTINGS, broker_epoch=lambda: self.epoch, monotonic_s=self.clock.seconds, now_ms=self._now_ms
+            self.id,
+            leader_id,
+            SETTINGS,
+            quota=no_quota(),
+            broker_epoch=lambda: self.epoch,
+            monotonic_s=self.clock.seconds,
+            now_ms=self._now_ms,
         )
         return FetcherLoop(leader_id, fetcher, lambda: _Link(self, leader_id), self.clock, timeout_s=2.0, backoff_s=0.2)
 
