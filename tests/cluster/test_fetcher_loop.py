@@ -188,7 +188,7 @@ def test_a_new_leader_gets_a_loop_of_its_own_and_the_old_one_ends(follower: Foll
     assert len(follower.links) == 2
 
 
-def test_a_fenced_partition_whose_loop_has_ended_can_be_followed_again() -> None:
+def test_a_loop_lives_as_long_as_a_partition_that_its_leader_has_fenced_follows_the_leader() -> None:
     follower = Follower()
     follower.known = False
     fenced: Any = SimpleNamespace(topic_partition=TopicPartition("fenced", 0), leader_epoch=0, state=SimpleNamespace(leader=1))
@@ -196,10 +196,11 @@ def test_a_fenced_partition_whose_loop_has_ended_can_be_followed_again() -> None
     loop = follower.fetchers._loops[1]
     loop.fetcher.forget(fenced.topic_partition)  # what it does by itself for FENCED_LEADER_EPOCH
     follower.fetchers.forget(follower.partition.topic_partition)
-    assert not follower.fetchers._loops
     follower.fetchers.moved(fenced.topic_partition)
+    assert follower.fetchers._loops == {1: loop}
     fenced.state.leader = 3
     follower.fetchers.follow(fenced)
+    assert list(follower.fetchers._loops) == [3]
     assert len(follower.fetchers._loops[3].fetcher) == 1
     follower.fetchers.forget(fenced.topic_partition)
     assert not follower.fetchers._loops

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -155,14 +154,17 @@ class FetcherLoop:
 
 
 class Fetchers:
-    """The loops of all leaders. `make_loop` makes the loop of a leader."""
+    """The loops of all leaders. `make_loop` makes the loop of a leader.
+
+    A loop lives as long as a partition follows its leader, also while its fetcher does not copy the partition: a fetcher forgets a
+    partition that the leader has fenced, until the controller's next request for it.
+    """
 
     def __init__(self, make_loop: Callable[[int], FetcherLoop]) -> None:
         self._make_loop = make_loop
         self._loops: dict[int, FetcherLoop] = {}
+        self._followers: dict[int, set[TopicPartition]] = {}  # of each loop
         self._leaders: dict[TopicPartition, int] = {}
-        # Partitions by leader. A fetcher may have fewer: it drops those that their leader has fenced.
-        self._followed: Counter[int] = Counter()
 
     def follow(self, partition: Partition) -> None:
         """Copy a partition from the leader that it follows now, in its present leader epoch."""
@@ -172,38 +174,34 @@ class Fetchers:
         loop = self._loops.get(leader_id)
         if loop is None:
             loop = self._loops[leader_id] = self._make_loop(leader_id)
-        if name not in self._leaders:
-            self._leaders[name] = leader_id
-            self._followed[leader_id] += 1
+            self._followers[leader_id] = set()
+        self._leaders[name] = leader_id
+        self._followers[leader_id].add(name)
         loop.fetcher.follow(partition)
         loop.wake()
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Copy a partition no longer; a loop without partitions ends."""
         leader_id = self._leaders.pop(topic_partition, None)
-        loop = self._loop(leader_id)
-        if leader_id is None or loop is None:
+        if leader_id is None:
             return
-        loop.fetcher.forget(topic_partition)
-        self._followed[leader_id] -= 1
-        if not self._followed[leader_id]:
-            del self._loops[leader_id], self._followed[leader_id]
-            loop.stop()
+        self._loops[leader_id].fetcher.forget(topic_partition)
+        followers = self._followers[leader_id]
+        followers.remove(topic_partition)
+        if not followers:
+            del self._followers[leader_id]
+            self._loops.pop(leader_id).stop()
 
     def moved(self, topic_partition: TopicPartition) -> None:
         """The log of a follower has moved."""
-        loop = self._loop(self._leaders.get(topic_partition))
-        if loop is not None:
-            loop.fetcher.touch(topic_partition)
-
-    def _loop(self, leader_id: int | None) -> FetcherLoop | None:
-        """The loop of a leader; None if it has ended, as it may while partitions that the leader has fenced wait for the controller."""
-        return None if leader_id is None else self._loops.get(leader_id)
+        leader_id = self._leaders.get(topic_partition)
+        if leader_id is not None:
+            self._loops[leader_id].fetcher.touch(topic_partition)
 
     def stop(self) -> None:
         """End all loops."""
         for loop in self._loops.values():
             loop.stop()
         self._loops.clear()
+        self._followers.clear()
         self._leaders.clear()
-        self._followed.clear()
