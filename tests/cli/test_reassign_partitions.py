@@ -22,8 +22,9 @@ from txbroker.cli import clients
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.main import main
 from txbroker.cli.partition_flags import Partition
-from txbroker.cli.reassign_partitions import Log, Replica, move_state
-from txbroker.cli.reassignment_file import Assignment, as_json, read_assignments, read_topics
+from txbroker.cli.reassign import reassign_command
+from txbroker.cli.reassign.directory_moves import Log, Replica, move_state
+from txbroker.cli.reassign.reassignment_file import Assignment, as_json, read_assignments, read_topics
 
 Start = Callable[..., Server]
 
@@ -139,13 +140,18 @@ def test_moves_between_the_directories_of_a_broker(start_broker: Start, tmp_path
         "Status of partition reassignment:",
         *(f"Reassignment of partition t-{number} is completed." for number in range(3)),
         *(f"Reassignment of replica t-{number}-7 completed successfully." for number in range(3)),
+        "Clearing broker-level throttles on broker 7",
+        "Clearing topic-level throttles on topic t",
     ]
     assert generated()[0] == swapped
     assert (Path(swapped["partitions"][0]["log_dirs"][0]) / "t-0").is_dir()
     with RawConnection(server.address) as connection:
         assert len(fetch(connection, "t", 0, bytes_max=1 << 20).records) == 100
     assert run(*tool, "--list")[0] == "No partition reassignments found.\n"
-    assert run(*tool, "--cancel", *move)[0] == "None of the specified partition moves are active.\n"
+    assert run(*tool, "--cancel", *move, "--preserve-throttles")[0].splitlines() == [
+        "None of the specified partition reassignments are active.",
+        "None of the specified partition moves are active.",
+    ]
     run(*tool, "--execute", "--reassignment-json-file", written(tmp_path / "back", before))
     until(lambda: generated()[0] == before, "all are back")
 
@@ -199,6 +205,7 @@ def test_moves_in_progress_are_listed_verified_and_cancelled(
 ) -> None:
     admin = Admin()
     monkeypatch.setattr(clients, "administering", lambda arguments: contextlib.nullcontext(admin))
+    monkeypatch.setattr(reassign_command, "find_ongoing", lambda admin: None)
     tool = ("reassign-partitions", "--bootstrap-server", "x:1")
     assert main([*tool, "--list"]) == 0
     assert capsys.readouterr().out == "Current partition reassignments:\nt-0-1: moving from /a to /b, 5 records behind.\n"
@@ -209,9 +216,12 @@ def test_moves_in_progress_are_listed_verified_and_cancelled(
         "Reassignment of replica t-0-1 is still in progress.",
         "Partition t-1 on broker 1 is not being moved from log dir /a to /b.",
     ]
-    assert main([*tool, "--cancel", *move]) == 0
+    assert main([*tool, "--cancel", *move, "--preserve-throttles"]) == 0
     assert admin.moved == [{("t", 0, 1): "/a"}]
-    assert capsys.readouterr().out == "Successfully started moving log directory to /a for replica t-0 with broker 1\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "None of the specified partition reassignments are active.",
+        "Successfully started moving log directory to /a for replica t-0 with broker 1",
+    ]
     swapped = [{**rows[0], "replicas": [2, 1]}]
     assert main([*tool, "--execute", "--reassignment-json-file", written(tmp_path / "g", {"partitions": swapped})]) == 1
-    assert "t-0 has the replicas 1,2, not 2,1: this command moves replicas between the log directories" in capsys.readouterr().err
+    assert "the broker is alone: it moves replicas between its log directories only" in capsys.readouterr().err

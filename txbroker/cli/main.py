@@ -43,7 +43,7 @@ COMMANDS = {
     "get-offsets": "get_offsets",
     "delete-records": "delete_records",
     "log-dirs": "log_dirs",
-    "reassign-partitions": "reassign_partitions",
+    "reassign-partitions": "reassign.reassign_command",
     "leader-election": "leader_election",
     "broker-api-versions": "broker_api_versions",
     "dump-log": "dump_log",

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from txbroker.cli.results import Results, Row
+from txbroker.cli.ongoing_reassignments import Ongoing, find_ongoing
+from txbroker.cli.partition_flags import Partition
+from txbroker.cli.results import Results, Row, cell
 from txbroker.cli.tables import paragraph, table
 from txbroker.names import amount, id_to_text
 
@@ -21,13 +23,26 @@ FILTERS = {
 }
 # Conditions on a partition and min.insync.replicas of its topic.
 _MATCHES: Mapping[str, Callable[[Row, int], bool]] = {
-    "--under-replicated-partitions": lambda partition, least: len(partition["isr"]) < len(partition["replicas"]),
+    "--under-replicated-partitions": lambda partition, least: _is_under_replicated(partition),
     "--unavailable-partitions": lambda partition, least: partition["leader"] is None,
     "--under-min-isr-partitions": lambda partition, least: len(partition["isr"]) < least,
     "--at-min-isr-partitions": lambda partition, least: len(partition["isr"]) == least,
 }
+
+
+def _factor(partition: Row) -> int:
+    """The number of replicas, as Kafka's tool counts: without those that a reassignment is adding."""
+    return len(partition["replicas"]) - len(partition.get("adding", ()))
+
+
+def _is_under_replicated(partition: Row) -> bool:
+    return len(partition["isr"]) < _factor(partition)
+
+
+NOTHING: Mapping[Partition, Ongoing] = {}
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 LEAST = "min.insync.replicas"
+MOVING = {"adding": "Adding Replicas", "removing": "Removing Replicas"}  # only while a partition is reassigned
 
 
 def show(
@@ -38,10 +53,11 @@ def show(
     `fold_internal`: on a terminal, print one line for all partitions of an internal topic.
     """
     found = _configs(admin, topics)
+    ongoing = (find_ongoing(admin) or {}) if topics else {}
     for topic in topics:
         configs = found.get(topic["name"], {})
         changed = {key: entry["value"] for key, entry in sorted(configs.items()) if entry["config_source"] != DEFAULT_SOURCE}
-        row = description(topic, changed)
+        row = description(topic, changed, ongoing)
         if only is not None:
             least = int(configs.get(LEAST, {}).get("value") or 1)
             row = {**row, "partitions": [partition for partition in row["partitions"] if _MATCHES[only](partition, least)]}
@@ -69,23 +85,26 @@ def shown_id(topic: Topic) -> str:
     return id_to_text(bytes.fromhex((topic.get("topic_id") or "").replace("-", "")))
 
 
-def description(topic: Topic, configs: Mapping[str, str]) -> Row:
-    """The description of a topic, as printed with --json."""
-    partitions = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
+def description(topic: Topic, configs: Mapping[str, str], ongoing: Mapping[Partition, Ongoing] = NOTHING) -> Row:
+    """The description of a topic, as printed with --json. `ongoing`: the reassignments in progress."""
+    ordered = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
+    partitions = [_partition(each, ongoing.get(Partition(topic["name"], each["partition_index"]))) for each in ordered]
     return {
         "topic": topic["name"],
         "topic_id": shown_id(topic) or None,
         "internal": bool(topic.get("is_internal")),
         "partition_count": len(partitions),
-        "replication_factor": len(partitions[0]["replica_nodes"]) if partitions else 0,
+        "replication_factor": _factor(partitions[0]) if partitions else 0,
         "configs": configs,
-        "partitions": [_partition(partition) for partition in partitions],
+        "partitions": partitions,
     }
 
 
-def _partition(partition: Mapping[str, Any]) -> Row:
+def _partition(partition: Mapping[str, Any], ongoing: Ongoing | None) -> Row:
     leader = partition["leader_id"]
     lists = {"replicas": partition["replica_nodes"], "isr": partition["isr_nodes"]}
+    if ongoing is not None:
+        lists |= {"adding": list(ongoing.adding), "removing": list(ongoing.removing)}
     return {"partition": partition["partition_index"], "leader": None if leader < 0 else leader, **lists}
 
 
@@ -101,7 +120,11 @@ def _summary(row: Row) -> list[str]:
 
 def _cells(partition: Row) -> list[str]:
     leader = "none" if partition["leader"] is None else str(partition["leader"])
-    return [str(partition["partition"]), leader, *(",".join(map(str, partition[key])) for key in ("replicas", "isr"))]
+    return [str(partition["partition"]), leader, _ids(partition["replicas"]), _ids(partition["isr"])]
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))
 
 
 def plain_description(row: Row) -> list[str]:
@@ -118,13 +141,18 @@ def plain_partitions(row: Row) -> list[str]:
     lines = []
     for partition in row["partitions"]:
         index, leader, replicas, isr = _cells(partition)
-        lines.append(f"\tTopic: {row['topic']}\tPartition: {index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}")
+        moving = "".join(f"\t{title}: {_ids(partition[key])}" for key, title in MOVING.items() if key in partition)
+        lines.append(f"\tTopic: {row['topic']}\tPartition: {index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}{moving}")
     return lines
 
 
 def terminal_description(row: Row, width: int) -> list[str]:
     """A topic for a terminal: no line is wider than `width`."""
-    rows = table(("Partition", "Leader", "Replicas", "Isr"), [_cells(partition) for partition in row["partitions"]], width - 2)
+    headings, cells = ["Partition", "Leader", "Replicas", "Isr"], [_cells(partition) for partition in row["partitions"]]
+    if any("adding" in partition for partition in row["partitions"]):
+        headings += ["Adding", "Removing"]
+        cells = [[*each, *(cell(partition.get(key)) for key in MOVING)] for each, partition in zip(cells, row["partitions"], strict=True)]
+    rows = table(headings, cells, width - 2)
     return [*_terminal_summary(row, width), *(f"  {line}" for line in rows)]
 
 
@@ -132,7 +160,7 @@ def folded_description(row: Row, width: int) -> list[str]:
     """The same with one line for all partitions."""
     partitions = row["partitions"]
     leaderless = sum(partition["leader"] is None for partition in partitions)
-    behind = sum(len(partition["isr"]) < len(partition["replicas"]) for partition in partitions)
+    behind = sum(map(_is_under_replicated, partitions))
     states = [
         f"{leaderless} without a leader" if leaderless else "all with a leader",
         f"{behind} under-replicated" if behind else "all replicas in sync",

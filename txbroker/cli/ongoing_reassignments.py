@@ -1,0 +1,45 @@
+"""The reassignments of partitions between brokers that are in progress (KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from txbroker.cli import clients
+from txbroker.cli.failures import broker_error
+from txbroker.cli.partition_flags import Partition
+from txbroker.errors import ErrorCode
+
+TIMEOUT_MS = 10_000
+
+
+class Ongoing(NamedTuple):
+    """A reassignment in progress: all replicas, and those that it adds and removes."""
+
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+    def __str__(self) -> str:
+        parts = {"replicas": self.replicas, "adding": self.adding, "removing": self.removing}
+        return " ".join(f"{name}: {','.join(map(str, brokers))}." for name, brokers in parts.items() if brokers)
+
+
+def find_ongoing(admin: Any) -> dict[Partition, Ongoing] | None:
+    """The reassignments in progress; None if the broker is alone, and does not serve them."""
+    from kafka.errors import UnsupportedVersionError
+    from kafka.protocol.admin import ListPartitionReassignmentsRequest
+
+    try:
+        response = clients.send_to_controller(admin, ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None))
+    except UnsupportedVersionError:
+        return None
+    if response.error_code != ErrorCode.NONE:
+        raise broker_error("the reassignments cannot be listed", response.error_code, response.error_message)
+    return {
+        Partition(topic.name, partition.partition_index): Ongoing(
+            partition.replicas, partition.adding_replicas, partition.removing_replicas
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    }
