@@ -7,8 +7,8 @@ from itertools import islice
 
 from txbroker.cluster.image import PartitionImage
 from txbroker.cluster.partition import Partition
-from txbroker.cluster.tree.session_tree import LATENCIES_KEPT
-from txbroker.metrics.families import Piece, Sample, counter, gathered, gauge, gauges, labels, quantiles, untyped
+from txbroker.cluster.tree.session_tree import LATENCIES_KEPT, SessionCounts
+from txbroker.metrics.families import Piece, Sample, counter, counters, gathered, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.sources import MetricSources
 from txbroker.names import TopicPartition
 
@@ -65,19 +65,21 @@ def controller(sources: MetricSources) -> Iterator[Piece]:
 
 
 def zookeeper(sources: MetricSources) -> Iterator[Piece]:
-    """kafka.server:type=SessionExpireListener and type=ZooKeeperClientMetrics; none for a broker alone."""
+    """kafka.server:type=SessionExpireListener and type=ZooKeeperClientMetrics; without samples for a broker alone."""
     counts = sources.zookeeper
-    if counts is None:
-        return
+
+    def sample(value: Callable[[SessionCounts], float]) -> list[Sample]:
+        return [] if counts is None else [("", value(counts))]
+
     prefix = "kafka_server_sessionexpirelistener_zookeeper"
-    yield from gauge("txbroker_zookeeper_connected", "1 while this broker is connected to ZooKeeper", counts.connected)
-    yield from counter(f"{prefix}syncconnects", "Connections to ZooKeeper", counts.connects)
-    yield from counter(f"{prefix}disconnects", "Connections to ZooKeeper that were lost", counts.disconnects)
-    yield from counter(f"{prefix}expires", "ZooKeeper sessions that expired", counts.expirations)
+    yield from gauges("txbroker_zookeeper_connected", "1 while this broker is connected to ZooKeeper", sample(lambda c: c.connected))
+    yield from counters(f"{prefix}syncconnects", "Connections to ZooKeeper", sample(lambda c: c.connects))
+    yield from counters(f"{prefix}disconnects", "Connections to ZooKeeper that were lost", sample(lambda c: c.disconnects))
+    yield from counters(f"{prefix}expires", "ZooKeeper sessions that expired", sample(lambda c: c.expirations))
     name = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
     documentation = f"Duration of requests to ZooKeeper in milliseconds, quantiles of the last {LATENCIES_KEPT}"
-    yield from gauges(name, documentation, quantiles(tuple(counts.latencies), 1000))
-    yield from untyped(f"{name}_count", "Number of requests to ZooKeeper", [("", counts.requests)])
+    yield from gauges(name, documentation, quantiles(() if counts is None else tuple(counts.latencies), 1000))
+    yield from untyped(f"{name}_count", "Number of requests to ZooKeeper", sample(lambda c: c.requests))
 
 
 def _is_preferred(partition: PartitionImage) -> bool:
