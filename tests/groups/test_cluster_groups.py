@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import CLUSTER_OVERRIDES, Cluster
+from tests.support.kafka import KafkaMember
 from tests.support.members import Member, until_shared
 from tests.support.raw import RawConnection
 from tests.support.records import Received
@@ -131,15 +133,16 @@ def create_by_metadata(server: Server, topic: str) -> None:
         until(lambda: connection.call(request, 8).topics[0].error_code == 0, f"{topic} is created")
 
 
-def test_offsets_and_members_survive_their_coordinators(start_cluster: Callable[..., Cluster], name: str) -> None:
+@pytest.mark.parametrize("others", [BrokerProcess.kind, KafkaMember.kind])
+def test_offsets_and_members_survive_their_coordinators(start_cluster: Callable[..., Cluster], name: str, others: str) -> None:
     settings = {"num.partitions": str(PARTITIONS), "default.replication.factor": "2", "group.initial.rebalance.delay.ms": "500"}
-    cluster = start_cluster(kinds=(BrokerProcess.kind,) * 2, overrides=settings)
+    cluster = start_cluster(kinds=(BrokerProcess.kind, others), overrides=settings)
     assert codes(cluster, name) == [NOT_AVAILABLE] * 2, "two brokers cannot hold three replicas"
     other = next(server for broker_id, server in cluster.brokers.items() if broker_id != cluster.controller())
     create_by_metadata(other, name)
     assert len(cluster.partitions(name)) == PARTITIONS
 
-    cluster.add(3)
+    cluster.add(3, others)
     cluster.start_brokers([3])
     until(lambda: codes(cluster, name) == [0] * 3, "every broker finds the coordinator")
     cluster.until_in_sync(OFFSETS_TOPIC, name)
