@@ -91,6 +91,9 @@ damage: $(VENV)/.installed-tests  ## damage every file of a log directory in eve
 crash: prepare  ## kill the broker under load, repeatedly, and check what it recovers (ARGS=...)
 	@$(BIN)/python -m tests.crash $(ARGS)
 
+crash-cluster: prepare  ## kill, pause and stop brokers of a cluster under load, and check every record and the replicas' bytes (ARGS=...)
+	@$(BIN)/python -m tests.cluster_faults $(ARGS)
+
 crash-mirror: prepare  ## kill the mirror while it copies, repeatedly, and compare both clusters (ARGS=...)
 	@$(BIN)/python -m tests.mirror $(ARGS)
 
