@@ -114,10 +114,10 @@ def start_cluster(request: pytest.FixtureRequest, server_directory: Path) -> Ite
     clusters: list[Cluster] = []
     watches: list[Iterator[Server]] = []
 
-    def start(overrides: dict[str, str] | None = None, *, kinds: Sequence[str] | None = None) -> Cluster:
+    def start(overrides: dict[str, str] | None = None, *, kinds: Sequence[str] | None = None, racks: Sequence[str] = ()) -> Cluster:
         ours = request.config.getoption("--broker") == BrokerProcess.kind
         kinds = kinds or (BrokerProcess.kind if ours else KafkaOldProcess.kind,) * 3
-        cluster = Cluster(server_directory / f"cluster-{next(_names)}", kinds, overrides)
+        cluster = Cluster(server_directory / f"cluster-{next(_names)}", kinds, overrides, racks)
         clusters.append(cluster)
         for server in cluster.brokers.values():
             watches.append(_watched(server, request))

@@ -48,11 +48,16 @@ class PartitionState(NamedTuple):
 class Cluster:
     """Brokers 1 to N on a ZooKeeper of their own. Each is a `Server` with its own data and log, which tests pause, kill and start.
 
-    `kinds` are those of the brokers, "txbroker" or "kafka-3.9". `until_...` methods poll the metadata of every broker that runs.
+    `kinds` are those of the brokers, "txbroker" or "kafka-3.9", and `racks` their racks. `until_...` methods poll the metadata of every
+    broker that runs.
     """
 
     def __init__(
-        self, directory: Path, kinds: Sequence[str] = (BrokerProcess.kind,) * 3, overrides: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        kinds: Sequence[str] = (BrokerProcess.kind,) * 3,
+        overrides: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
         self.zookeeper = ZooKeeperProcess(directory / "zookeeper")
         self.zookeeper.port = free_port()
@@ -61,6 +66,8 @@ class Cluster:
         self.brokers: dict[int, Server] = {}
         for broker_id, kind in enumerate(kinds, 1):
             self.add(broker_id, kind)
+        for server, rack in zip(self.brokers.values(), racks, strict=False):
+            server.overrides["broker.rack"] = rack
 
     @property
     def zookeeper_connect(self) -> str:
