@@ -14,7 +14,7 @@ from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decod
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID, id_to_text
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, id_to_text
 
 T = TypeVar("T")
 
@@ -192,6 +192,12 @@ def test_partitions_that_are_refused(harness: TopicsHarness, count: int, assignm
     harness.create("t", assignments=[(0, [2, 3]), (1, [3, 1])])
     assert refused(harness, harness.admin.create_partitions("t", count, assignments)) == code
     assert len(harness.stored("t").partitions) == 2
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_internal_topics_keep_their_partitions(harness: TopicsHarness, name: str) -> None:
+    harness.result(harness.admin.create(NewTopic(name=name, partition_count=2, replication_factor=1)))
+    assert refused(harness, harness.admin.create_partitions(name, 3)) == ErrorCode.INVALID_REQUEST
 
 
 def test_partitions_of_unknown_and_reassigned_topics_and_without_brokers_are_refused(harness: TopicsHarness) -> None:

@@ -17,7 +17,7 @@ from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
 from txbroker.cluster.tree.operations import for_admin
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID, RESERVED_TOPIC_IDS, amount, check_topic_name, collision_key, id_to_text
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, RESERVED_TOPIC_IDS, amount, check_topic_name, collision_key, id_to_text
 
 FROM_DEFAULT = -1
 PARTITIONS_MAX = 10_000  # created by one request: KRaft's ReplicationControlManager has the same limit
@@ -102,6 +102,7 @@ class TopicAdmin:
         """Enlarge a topic to `count` partitions. `assignments`: the replicas of each new partition; None: the broker chooses.
 
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (it is being deleted), REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS,
+        INVALID_REQUEST (an internal topic),
         POLICY_VIOLATION, INVALID_REPLICATION_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
         """
         return for_admin(self._create_partitions(name, count, assignments, validate_only))
@@ -217,6 +218,9 @@ class TopicAdmin:
             self._deleted(name)
 
     async def _create_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool) -> None:
+        if name in INTERNAL_TOPICS:
+            message = f"Topic '{name}' must keep its partitions: their number says where the state of a group or transactional id is."
+            raise BrokerError(ErrorCode.INVALID_REQUEST, message)
         while True:
             try:
                 data, stat = await self._tree.get(node_paths.topic(name))
