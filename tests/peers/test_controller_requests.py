@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -9,14 +10,21 @@ import pytest
 
 from tests.client.test_twisted_connection import Turning
 from tests.log_directories.support import TOPIC_ID
-from tests.peers.network import Node, channel, link
+from tests.peers.network import Held, Node, channel, link
+from txbroker.api.api_versions import ApiVersionsHandler
+from txbroker.api.registry import Registry
 from txbroker.client.client_errors import Closed
 from txbroker.cluster.tree.interface import ConnectionLost
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.peer_channel import OwnLink, PeerChannel
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from txbroker.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from txbroker.wire.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
+from txbroker.wire.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 
 OWN, OTHER = 1, 2
 
@@ -126,6 +134,26 @@ def test_a_closed_channel_stops_sending(turning: Turning, node: Node, caplog: py
     to_node.close()
     assert isinstance(turning.outcome(sent), Closed)
     assert isinstance(turning.outcome(to_node.send(metadata())), Closed)
+
+
+def test_a_request_that_is_not_answered_in_time_is_sent_on_another_connection(
+    turning: Turning, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held(UpdateMetadataRequest, lambda request: UpdateMetadataResponse(error_code=0))
+    node = Node(turning, tmp_path)
+    node.registry = Registry()
+    for handler in (ApiVersionsHandler(node.registry.ranges), held):
+        node.registry.register(handler)
+    to_node = channel(turning, node.port, timeout_s=0.2)
+    answers: list[Any] = []
+    to_node.send(metadata()).addBoth(answers.append)
+    turning.until(lambda: len(held.received) == 2, "the request came again")
+    assert len(node.connections) == 2 and not answers
+    assert "did not respond to UpdateMetadata in time" in caplog.text
+    held.received[1][1].callback(UpdateMetadataResponse(error_code=0))
+    turning.until(lambda: answers or len(held.received) > 2, "the answer, or a third attempt on a loaded machine")
+    to_node.close()
+    node.stop()
 
 
 def test_a_broker_without_its_metadata_store_answers_when_it_has_it_again(turning: Turning, node: Node) -> None:
