@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DeleteTopicsRequest
+from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -23,16 +23,16 @@ from tests.support.cache import CHECKOUT
 from tests.support.cut_proxy import CutProxy
 from tests.support.kafka import ZooKeeperProcess
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import creation, until_leaders
-from tests.support.raw_log import batch, produce
-from tests.support.records import numbered
+from tests.support.raw_admin import KEEP, creation, until_leaders
+from tests.support.raw_log import batch, fetch, produce, produce_request
+from tests.support.records import numbered, numbers
 from tests.support.running import RUN, Running
 from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:No chroot path exists")]
 Start = Callable[..., BrokerProcess]
-UNKNOWN_TOPIC, MESSAGE_TOO_LARGE, ALREADY_EXISTS, NOT_CONTROLLER = 3, 10, 36, 41
+UNKNOWN_TOPIC, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, ALREADY_EXISTS, NOT_CONTROLLER = 3, 7, 10, 36, 41
 
 
 @pytest.fixture
@@ -87,6 +87,7 @@ def controller_is(client: KazooClient, broker_id: int) -> bool:
 
 
 def test_a_broker_serves_alone_and_a_second_one_registers(client: KazooClient, start: Start, name: str) -> None:
+    """A configuration that is changed through the second takes effect at the first."""
     one = start()
     assert controller_is(client, 1)
     found = registration(client)
@@ -95,8 +96,19 @@ def test_a_broker_serves_alone_and_a_second_one_registers(client: KazooClient, s
     with RawConnection(one.address) as connection:
         assert creation(connection, name, 1, 1, {}).error_code == 0
     assert sorted(json.loads(client.get(f"/brokers/topics/{name}")[0])["partitions"]) == ["0"]
-    two = start(2)
+    two = start(2, txbroker_metrics_port="0")
     assert registration(client, 2) is not None and controller_is(client, 1)
+    until(lambda: get(two, "/readyz").status == 200, "the second broker has the cluster's metadata")
+    until_leaders(two, name, 1)
+    with RawConnection(two.address) as connection:
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        change = resource.AlterableConfig(name="max.message.bytes", config_operation=0, value="100")
+        topic = resource(resource_type=2, resource_name=name, configs=[change])
+        request = IncrementalAlterConfigsRequest(validate_only=False, resources=[topic])
+        assert connection.call(request, 1).responses[0].error_code == 0
+    with RawConnection(one.address) as connection:
+        data = batch(numbered(1, size=1000))
+        until(lambda: produce(connection, name, data).error_code == MESSAGE_TOO_LARGE, "the first broker has the changed configuration")
     assert two.stop() == 0 and one.stop() == 0
     assert not session_file(one).exists()
     assert client.get_children("/brokers/ids") == [] and client.exists("/controller") is None
@@ -269,6 +281,37 @@ def partition_state(client: KazooClient, topic: str) -> tuple[int, list[int], in
     """Leader, ISR and leader epoch of partition 0."""
     found = json.loads(client.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
     return found["leader"], sorted(found["isr"]), found["leader_epoch"]
+
+
+def test_a_leader_without_a_session_acknowledges_nothing_for_all(
+    client: KazooClient, proxy: CutProxy, start: Start, zookeeper: str, name: str
+) -> None:
+    """It leads on in its old epoch, and cannot remove the follower, which leads now, from the ISR. Later it copies what that one has."""
+    keys = {"replica_lag_time_max_ms": "1000", "controlled_shutdown_retry_backoff_ms": "1"}
+    cut, other = start(connect=through(proxy, zookeeper), **keys), start(2, **keys)
+    until(lambda: "brokers started: [2]" in cut.log(), "the controller knows both brokers")
+    with RawConnection(cut.address) as connection:
+        topic = CreateTopicsRequest.CreatableTopic
+        keep = [topic.CreatableTopicConfig(name=key, value=value) for key, value in KEEP.items()]
+        wanted = topic(name=name, num_partitions=-1, replication_factor=-1, configs=keep,
+                       assignments=[topic.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])])
+        created = connection.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False), 5).topics
+        assert [one.error_code for one in created] == [0]
+        until_leaders(cut, name, 1)
+        assert produce(connection, name, batch(numbered(1))).error_code == 0
+        proxy.cut()
+        until(lambda: partition_state(client, name)[0] == 2, "the other broker leads")
+        request = produce_request(name, batch(numbered(1, start=666)))
+        request.timeout_ms = 3000
+        assert connection.call(request, 8).responses[0].partition_responses[0].error_code == REQUEST_TIMED_OUT
+        with RawConnection(other.address) as second:
+            assert produce(second, name, batch(numbered(1, start=1))).error_code == 0
+        proxy.restore()
+        until(lambda: partition_state(client, name)[1] == [1, 2], "the broker is in sync again")
+        assert other.stop() == 0
+        until_leaders(cut, name, 1)
+        assert numbers(fetch(connection, name, 0).records) == [0, 1]
+    assert cut.stop() == 0
 
 
 def test_a_clean_stop_moves_leadership_first(client: KazooClient, start: Start, name: str) -> None:
