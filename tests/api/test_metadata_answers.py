@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.internet.task import Clock
 
 from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
-from txbroker.api.metadata import MetadataHandler
+from txbroker.api.metadata import FIRST_BROKERS_WAIT_MS, MetadataHandler
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage
+from txbroker.errors import ErrorCode
+from txbroker.purgatory import Purgatory
 from txbroker.wire.codec import decode, encoder
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from txbroker.wire.messages.update_metadata import (
@@ -64,8 +68,12 @@ def image() -> ClusterImage:
 
 @pytest.fixture
 def handler(image: ClusterImage) -> MetadataHandler:
+    return make_handler(image, TopicWaiting(image, Purgatory(Clock(), "topics"), lambda topic: False))
+
+
+def make_handler(image: ClusterImage, waiting: TopicWaiting) -> MetadataHandler:
     creation: Any = NoCreation()
-    return MetadataHandler(image, Endpoints(1, image, ["PLAINTEXT"]), creation, "cluster")
+    return MetadataHandler(image, Endpoints(1, image, ["PLAINTEXT"]), creation, waiting, "cluster")
 
 
 def ask(handler: MetadataHandler, request: MetadataRequest, *, version: int = VERSION, reached: str = "10.0.0.1") -> Any:
@@ -88,6 +96,24 @@ def test_equal_requests_share_a_response_until_the_image_changes(handler: Metada
     assert opened(first).topics[0].partitions[0].leader_id == 1
     update(image, leader=2)
     assert opened(ask(handler, of("t"))).topics[0].partitions[0].leader_id == 2
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_broker_that_has_just_started_waits_for_the_first_metadata(in_time: bool) -> None:
+    image, clock = ClusterImage(), Clock()
+    waiting = TopicWaiting(image, Purgatory(clock, "topics"), lambda topic: False)
+    answers: list[Any] = []
+    ask(make_handler(image, waiting), of("t")).addCallback(answers.append)
+    assert not answers
+    if in_time:
+        update(image)
+        waiting.brokers_changed()
+        (answer,) = answers
+        assert [broker.node_id for broker in opened(answer).brokers] == [1] and opened(answer).topics[0].error_code == 0
+    else:
+        clock.advance(FIRST_BROKERS_WAIT_MS / 1000 + 0.1)
+        (answer,) = answers
+        assert answer.brokers == [] and answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_different_requests_get_different_responses(handler: MetadataHandler) -> None:

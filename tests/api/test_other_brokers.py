@@ -183,7 +183,7 @@ def test_metadata_has_only_leaders_that_the_client_can_reach(
     harness: ReplicasHarness, version: int, listener: str, unreachable: tuple[ErrorCode, int]
 ) -> None:
     creation: Any = None
-    handler: Any = MetadataHandler(harness.image, endpoints(harness), creation, "cluster")
+    handler: Any = MetadataHandler(harness.image, endpoints(harness), creation, creation, "cluster")
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     response = handler._answer(request, context(version, listener), {})
     partitions = {topic.name: topic.partitions[0] for topic in response.topics}

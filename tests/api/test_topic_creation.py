@@ -43,7 +43,7 @@ class CreationHarness:
         self.creation = TopicCreation(
             self.cluster.admin, self.waiting, enabled=lambda: True, offsets_topic=lambda: NewTopic(name=OFFSETS_TOPIC, partition_count=3)
         )
-        self.handler = MetadataHandler(self.image, Endpoints(1, self.image, ["L"]), self.creation, "cluster")
+        self.handler = MetadataHandler(self.image, Endpoints(1, self.image, ["L"]), self.creation, self.waiting, "cluster")
 
     def ask(self, *names: str) -> dict[str, int]:
         """The errors of the response by topic, once there is one."""

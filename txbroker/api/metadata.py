@@ -3,8 +3,9 @@
 Behaviour: a topic that is requested by name and does not exist is created if both the client and auto.create.topics.enable allow it. The
 response is sent when it has leaders, at the latest after topic_creation.WAIT_MS, then with UNKNOWN_TOPIC_OR_PARTITION, as Kafka 4 answers
 at once. Addresses are those of the client's listener. A partition whose leader is not alive has LEADER_NOT_AVAILABLE, one whose leader
-lacks the client's listener LISTENER_NOT_FOUND; both without a leader. Responses without errors of topics are cached until the cluster
-image changes.
+lacks the client's listener LISTENER_NOT_FOUND; both without a leader. A broker that has just started waits for the controller's first
+request, at most FIRST_BROKERS_WAIT_MS: Kafka's brokers answer without brokers and topics then, which fails clients. Responses without
+errors of topics are cached until the cluster image changes.
 Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v6 LISTENER_NOT_FOUND,
 LEADER_NOT_AVAILABLE before it; v8-v10 have authorized operations of the cluster; v10 topic ids, v12 topics requested by id.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
@@ -21,6 +23,7 @@ from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
+from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.errors import BrokerError, ErrorCode
@@ -38,6 +41,7 @@ from txbroker.wire.schema import Request
 ALL_BY_EMPTY_VERSION = 0
 LISTENER_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 12
+FIRST_BROKERS_WAIT_MS = 3000
 
 # Of all cached responses together; a partition takes some 40 bytes, and a topic or a response counts as five.
 CACHED_PARTITIONS_MAX = 200_000
@@ -49,14 +53,22 @@ class MetadataHandler:
 
     request: type[Request] = MetadataRequest
 
-    def __init__(self, image: ClusterImage, endpoints: Endpoints, creation: TopicCreation, cluster_id: str) -> None:
+    def __init__(
+        self, image: ClusterImage, endpoints: Endpoints, creation: TopicCreation, waiting: TopicWaiting, cluster_id: str
+    ) -> None:
         self._image = image
         self._endpoints = endpoints
         self._creation = creation
+        self._waiting = waiting
         self._cluster_id = cluster_id
         self._cache = ResponseCache(CACHED_PARTITIONS_MAX)
 
-    def __call__(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[MetadataResponse]:
+    def __call__(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[Any]:
+        if not self._image.brokers:
+            return self._waiting.brokers(FIRST_BROKERS_WAIT_MS).addCallback(lambda _: self._now(request, context))
+        return self._now(request, context)
+
+    def _now(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[MetadataResponse]:
         session, image = context.session, self._image
         # Everything that a response depends on besides the image. Without an authorizer the principal is not among it.
         wanted = request.topics

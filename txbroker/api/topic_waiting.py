@@ -11,9 +11,11 @@ from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.purgatory import Purgatory
 
+_BROKERS = ""  # among the names of topics, none of which is empty
+
 
 class TopicWaiting:
-    """Waits for topics to be created, extended or deleted."""
+    """Waits for topics to be created, extended or deleted, and for the first metadata."""
 
     def __init__(self, image: ClusterImage, purgatory: Purgatory, is_deleting: Callable[[str], bool]) -> None:
         """`is_deleting`: whether the deletion of this topic is not finished in the controller."""
@@ -25,6 +27,14 @@ class TopicWaiting:
         """The image of these topics has changed, or they are removed from it, or their creation or deletion has ended."""
         for topic in topics:
             self._purgatory.check(topic)
+
+    def brokers_changed(self) -> None:
+        """The set of live brokers in the image has changed."""
+        self._purgatory.check(_BROKERS)
+
+    def brokers(self, timeout_ms: int) -> Deferred[bool]:
+        """Fires with True when the image has brokers, which come with the controller's first request; with False after the timeout."""
+        return self.until([_BROKERS], lambda: bool(self._image.brokers), timeout_ms)
 
     def ready(self, counts: Mapping[str, int], timeout_ms: int) -> Deferred[bool]:
         """Fires with True when each topic has its number of partitions, all with leaders; with False after the timeout."""

@@ -290,6 +290,8 @@ class Components:
 
     def _image_changed(self, changes: ImageChanges) -> None:
         self._waiting.changed(changes.changed | changes.deleted)
+        if changes.brokers:
+            self._waiting.brokers_changed()
         if changes.deleted:
             _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the committed offsets of deleted topics")
 

@@ -112,7 +112,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
             replica_selector=p.config.optional_text("replica.selector.class"),
         ),
         ListOffsetsHandler(p.replicas),
-        MetadataHandler(p.image, p.endpoints, p.creation, p.cluster_id),
+        MetadataHandler(p.image, p.endpoints, p.creation, p.waiting, p.cluster_id),
         OffsetForLeaderEpochHandler(p.replicas),
         InitProducerIdHandler(p.next_producer_id, p.config.int("transaction.max.timeout.ms")),
         FindCoordinatorHandler(p.image, p.endpoints, p.creation),
