@@ -27,9 +27,9 @@ def commands_page() -> str:
 
 
 def _leaves(parser: argparse.ArgumentParser, summary: str = "") -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """The commands below a parser, with the line that lists them; itself when there is none below it."""
+    """The commands below a parser, with the line that lists them; and itself if it is a command."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
+    if not below or parser.get_default("command") is not None:
         yield parser, summary
     for action in below:
         summaries = {choice.dest: choice.help or "" for choice in action._get_subactions()}
@@ -42,7 +42,8 @@ def _section(parser: argparse.ArgumentParser) -> str:
     formatter = argparse.RawDescriptionHelpFormatter(parser.prog, width=_WIDTH)
     formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups, prefix="")
     text = f"\n## {parser.prog}\n\n{block(formatter.format_help())}\n{_prose(parser.description)}"
-    rows = [[", ".join(_names(action)), escape(_help(parser, action))] for action in parser._actions if action.help != argparse.SUPPRESS]
+    shown = [each for each in parser._actions if each.help != argparse.SUPPRESS and not isinstance(each, argparse._SubParsersAction)]
+    rows = [[", ".join(_names(action)), escape(_help(parser, action))] for action in shown]
     return text + "\n" + table(("argument", "meaning"), rows) + ("\n" + _prose(parser.epilog) if parser.epilog else "")
 
 

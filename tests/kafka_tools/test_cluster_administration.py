@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from tests.cli.commands import run as run_ours
 from tests.support.cache import KAFKA_OLD
 from tests.support.cluster import Cluster
 from tests.support.java import run as run_kafkas
+from tests.support.raw import RawConnection
 
 pytestmark = pytest.mark.process
 
@@ -51,6 +53,15 @@ class Tools:
         return "--reassignment-json-file", self.file(*entries)
 
 
+def reassign(controller: str, topic: str, partition: int, replicas: list[int]) -> None:
+    topic_type = AlterPartitionReassignmentsRequest.ReassignableTopic
+    wanted = topic_type.ReassignablePartition(partition_index=partition, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[topic_type(name=topic, partitions=[wanted])])
+    with RawConnection(controller) as connection:
+        answer = connection.call(request, 0)
+    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+
+
 def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
     cluster = start_cluster({"auto.leader.rebalance.enable": "false"})
     tools = Tools(cluster, tmp_path)
@@ -84,9 +95,10 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
     a, b = sorted(cluster.brokers.keys() - {victim})
     tools.ours("topics", "--create", "--topic", "u", "--replica-assignment", f"{a}:{b},{victim}:{a}")
     cluster.until_in_sync("u")
-    cluster.brokers[victim].pause()
+    controller = cluster.brokers[cluster.controller()].address
     moves = tools.moves(u_0=[victim, b])
-    assert tools.ours("reassign-partitions", "--execute", *moves)[-1] == "Successfully started partition reassignment for u-0"
+    cluster.brokers[victim].pause()  # while it is paused, tools may ask it
+    reassign(controller, "u", 0, [victim, b])
     cluster.brokers[victim].kill()
     cluster.until_leader_is_not(victim, "u")
     assert tools.same("reassign-partitions", "--list")[1:] == [f"u-0: replicas: {victim},{b},{a}. adding: {victim}. removing: {a}."]
@@ -94,6 +106,9 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
         theirs = [line.partition("\tElr:")[0] for line in tools.kafkas("topics", "--describe", *flags)]
         assert tools.ours("topics", "--describe", *flags) == theirs
     assert theirs == [f"\tTopic: u\tPartition: 1\tLeader: {a}\tReplicas: {victim},{a}\tIsr: {a}"]
+    reasons = [json.loads(line)["found"] for line in tools.ours("doctor", "--topic", "u", "--json") if "replicas of u" in line]
+    missing = f"broker {victim} is not registered: it is stopped, or has lost ZooKeeper (partition 0, partition 1)"
+    assert reasons == [missing]
     assert tools.ours("reassign-partitions", "--cancel", *moves)[0] == "Successfully cancelled partition reassignment for: u-0"
     assert cluster.until_isr("u", 0, a, b).replicas == (b, a)
 

@@ -62,3 +62,13 @@ def test_topics_and_versions(broker: Server, name: str) -> None:
     supported = re.compile(r"^\t\w+\(\d+\): \d+(?: to \d+)? \[usable: \d+\]", re.M)
     assert set(supported.findall(ours)) <= set(supported.findall(theirs)), "some versions are usable for their client only"
     assert len(supported.findall(ours)) > 30
+
+
+def test_the_brokers_of_a_cluster(broker: Server) -> None:
+    for command in ("cluster-id", "list-endpoints"):
+        arguments = (command, "--bootstrap-server", broker.address)
+        ours = words(run_ours("cluster", *arguments)[0])
+        assert ours == words(run_kafkas("kafka-cluster", *arguments).replace("null", "-"))
+    assert ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"] in ours
+    _, complaint = run_ours("cluster", "unregister", "--bootstrap-server", broker.address, "--id", "7", status=1)
+    assert "broker 7 cannot be unregistered: in a cluster on ZooKeeper a registration ends with the broker's session" in complaint

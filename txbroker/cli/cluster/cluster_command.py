@@ -1,4 +1,4 @@
-"""`txbroker cluster`: a cluster of several brokers on this machine, for development and tests."""
+"""`txbroker cluster`: a cluster of several brokers on this machine, for development and tests; and facts of any running cluster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from threading import Event
 from typing import Any
 
 from txbroker.cli.arguments import add_properties, number
+from txbroker.cli.cluster import cluster_facts
 from txbroker.cli.cluster.cluster_status import NO_BROKER, ClusterStatus, StatusReader
 from txbroker.cli.cluster.local_cluster import LocalCluster, Plan
 from txbroker.cli.cluster.status_table import changes, table_lines
@@ -33,6 +34,10 @@ Brokers that end, because you kill them for example, are shown as ended. Start o
 
 The same --dir continues with the same topics and records. ZooKeeper is Debian's package (apt-get install zookeeper) if it is installed;
 otherwise Maven fetches it once. Both need Java.
+
+The commands for a running cluster are those of Kafka's kafka-cluster:
+
+  txbroker cluster list-endpoints --bootstrap-server 127.0.0.1:9092
 """
 
 REFRESH_S = 1.0
@@ -41,7 +46,8 @@ BROKERS_MAX = 100
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("cluster", help="run a cluster of several brokers on this machine", description=DESCRIPTION)
+    summary = "run a cluster of several brokers on this machine, or list the brokers of one"
+    parser = subparsers.add_parser("cluster", help=summary, description=DESCRIPTION)
     parser.add_argument("--brokers", type=number(1), default=3, metavar="N", help="the number of brokers (default: %(default)s)")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="the directory for all data, configurations and logs (required)")
     parser.add_argument("--port", type=number(1), default=9092, metavar="PORT",
@@ -50,6 +56,7 @@ def add_parser(subparsers: Any) -> None:
                         help="the port of ZooKeeper (default: %(default)s)")
     add_properties(parser, "--override", "a configuration value of every broker")
     parser.set_defaults(command=run)
+    cluster_facts.add_parsers(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

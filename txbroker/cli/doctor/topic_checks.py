@@ -56,11 +56,11 @@ def find(findings: Findings, connection: BlockingConnection, topic: str) -> list
     gone = f" (offline: broker {', '.join(map(str, offline))})" if offline else ""
     if leaderless or not partitions:
         without = f"{replicas}; {named(leaderless)} without a leader{gone}: unavailable to producers and consumers"
-        advice = "start the brokers that hold the replicas; their logs name log directories that failed"
+        advice = "see the reasons below" if partitions else "see the log of the controller"
         findings.failed(check, without if partitions else "it has no partitions", advice)
     elif behind:
-        todo = "start the missing brokers, or see in their logs why their replicas are out of sync"
-        findings.warning(check, f"{replicas}, all with a leader; replicas are out of sync in {named(behind)}{gone}", todo)
+        some = f"{replicas}, all with a leader; replicas are out of sync in {named(behind)}{gone}"
+        findings.warning(check, some, "see the reasons below")
     else:
         findings.ok(check, f"{replicas}, all with a leader, all replicas in sync")
     return partitions
