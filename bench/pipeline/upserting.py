@@ -75,7 +75,7 @@ def _sample(spark: Any, server: Server, topic: str, table: str, keys: int, *, up
     source = TopicSource(server.address, [topic])
     meter = CpuMeter(server.pid)
     begun = time.perf_counter()
-    merged = upsert(spark, UpsertOptions(source, table, addresses=source.addresses)).merged
+    merged = upsert(spark, UpsertOptions(source, table, brokers=source.brokers)).merged
     seconds = time.perf_counter() - begun
     # A new topic also has one record without a key in each partition.
     assert merged is not None and (merged.updated if updates else merged.inserted) == keys, merged

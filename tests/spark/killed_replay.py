@@ -13,14 +13,14 @@ def main() -> None:
     """Replay in small batches."""
     jars, pyspark, master, servers, source, target = sys.argv[1:]
     sys.path.append(pyspark)
-    from txbroker.cli.clients import addresses
+    from txbroker.spark.brokers import Brokers
     from txbroker.spark.replay import ReplayOptions, replay
     from txbroker.spark.session import open_session
     from txbroker.spark.topic_source import TopicSource
 
     spark = open_session(master, Path(jars), delta=False)
     print(spark.sparkContext.applicationId, flush=True)
-    replay(spark, ReplayOptions(TopicSource(servers, [source]), addresses(servers), target, batch_records=4))
+    replay(spark, ReplayOptions(TopicSource(servers, [source]), Brokers.of(servers), target, batch_records=4))
 
 
 if __name__ == "__main__":

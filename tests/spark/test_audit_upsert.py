@@ -22,7 +22,7 @@ class Upserted(Audited):
     """A topic, and the table of `upsert` in `place`."""
 
     def load(self) -> None:
-        upsert(self.spark, UpsertOptions(self.source, str(self.table), self.source.addresses, buckets=2))
+        upsert(self.spark, UpsertOptions(self.source, str(self.table), self.source.brokers, buckets=2))
 
 
 def send(server: Server, topic: str, first: int, count: int) -> None:

@@ -13,7 +13,7 @@ from tests.spark.kafka_samples import serve
 from tests.support.broker import BrokerProcess
 from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.server import Server
-from txbroker.cli.clients import addresses
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.gaps import GapCounts, classify
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.wire.batch import read_header
@@ -31,7 +31,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 def counts(server: Server, topic: str, *gaps: tuple[int, int], level: str = "read_committed") -> GapCounts:
-    ((_, _, found),) = classify(addresses(server.address), level, [OffsetRange(topic, 0, *gap) for gap in gaps])
+    ((_, _, found),) = classify(Brokers.of(server.address), level, [OffsetRange(topic, 0, *gap) for gap in gaps])
     return found
 
 

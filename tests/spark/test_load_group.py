@@ -14,6 +14,7 @@ from tests.spark.loads import Load
 from tests.spark.producing import produce
 from tests.support.server import Server
 from txbroker.cli.failures import CommandFailed
+from txbroker.spark.topic_source import TopicSource
 
 
 def committed(broker: Server, group: str, topic: str, partitions: int = 3) -> list[tuple[int, int] | None]:
@@ -64,8 +65,8 @@ def test_a_group_that_got_members_meanwhile_costs_no_data(broker: Server, topic:
     """The consumer joins between the check at the start and the commit: the command reports it, and the next run commits."""
     consumers = []
 
-    def joins(servers: str, group: str) -> None:
-        consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest")
+    def joins(source: TopicSource, group: str) -> None:
+        consumer = KafkaConsumer(topic, bootstrap_servers=source.servers, group_id=group, auto_offset_reset="earliest")
         next(consumer)
         consumers.append(consumer)
 

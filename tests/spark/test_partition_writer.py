@@ -15,11 +15,11 @@ from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from txbroker.cli.clients import addresses
 from txbroker.cli.failures import CommandFailed
 from txbroker.client.group_commits import Committed, GroupCommits
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.key_partitioners import PARTITIONERS, explained, fnv1a, murmur2
-from txbroker.spark.partition_writer import CLIENT, PartitionWriter, ReplayStopped, Target
+from txbroker.spark.partition_writer import PartitionWriter, ReplayStopped, Target
 from txbroker.spark.replay_progress import METADATA_MAX, SEQUENCES, ReplayProgress
 from txbroker.spark.replay_target import begin, describe_target
 from txbroker.wire.records import Record
@@ -34,8 +34,8 @@ class Killed(BaseException):
 @pytest.fixture
 def target(broker: Server, name: str) -> Target:
     create_topic(broker, name)
-    made = Target(addresses(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
-    begin(made.addresses, describe_target(made.addresses, name), made.group, "source", {0: {0: 0}})
+    made = Target(Brokers.of(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
+    begin(made.brokers, describe_target(made.brokers, name), made.group, "source", {0: {0: 0}})
     return made
 
 
@@ -52,7 +52,7 @@ def write(target: Target, records: list[Record] = RECORDS) -> int:
 
 
 def found(target: Target) -> list[Any]:
-    host, port = target.addresses[0]
+    host, port = target.brokers.addresses[0]
     consumer = KafkaConsumer(bootstrap_servers=f"{host}:{port}", auto_offset_reset="earliest")
     partition = TopicPartition(target.topic, 0)
     consumer.assign([partition])
@@ -135,21 +135,21 @@ def test_a_writer_that_goes_on_beside_the_next_one(target: Target, turns: int) -
 
 def test_a_batch_that_is_not_taken(broker: Server, name: str) -> None:
     create_topic(broker, name, 1, {"message.timestamp.before.max.ms": "1000", "retention.ms": "-1"})
-    target = Target(addresses(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
-    begin(target.addresses, describe_target(target.addresses, name), target.group, "source", {0: {0: 0}})
+    target = Target(Brokers.of(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
+    begin(target.brokers, describe_target(target.brokers, name), target.group, "source", {0: {0: 0}})
     with pytest.raises(ReplayStopped, match=r"refuses a batch of 3 records \(INVALID_TIMESTAMP\); the source is at 0:0 .*before.max.ms"):
         write(target)
 
 
 def test_a_group_of_something_else(broker: Server, target: Target) -> None:
-    described = describe_target(target.addresses, target.topic)
+    described = describe_target(target.brokers, target.topic)
     with pytest.raises(CommandFailed, match="the progress of another replay"):
-        begin(target.addresses, described, target.group, "other source", {0: {0: 0}})
-    commits = GroupCommits(target.addresses, target.group, CLIENT)
+        begin(target.brokers, described, target.group, "other source", {0: {0: 0}})
+    commits = target.brokers.commits(target.group)
     commits.commit(target.topic, {0: Committed(5, "")})
     commits.close()
     with pytest.raises(CommandFailed, match="has offsets that are not those of a replay"):
-        begin(target.addresses, described, target.group, "source", {0: {0: 0}})
+        begin(target.brokers, described, target.group, "source", {0: {0: 0}})
 
 
 def progress(**changes: Any) -> ReplayProgress:

@@ -28,8 +28,8 @@ from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.records import Received, Sample, assert_same, samples
 from tests.support.server import Server
 from tests.support.waiting import until
-from txbroker.cli.clients import addresses
 from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.load import LoadOptions, load
 from txbroker.spark.loaded_table import LoadedTable
 from txbroker.spark.replay import ReplayOptions, ReplayReport, Span, replay
@@ -46,7 +46,7 @@ Replay = Callable[..., ReplayReport]
 def replaying(spark: Any, broker: Server, name: str) -> Replay:
     """Replay `name` into `name`-to."""
     def replaying(**options: Any) -> ReplayReport:
-        given = ReplayOptions(TopicSource(broker.address, [name]), addresses(broker.address), f"{name}-to", batch_records=7)
+        given = ReplayOptions(TopicSource(broker.address, [name]), Brokers.of(broker.address), f"{name}-to", batch_records=7)
         return replay(spark, replace(given, **options))
 
     return replaying

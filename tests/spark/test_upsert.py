@@ -17,9 +17,9 @@ from tests.cli.commands import run
 from tests.support.broker import BrokerProcess
 from tests.support.raw_admin import KEEP, create_topic, delete_records, until_leaders
 from tests.support.server import Server
-from txbroker.cli.clients import addresses
 from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.load import LoadOptions, load
 from txbroker.spark.loaded_table import LoadedTable
 from txbroker.spark.tables.upsert_table import UpsertTable
@@ -74,7 +74,7 @@ def upserting(spark: Any, broker: Server, topic: str, table: Path) -> Upsert:
     def upserting(**options: Any) -> UpsertReport:
         on_step = options.pop("on_step", lambda step: None)
         source = options.pop("source", TopicSource(broker.address, [topic]))
-        given = {"addresses": source.addresses if isinstance(source, TopicSource) else None, "buckets": 2, **options}
+        given = {"brokers": source.brokers if isinstance(source, TopicSource) else None, "buckets": 2, **options}
         return upsert(spark, UpsertOptions(source, str(table), **given), on_step=on_step)
 
     return upserting
@@ -132,7 +132,7 @@ def test_the_table_equals_the_topic_after_compaction(spark: Any, broker: Server,
         pytest.skip("KIP-280 and compaction on request are in no release of Apache Kafka")
     create_topic(broker, name, 1, {**KEEP, "cleanup.policy": "compact", "compaction.strategy": strategy,
                                    "compaction.strategy.header": HEADER, "min.cleanable.dirty.ratio": "1.0"})
-    options = UpsertOptions(TopicSource(broker.address, [name]), str(table), addresses(broker.address), buckets=2)
+    options = UpsertOptions(TopicSource(broker.address, [name]), str(table), Brokers.of(broker.address), buckets=2)
     for number, numbers in enumerate(((0,), (1, 2))):
         send(broker, name, [history[index] for index in numbers for history in histories()])
         send(broker, name, [Change(b"last %d" % number, b"", 9)])  # the cleaner judges the last record of a log when another one follows
@@ -220,7 +220,7 @@ def test_keys_in_two_partitions(spark: Any, broker: Server, topic: str, table: P
     keys = [b"%d" % number for number in range(8)]
     send(broker, topic, [Change(key, b"old", 1) for key in keys])
     upserting(source=source)
-    by_time = UpsertOptions(source, str(table.with_name("by-time")), source.addresses, by_timestamp=True, buckets=2)
+    by_time = UpsertOptions(source, str(table.with_name("by-time")), source.brokers, by_timestamp=True, buckets=2)
     upsert(spark, by_time)
     admin = KafkaAdminClient(bootstrap_servers=broker.address)
     admin.create_partitions({topic: NewPartitions(2)})
@@ -253,7 +253,7 @@ def test_keys_in_two_partitions(spark: Any, broker: Server, topic: str, table: P
 def test_rows_of_deleted_keys_are_purged(spark: Any, broker: Server, topic: str, table: Path, upserting: Upsert) -> None:
     send(broker, topic, [Change(b"a", None, 1), Change(b"b", b"1", 1)])
     assert upserting(purge_after_ms=0).purged == 0, "delete.retention.ms is a day"
-    assert upserting(purge_after_ms=-1, addresses=None).purged == 1
+    assert upserting(purge_after_ms=-1, brokers=None).purged == 1
     assert list(rows(spark, table)) == [b"b"]
 
 

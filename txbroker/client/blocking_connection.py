@@ -1,25 +1,30 @@
-"""A blocking connection to a broker: one request at a time, in this project's messages. It connects without TLS and SASL."""
+"""A blocking connection to a broker: one request at a time, in this project's messages, with TLS and SASL if its settings have them."""
 
 from __future__ import annotations
 
 import random
+import secrets
 import socket
+import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from txbroker.client.client_errors import ClientError, ConnectionFailed, Unreachable, address_text, reason_text
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
+from txbroker.client.client_security import Tls, authenticate
 from txbroker.wire.schema import Request, VersionRange
 
 DEFAULT_SETTINGS = ClientSettings()
+NONCE_BYTES = 24
 
 
 class BlockingConnection:
-    """Connected, with versions negotiated, once it is constructed. ConnectionFailed from the constructor and from `call`.
+    """Connected, with versions negotiated, and logged in, once it is constructed.
 
-    `connect_ms` is how long the connection took.
+    ConnectionFailed from the constructor and from `call`; RequestFailed from the constructor, if the broker refuses the user.
+    `connect_ms` is how long the connection took, without TLS and SASL.
     """
 
     def __init__(self, host: str, port: int, settings: ClientSettings = DEFAULT_SETTINGS) -> None:
@@ -27,13 +32,19 @@ class BlockingConnection:
         self.machine: ClientMachine[None] = ClientMachine(self.address, settings, random.random)
         started_s = time.monotonic()
         self.machine.connect_started(started_s)
-        self.socket = connect(host, port, settings.connect_timeout_s)
+        self.socket: socket.socket = connect(host, port, settings.connect_timeout_s)
         try:
             connected_s = time.monotonic()
             self.connect_ms = (connected_s - started_s) * 1000
+            security = settings.security
+            if security is not None and security.tls is not None:
+                self.socket = _secured(self.socket, security.tls, host, self.address)
+                connected_s = time.monotonic()
             self.machine.connected(connected_s)
             while not self.machine.ready:
                 self._exchange()
+            if security is not None and security.sasl is not None:
+                authenticate(self.call, security.sasl, secrets.token_urlsafe(NONCE_BYTES))
         except BaseException:
             self.close()
             raise
@@ -73,7 +84,7 @@ class BlockingConnection:
         try:
             while machine.unsent:
                 self.socket.settimeout(self._left_s())
-                machine.sent(self.socket.sendmsg(machine.outgoing()))
+                machine.sent(self._send(machine.outgoing()))
             self.socket.settimeout(self._left_s())
             count = self.socket.recv_into(machine.buffer())
         except TimeoutError:
@@ -86,6 +97,10 @@ class BlockingConnection:
         if machine.failure is not None and not completed:
             raise machine.failure
         return completed
+
+    def _send(self, parts: Sequence[memoryview]) -> int:
+        """Send some of these bytes; how many."""
+        return self.socket.send(parts[0]) if isinstance(self.socket, ssl.SSLSocket) else self.socket.sendmsg(parts)
 
     def _left_s(self) -> float:
         left_s = (self.machine.deadline_s or 0.0) - time.monotonic()
@@ -105,6 +120,22 @@ def connect(host: str, port: int, timeout_s: float) -> socket.socket:
         raise Unreachable(address_text(host, port), reason_text(error), error) from None
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
+
+
+def _secured(connected: socket.socket, tls: Tls, host: str, address: str) -> ssl.SSLSocket:
+    """The socket with TLS, after the handshake; ConnectionFailed."""
+    try:
+        context = ssl.create_default_context(cafile=tls.trusted)
+        context.check_hostname = tls.check_host
+        if tls.own is not None:
+            context.load_cert_chain(tls.own, password=tls.password or "")
+        return context.wrap_socket(connected, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        advice = "correct ssl.truststore.location, or the host name in --bootstrap-server and advertised.listeners"
+        raise ConnectionFailed(f"the certificate of {address} is not accepted: {error.verify_message}; {advice}") from None
+    except OSError as error:  # also of a file that cannot be read
+        reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else reason_text(error)
+        raise ConnectionFailed(f"TLS with {address} failed: {reason}; check that the listener has TLS, and the ssl. properties") from None
 
 
 def connect_to_any(addresses: Iterable[tuple[str, int]], settings: ClientSettings = DEFAULT_SETTINGS) -> BlockingConnection:

@@ -36,6 +36,7 @@ from txbroker.client.client_errors import (
     TooOld,
     Unreachable,
 )
+from txbroker.client.client_security import ClientSecurity
 from txbroker.client.reconnect_backoff import ReconnectBackoff
 from txbroker.client.response_frames import RESPONSE_BYTES_MAX, ResponseFrames
 from txbroker.errors import ErrorCode, ProtocolError
@@ -83,13 +84,17 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 
 
 class ClientSettings(NamedTuple):
-    """Limits of a client. Java's names: request.timeout.ms, socket.connection.setup.timeout.ms, max.in.flight.requests.per.connection."""
+    """Limits of a client. Java's names: request.timeout.ms, socket.connection.setup.timeout.ms, max.in.flight.requests.per.connection.
+
+    `security`: of blocking connections; others connect without TLS and SASL. None for a PLAINTEXT listener.
+    """
 
     client_id: str = "txbroker"
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
     in_flight_max: int = 5
     response_bytes_max: int = RESPONSE_BYTES_MAX
+    security: ClientSecurity | None = None
 
 
 class InFlight(NamedTuple, Generic[C]):

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txbroker.client.blocking_connection import BlockingConnection, connect_to_any
 from txbroker.client.client_errors import ClientError
 from txbroker.errors import ErrorCode
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.load import LoadOptions, check_options
 from txbroker.spark.offset_ranges import OffsetRange, plan
 from txbroker.spark.rebase import rebased
 from txbroker.spark.session import check_session
-from txbroker.spark.snapshot import CLIENT, Addresses, Snapshot
+from txbroker.spark.snapshot import Snapshot
 from txbroker.spark.spark_failures import spark_failures
 from txbroker.spark.tables.opening import open_table
 from txbroker.spark.tables.table_folder import DELTA
@@ -68,7 +68,7 @@ def dry_run(spark: Any, options: LoadOptions) -> DryRun:
         if loaded is not None and options.rebase:
             loaded = rebased(loaded, snapshot)
         found = plan(snapshot, loaded, skip_expired=options.skip_expired)
-    sizes = _sizes(options.source.addresses, snapshot)
+    sizes = _sizes(options.source.brokers, snapshot)
     planned = [PlannedRange(one, -(-one.size // (options.source.split or one.size)), _share(one, snapshot, sizes)) for one in found.ranges]
     return DryRun(str(table.path), table.format, before is None, snapshot, planned, found.expired)
 
@@ -80,15 +80,15 @@ def _share(one: OffsetRange, snapshot: Snapshot, sizes: Mapping[tuple[str, int],
     return None if size is None else size * one.size // max(offsets.high_watermark - offsets.log_start, 1)
 
 
-def _sizes(addresses: Addresses, snapshot: Snapshot) -> dict[tuple[str, int], int]:
+def _sizes(brokers: Brokers, snapshot: Snapshot) -> dict[tuple[str, int], int]:
     """The bytes of each partition, of its largest replica; without those of brokers that do not show them."""
     topics = [DescribableLogDirTopic(topic=topic.name, partitions=list(topic.partitions)) for topic in snapshot.topics]
-    with connect_to_any(addresses, CLIENT) as connection:
+    with brokers.connect() as connection:
         answer: MetadataResponse = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
     sizes: dict[tuple[str, int], int] = {}
     for broker in answer.brokers:
         try:
-            with BlockingConnection(broker.host, broker.port, CLIENT) as connection:
+            with brokers.connect_to(broker.host, broker.port) as connection:
                 found: DescribeLogDirsResponse = connection.call(DescribeLogDirsRequest(topics=topics))
         except ClientError:
             continue

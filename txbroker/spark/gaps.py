@@ -26,8 +26,9 @@ from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.aborted_transactions import UNKNOWN_END, AbortedBatches
 from txbroker.log.log_results import AbortedTransaction
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.snapshot import CLIENT, ISOLATION_LEVELS, Addresses
+from txbroker.spark.snapshot import ISOLATION_LEVELS
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan, read_records
 from txbroker.wire.records import INT64_MAX
@@ -70,9 +71,9 @@ class GapCounts(NamedTuple):
         return self.compacted + self.aborted + self.control + self.expired + self.unexplained
 
 
-def classify(addresses: Addresses, isolation_level: str, gaps: Iterable[OffsetRange]) -> Iterator[tuple[str, int, GapCounts]]:
+def classify(brokers: Brokers, isolation_level: str, gaps: Iterable[OffsetRange]) -> Iterator[tuple[str, int, GapCounts]]:
     """The counts of each partition. Gaps come in the order of topic, partition and offset. CommandFailed, ClientError."""
-    found = reasons(addresses, isolation_level, gaps)
+    found = reasons(brokers, isolation_level, gaps)
     for (topic, partition), parts in groupby(found, lambda part: (part[1].topic, part[1].partition)):
         counts = GapCounts()
         for reason, part in parts:
@@ -80,10 +81,10 @@ def classify(addresses: Addresses, isolation_level: str, gaps: Iterable[OffsetRa
         yield topic, partition, counts
 
 
-def reasons(addresses: Addresses, isolation_level: str, gaps: Iterable[OffsetRange]) -> Iterator[tuple[Reason, OffsetRange]]:
+def reasons(brokers: Brokers, isolation_level: str, gaps: Iterable[OffsetRange]) -> Iterator[tuple[Reason, OffsetRange]]:
     """The parts of gaps, each with its reason. Gaps come in the order of topic, partition and offset. CommandFailed, ClientError."""
     for topic, of_topic in groupby(gaps, lambda gap: gap.topic):
-        reader = TopicReader(addresses, topic, CLIENT, ISOLATION_LEVELS[isolation_level])
+        reader = brokers.reader(topic, ISOLATION_LEVELS[isolation_level])
         try:
             for partition, of_partition in groupby(of_topic, lambda gap: gap.partition):
                 log = _PartitionLog(reader, partition, ISOLATION_LEVELS[isolation_level])

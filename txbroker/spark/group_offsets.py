@@ -5,17 +5,21 @@ The table alone says what is loaded. These offsets are a copy of it for others; 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from txbroker.cli.clients import connected
 from txbroker.cli.failures import CommandFailed, broker_error
 from txbroker.cli.group_requests import commit_offsets, committed_offsets, describe_groups
 from txbroker.cli.group_reset import RESETTABLE
 from txbroker.cli.partition_flags import Partition
+from txbroker.client.topic_leaders import RETRIABLE
 from txbroker.names import amount
+from txbroker.spark.brokers import administering
+from txbroker.spark.topic_source import TopicSource
 
 TIMEOUT_MS = 30_000
+RETRY_S = 0.2
 METADATA = "txbroker spark load"
 
 
@@ -27,13 +31,13 @@ class GroupCommit(NamedTuple):
     problem: str | None
 
 
-def check_group(servers: str, group: str) -> None:
+def check_group(source: TopicSource, group: str) -> None:
     """CommandFailed if the group has members: their own commits would be overwritten."""
-    with connected("KafkaAdminClient", servers, {}) as admin:
+    with administering(source.servers, source.properties) as admin:
         _check(admin, group)
 
 
-def advance(servers: str, group: str, ends: Mapping[Partition, int]) -> GroupCommit:
+def advance(source: TopicSource, group: str, ends: Mapping[Partition, int]) -> GroupCommit:
     """Commit these offsets where the group has none or a lower one: an offset never goes back. Failures are in the result.
 
     They are committed as a tool does, without a generation, and without a leader epoch: -1 is valid on a cluster that continues another
@@ -41,7 +45,7 @@ def advance(servers: str, group: str, ends: Mapping[Partition, int]) -> GroupCom
     """
     count = 0
     try:
-        with connected("KafkaAdminClient", servers, {}) as admin:
+        with administering(source.servers, source.properties) as admin:
             _check(admin, group)
             known = committed_offsets(admin, [group], TIMEOUT_MS)[group]
             higher = {partition: end for partition, end in ends.items() if partition not in known or known[partition].offset < end}
@@ -57,7 +61,12 @@ def advance(servers: str, group: str, ends: Mapping[Partition, int]) -> GroupCom
 
 
 def _check(admin: Any, group: str) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_MS / 1000
     (found,) = describe_groups(admin, [group], TIMEOUT_MS)
+    # A new cluster has no coordinator until it has created __consumer_offsets.
+    while found.error is not None and found.error[0] in RETRIABLE and time.monotonic() < deadline_s:
+        time.sleep(RETRY_S)
+        (found,) = describe_groups(admin, [group], TIMEOUT_MS)
     if found.missing or found.state in RESETTABLE:
         return
     if found.error is not None:

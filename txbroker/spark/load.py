@@ -130,7 +130,7 @@ def check_options(options: LoadOptions) -> None:
     options.source.check()
     options.decoding.check()
     if options.group is not None:
-        check_group(options.source.servers, options.group)
+        check_group(options.source, options.group)
 
 
 def load_once(spark: Any, options: LoadOptions, stream: TextIO | None, on_step: Callable[[str], None] = lambda step: None) -> LoadReport:
@@ -197,7 +197,7 @@ class _Load:
         if self._options.group is None or table is None:
             return None
         ends = {Partition(topic.name, index): end for topic in snapshot.topics for index, end in table.offsets.get(topic.name, {}).items()}
-        followed = advance(self._source.servers, self._options.group, ends)
+        followed = advance(self._source, self._options.group, ends)
         self._on_step("followed")
         return followed
 
@@ -210,7 +210,7 @@ class _Load:
         return before._replace(offsets=after, transaction=None)
 
     def _snapshot(self) -> Snapshot:
-        return take(self._source.addresses, self._topics, self._source.isolation_level)
+        return take(self._source.brokers, self._topics, self._source.isolation_level)
 
     def _plan(self, snapshot: Snapshot, loaded: TableOffsets | None) -> Plan:
         return plan(snapshot, loaded, skip_expired=self._options.skip_expired)
@@ -250,6 +250,6 @@ class _Load:
         if rows is None:
             unchecked.extend(commit.ranges)
             return
-        found = check_rows(self._spark, rows, commit.ranges, self._source.addresses, commit.isolation_level)
+        found = check_rows(self._spark, rows, commit.ranges, self._source.brokers, commit.isolation_level)
         self.table.append_check(commit._replace(checked=[one.as_json() for one in found]))
         checked.extend(found)

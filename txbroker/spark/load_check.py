@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.decoding.decoding import ERROR
 from txbroker.spark.gaps import GapCounts, classify
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.snapshot import Addresses
+from txbroker.spark.session import shuffles_for
 
 CLASSIFY_TASKS_MAX = 64
 
@@ -47,12 +48,17 @@ class _Found(NamedTuple):
     total: int
 
 
-def check_rows(spark: Any, rows: Any, ranges: Sequence[OffsetRange], addresses: Addresses, isolation_level: str) -> list[CheckedRange]:
+def check_rows(spark: Any, rows: Any, ranges: Sequence[OffsetRange], brokers: Brokers, isolation_level: str) -> list[CheckedRange]:
     """Check ranges, at most one a partition, against a DataFrame of topic, partition and offset, and of decode_error if values are decoded.
 
     A partition whose rows are all of its range costs one aggregation; offsets are looked up at the broker only where there are gaps.
     Executors do that: only a row a partition reaches the driver.
     """
+    with shuffles_for(spark, sum(one.size for one in ranges)):
+        return _checked(spark, rows, ranges, brokers, isolation_level)
+
+
+def _checked(spark: Any, rows: Any, ranges: Sequence[OffsetRange], brokers: Brokers, isolation_level: str) -> list[CheckedRange]:
     from pyspark.sql import functions as f
 
     # The first offset that could not be decoded, with the reason: structs are compared field by field, and nulls are left out.
@@ -69,7 +75,7 @@ def check_rows(spark: Any, rows: Any, ranges: Sequence[OffsetRange], addresses: 
     if gaps is not None:
         tasks = min(len(sparse), CLASSIFY_TASKS_MAX)
         ordered = gaps.repartition(tasks, "topic", "partition").sortWithinPartitions("topic", "partition", "start")
-        classified = ordered.rdd.mapPartitions(_Classify(addresses, isolation_level)).collect()
+        classified = ordered.rdd.mapPartitions(_Classify(brokers, isolation_level)).collect()
         counts = {(topic, partition): GapCounts(*counted) for topic, partition, counted in classified}
     checked = []
     for one in ranges:
@@ -84,13 +90,13 @@ def check_rows(spark: Any, rows: Any, ranges: Sequence[OffsetRange], addresses: 
 class _Classify:
     """Classifies gaps on an executor, which needs txbroker installed."""
 
-    def __init__(self, addresses: Addresses, isolation_level: str) -> None:
-        self._addresses = addresses
+    def __init__(self, brokers: Brokers, isolation_level: str) -> None:
+        self._brokers = brokers
         self._isolation_level = isolation_level
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[str, int, tuple[Any, ...]]]:
         gaps = (OffsetRange(row[0], row[1], row[2], row[3]) for row in rows)
-        for topic, partition, counts in classify(self._addresses, self._isolation_level, gaps):
+        for topic, partition, counts in classify(self._brokers, self._isolation_level, gaps):
             yield topic, partition, tuple(counts)
 
 

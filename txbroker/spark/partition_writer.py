@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import RequestFailed
-from txbroker.client.client_machine import ClientSettings
-from txbroker.client.group_commits import GroupCommits
 from txbroker.client.offset_requests import EARLIEST
-from txbroker.client.topic_reader import READ_UNCOMMITTED, TopicReader
+from txbroker.client.topic_reader import READ_UNCOMMITTED
 from txbroker.errors import ErrorCode, error_name
 from txbroker.names import NULL_TOPIC_ID, amount
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.replay_progress import SEQUENCES, Positions, ReplayProgress
-from txbroker.spark.snapshot import Addresses
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.compression import Codec
 from txbroker.wire.entries import EntryHeader, Scan
@@ -25,7 +23,6 @@ from txbroker.wire.messages.fetch import PartitionData
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from txbroker.wire.records import Record, build
 
-CLIENT = ClientSettings("txbroker-replay")
 ACKS_ALL = -1
 TIMEOUT_MS = 30_000
 FETCH_BYTES = 1024 * 1024
@@ -51,7 +48,7 @@ class ReplayStopped(Exception):
 class Target:
     """Where to write, the same for all partitions. `batch_bytes`: of a batch, about, before it is compressed; `batch_records`: at most."""
 
-    addresses: Addresses
+    brokers: Brokers
     topic: str
     group: str
     batch_bytes: int
@@ -66,8 +63,8 @@ class PartitionWriter:
         self._target = target
         self.partition = partition
         self.added = 0
-        self._commits = GroupCommits(target.addresses, target.group, CLIENT)
-        self._reader = TopicReader(target.addresses, target.topic, CLIENT, READ_UNCOMMITTED)
+        self._commits = target.brokers.commits(target.group)
+        self._reader = target.brokers.reader(target.topic, READ_UNCOMMITTED)
         self._records: list[Record] = []
         self._bytes = 0
         try:

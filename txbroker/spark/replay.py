@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
 from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
+from txbroker.client.topic_reader import READ_COMMITTED
 from txbroker.names import amount
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.key_partitioners import PARTITIONERS, explained
 from txbroker.spark.loaded_table import LoadedTable
 from txbroker.spark.offset_ranges import OffsetRange
@@ -27,7 +28,7 @@ from txbroker.spark.replay_progress import Positions, ReplayProgress
 from txbroker.spark.replay_target import BYTES, TargetTopic, begin, check_takes, describe_target
 from txbroker.spark.replay_tasks import RECORD, Assign, Gap, Pace, WriteRecords, finish_without_records
 from txbroker.spark.session import check_session
-from txbroker.spark.snapshot import CLIENT, Addresses, Snapshot, TopicSnapshot
+from txbroker.spark.snapshot import Snapshot, TopicSnapshot
 from txbroker.spark.spark_failures import spark_failures
 from txbroker.spark.topic_source import TopicSource
 from txbroker.wire.compression import Codec
@@ -56,7 +57,7 @@ class ReplayOptions:
     """
 
     source: TopicSource | LoadedTable
-    addresses: Addresses
+    brokers: Brokers
     topic: str
     id: str | None = None
     spans: Mapping[int, Span] | None = None
@@ -129,7 +130,7 @@ class _Replay:
         options = self._options
         snapshot = self._snapshot()
         (topic,) = snapshot.topics
-        target = describe_target(options.addresses, options.topic)
+        target = describe_target(options.brokers, options.topic)
         if target.topic_id == topic.topic_id:
             raise CommandFailed(f"{target.name} is the source itself; specify another target")
         ranges = self._ranges(topic)
@@ -144,7 +145,7 @@ class _Replay:
                                 f"{self._spark.sparkContext.defaultParallelism}; use a larger --master, or --speed max")
         self._on_step("planned")
         identity = f"{snapshot.cluster_id}/{topic.topic_id}/{function}" + ("" if function == SOURCE else f"/{len(target.partitions)}")
-        begun = begin(options.addresses, target, group, identity, starts)
+        begun = begin(options.brokers, target, group, identity, starts)
         self._on_step("begun")
         left = _left(ranges, begun, topic, function)
         written: dict[int, int] = {}
@@ -195,7 +196,7 @@ class _Replay:
             return {}
         source = self._options.source
         if isinstance(source, TopicSource):
-            reader = TopicReader(source.addresses, some[0].topic, CLIENT, READ_COMMITTED)
+            reader = source.brokers.reader(some[0].topic, READ_COMMITTED)
             try:
                 return {one.partition: min(max(reader.offset_since(one.partition, timestamp), one.start), one.end) for one in some}
             finally:
@@ -270,7 +271,7 @@ class _Replay:
         rows = rows.selectExpr("*", f"{slot} AS slot").repartition(len(targets), "slot").sortWithinPartitions(*order)
         most = target.number(BYTES)
         bytes_max = options.batch_bytes if most is None else min(options.batch_bytes, most - most // 10)
-        place = Target(options.addresses, target.name, group, bytes_max, options.batch_records, options.codec)
+        place = Target(options.brokers, target.name, group, bytes_max, options.batch_records, options.codec)
         every = {one.partition: one.end for one in ranges}
         ends = {index: {index: every[index]} if function == SOURCE else every for index in targets}
         try:

@@ -8,16 +8,13 @@ from typing import NamedTuple
 
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.time_texts import duration, moment
-from txbroker.client.blocking_connection import connect_to_any
 from txbroker.client.client_errors import RequestFailed
-from txbroker.client.group_commits import GroupCommits
 from txbroker.client.offset_requests import LATEST
 from txbroker.client.topic_leaders import RETRIABLE
-from txbroker.client.topic_reader import READ_UNCOMMITTED, TopicReader
+from txbroker.client.topic_reader import READ_UNCOMMITTED
 from txbroker.names import NULL_TOPIC_ID, id_to_text
-from txbroker.spark.partition_writer import CLIENT
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.replay_progress import Positions, ReplayProgress
-from txbroker.spark.snapshot import Addresses
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TIMESTAMP_TYPE, BEFORE, AFTER = "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
@@ -40,9 +37,9 @@ class TargetTopic(NamedTuple):
         return None if value is None else int(value)
 
 
-def describe_target(addresses: Addresses, name: str) -> TargetTopic:
+def describe_target(brokers: Brokers, name: str) -> TargetTopic:
     """CommandFailed, ClientError, also for a topic that does not exist."""
-    reader = TopicReader(addresses, name, CLIENT, READ_UNCOMMITTED)
+    reader = brokers.reader(name, READ_UNCOMMITTED)
     try:
         configs = reader.configs([TIMESTAMP_TYPE, BEFORE, AFTER, RETENTION, POLICY, BYTES])
         ends = {index: reader.offset(index, LATEST) for index in reader.partitions}
@@ -71,14 +68,14 @@ def check_takes(target: TargetTopic, oldest_ms: int, newest_ms: int, now_ms: int
 
 
 def begin(
-    addresses: Addresses, target: TargetTopic, group: str, source: str, starts: Mapping[int, Positions]
+    brokers: Brokers, target: TargetTopic, group: str, source: str, starts: Mapping[int, Positions]
 ) -> Mapping[int, ReplayProgress]:
     """The progress in each of these target partitions. Partitions without one get their start, all of them in one commit.
 
     A replay has one producer id, which is fixed before the first record is written. CommandFailed for a group of another replay,
     ClientError.
     """
-    commits = GroupCommits(addresses, group, CLIENT)
+    commits = brokers.commits(group)
     try:
         found = {index: ReplayProgress.of(one, group) for index, one in commits.fetch(target.name, list(starts)).items()}
         for one in found.values():
@@ -86,7 +83,7 @@ def begin(
                 raise CommandFailed(f"the group {group} has the progress of another replay into {target.name} (source, partitioner or "
                                     "number of partitions differ); specify another --id, and another target")
         if found.keys() != starts.keys():
-            producer_id = next(iter(found.values())).producer_id if found else _new_producer_id(addresses)
+            producer_id = next(iter(found.values())).producer_id if found else _new_producer_id(brokers)
             new = {index: ReplayProgress(source, producer_id, 0, 0, start, start, target.ends[index])
                    for index, start in starts.items() if index not in found}
             commits.commit(target.name, {index: one.committed() for index, one in new.items()})
@@ -96,9 +93,9 @@ def begin(
         commits.close()
 
 
-def _new_producer_id(addresses: Addresses) -> int:
+def _new_producer_id(brokers: Brokers) -> int:
     deadline_s = time.monotonic() + RETRY_FOR_S
-    with connect_to_any(addresses, CLIENT) as connection:
+    with brokers.connect() as connection:
         while True:
             answer: InitProducerIdResponse = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1))
             if not answer.error_code:

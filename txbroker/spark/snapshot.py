@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txbroker.cli.failures import CommandFailed, no_topic
-from txbroker.client.blocking_connection import connect_to_any
-from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import EARLIEST, LATEST
-from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED, TopicReader
+from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, id_to_text
+from txbroker.spark.brokers import Brokers
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-CLIENT = ClientSettings("txbroker-spark")
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
-Addresses = Sequence[tuple[str, int]]
 
 
 class PartitionOffsets(NamedTuple):
@@ -42,9 +39,9 @@ class Snapshot(NamedTuple):
     topics: Sequence[TopicSnapshot]
 
 
-def find_topics(addresses: Addresses, pattern: re.Pattern[str]) -> list[str]:
+def find_topics(brokers: Brokers, pattern: re.Pattern[str]) -> list[str]:
     """The topics whose whole name matches, without internal ones; CommandFailed if there is none, ClientError."""
-    with connect_to_any(addresses, CLIENT) as connection:
+    with brokers.connect() as connection:
         answer: MetadataResponse = connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     names = [topic.name for topic in answer.topics if topic.name is not None and topic.name not in INTERNAL_TOPICS]
     found = sorted(name for name in names if pattern.fullmatch(name))
@@ -53,12 +50,12 @@ def find_topics(addresses: Addresses, pattern: re.Pattern[str]) -> list[str]:
     return found
 
 
-def take(addresses: Addresses, names: Sequence[str], isolation_level: str) -> Snapshot:
+def take(brokers: Brokers, names: Sequence[str], isolation_level: str) -> Snapshot:
     """The offsets now; CommandFailed for a broker that shows no ids, ClientError, also for a topic that does not exist."""
     cluster_id: str | None = None
     topics = []
     for name in sorted(names):
-        reader = TopicReader(addresses, name, CLIENT, ISOLATION_LEVELS[isolation_level])
+        reader = brokers.reader(name, ISOLATION_LEVELS[isolation_level])
         try:
             cluster_id = reader.cluster_id()
             if reader.topic_id == NULL_TOPIC_ID or cluster_id is None:
@@ -74,9 +71,9 @@ def take(addresses: Addresses, names: Sequence[str], isolation_level: str) -> Sn
     return Snapshot(cluster_id, topics)
 
 
-def check_topics_exist(addresses: Addresses, names: Sequence[str]) -> None:
+def check_topics_exist(brokers: Brokers, names: Sequence[str]) -> None:
     """CommandFailed for the first topic that does not exist, ClientError."""
-    with connect_to_any(addresses, CLIENT) as connection:
+    with brokers.connect() as connection:
         answer: MetadataResponse = connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     missing = sorted(set(names) - {topic.name for topic in answer.topics})
     if missing:

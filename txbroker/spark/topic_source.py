@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from txbroker.cli.clients import addresses, is_plaintext
 from txbroker.cli.failures import BadUsage
 from txbroker.spark import kafka_source
+from txbroker.spark.brokers import Brokers, security_of
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.snapshot import Addresses, Snapshot, check_topics_exist, find_topics, take
+from txbroker.spark.snapshot import Snapshot, check_topics_exist, find_topics, take
 
 
 @dataclass(frozen=True)
 class TopicSource:
     """The topics by name, or those that match `include`. `split`: offsets of one task at most.
 
-    `properties`: of a Kafka client, for Spark's source.
+    `properties`: of a Java client, for Spark's consumers, and for the security of the jobs' own client.
     """
 
     servers: str
@@ -30,15 +30,13 @@ class TopicSource:
 
     def check(self) -> None:
         """BadUsage for properties that cannot be used."""
-        if not is_plaintext(self.properties):
-            raise BadUsage("security.protocol must be PLAINTEXT: offsets are read without TLS and SASL; "
-                           "remove it from the client's properties")
         kafka_source.client_options(self.properties)
+        security_of(self.properties)
 
     @property
-    def addresses(self) -> Addresses:
+    def brokers(self) -> Brokers:
         """The brokers to connect to first; BadUsage."""
-        return addresses(self.servers)
+        return Brokers.of(self.servers, self.properties)
 
     def find(self) -> list[str]:
         """The topics' names, sorted; CommandFailed for one that does not exist, BadUsage, ClientError."""
@@ -46,15 +44,15 @@ class TopicSource:
             raise BadUsage("specify --topic or --include")
         if self.include is not None:
             try:
-                return find_topics(self.addresses, re.compile(self.include))
+                return find_topics(self.brokers, re.compile(self.include))
             except re.error as error:
                 raise BadUsage(f"--include is {self.include!r}, which is not a regular expression: {error}") from None
-        check_topics_exist(self.addresses, self.topics)
+        check_topics_exist(self.brokers, self.topics)
         return sorted(set(self.topics))
 
     def snapshot(self) -> Snapshot:
         """The offsets of the topics now; CommandFailed, BadUsage, ClientError."""
-        return take(self.addresses, self.find(), self.isolation_level)
+        return take(self.brokers, self.find(), self.isolation_level)
 
     def records(self, spark: Any, ranges: Sequence[OffsetRange]) -> Any:
         """A DataFrame of `kafka_source.SCHEMA` with the records of these ranges, of which none may be empty."""

@@ -19,15 +19,16 @@ from typing import Any, NamedTuple, TextIO
 
 from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.topic_order import topic_order
-from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
+from txbroker.client.topic_reader import READ_COMMITTED
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.loaded_table import LoadedTable
 from txbroker.spark.offset_ranges import OffsetRange, Plan, TableOffsets, plan
 from txbroker.spark.order import rank, version
 from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session, configure_shuffles
-from txbroker.spark.snapshot import CLIENT, Addresses, Snapshot
+from txbroker.spark.snapshot import Snapshot
 from txbroker.spark.spark_failures import spark_failures
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.table_folder import folder, format_of, locked
@@ -43,7 +44,7 @@ STEPS = ("locked", "planned", "created", "read", "merged", "purged")
 class UpsertOptions:
     """The source of one topic, and the table's folder.
 
-    `order`: which record of a key is the latest; by default that of the topic, by the brokers in `addresses`. `by_timestamp`: see
+    `order`: which record of a key is the latest; by default that of the topic, by these `brokers`. `by_timestamp`: see
     `Identity`. Both are fixed with the table: None takes the table's. `buckets`: partitions of a new table, by a hash of the key. `again`:
     merge all records of the source, also those that the table has. `purge_after_ms`: forget deleted keys after this time, and not before
     the topic's `delete.retention.ms`.
@@ -51,7 +52,7 @@ class UpsertOptions:
 
     source: TopicSource | LoadedTable
     table: str
-    addresses: Addresses | None = None
+    brokers: Brokers | None = None
     order: CompactionOrder | None = None
     by_timestamp: bool | None = None
     buckets: int = BUCKETS
@@ -191,8 +192,8 @@ class _Upsert:
         (topic,) = snapshot.topics
         options = self._options
         order = options.order
-        if order is None and options.addresses is not None:
-            reader = TopicReader(options.addresses, topic.name, CLIENT, READ_COMMITTED)
+        if order is None and options.brokers is not None:
+            reader = options.brokers.reader(topic.name, READ_COMMITTED)
             try:
                 order = topic_order(reader)
             finally:
@@ -280,8 +281,8 @@ class _Upsert:
 
     def _purge(self, topic: str, after_ms: int) -> int:
         """Delete the rows of keys that were deleted so long ago."""
-        if self._options.addresses is not None:
-            reader = TopicReader(self._options.addresses, topic, CLIENT, READ_COMMITTED)
+        if self._options.brokers is not None:
+            reader = self._options.brokers.reader(topic, READ_COMMITTED)
             try:
                 after_ms = max(after_ms, int(reader.configs(["delete.retention.ms"]).get("delete.retention.ms") or 0))
             finally:

@@ -55,7 +55,7 @@ def add_parser(jobs: Any) -> None:
     parser.add_argument("--log-dir", metavar="DIR,...", help=log_dir_help)
     server_help = "brokers of --against-topic, comma-separated (default: --bootstrap-server)"
     parser.add_argument("--against-bootstrap-server", metavar="HOST:PORT", help=server_help)
-    config_help = "a properties file for Spark's Kafka consumers of --against-topic (default: --command-config)"
+    config_help = "a properties file of a Kafka client for --against-topic (default: --command-config)"
     parser.add_argument("--against-command-config", metavar="FILE", help=config_help)
     since_help = "only records since this time, e.g. 2026-01-31T18:00:00 (UTC), or since the end of an earlier audit, by its JSON report"
     parser.add_argument("--since", metavar="TIME|FILE.json", help=since_help)

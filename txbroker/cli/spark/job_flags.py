@@ -41,7 +41,7 @@ def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     parser.add_argument("--bootstrap-server", required=required, metavar="HOST:PORT", help="brokers to connect to first, comma-separated")
     parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; can be specified several times")
     parser.add_argument("--include", metavar="REGEX", help="the topics whose whole name matches, instead of --topic")
-    config_help = "a properties file for Spark's Kafka consumers"
+    config_help = "a properties file of a Kafka client, with TLS and SASL; Spark's consumers get all of it"
     parser.add_argument("--command-config", metavar="FILE", help=config_help)
     levels = ("read_committed", "read_uncommitted")
     level_help = "whether to leave out records of aborted and open transactions (default: read_committed)"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.clients import addresses
+from txbroker.cli.clients import read_properties
 from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import datetime_ms, duration_ms
 from txbroker.cli.spark.job_flags import Outcome, add_session, add_source, run_job, source_of
@@ -40,6 +40,8 @@ def add_parser(jobs: Any) -> None:
     parser.add_argument("--from-table", metavar="DIR", help="a table of `txbroker spark load` to read instead of a topic")
     to_help = "brokers of the target to connect to first, comma-separated (default: --bootstrap-server)"
     parser.add_argument("--to-bootstrap-server", metavar="HOST:PORT", help=to_help)
+    config_help = "a properties file of a Kafka client for the target (default: --command-config)"
+    parser.add_argument("--to-command-config", metavar="FILE", help=config_help)
     parser.add_argument("--to-topic", required=True, metavar="NAME", help="the target, which must exist")
     id_help = "the name of this replay; a run with the same name continues it (default: SOURCE-TARGET by the topics' names)"
     parser.add_argument("--id", metavar="NAME", help=id_help)
@@ -76,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> ReplayOptions:
+    from txbroker.spark.brokers import Brokers
     from txbroker.spark.loaded_table import LoadedTable
     from txbroker.spark.replay import ReplayOptions
 
@@ -85,11 +88,12 @@ def _options(arguments: argparse.Namespace) -> ReplayOptions:
     if table is not None and (arguments.include is not None or len(arguments.topic) > 1):
         raise BadUsage("with --from-table specify at most one --topic, and no --include")
     target = arguments.to_bootstrap_server or servers
+    flag = "--to-bootstrap-server" if arguments.to_bootstrap_server else "--bootstrap-server"
     if target is None:
         raise BadUsage("--from-table needs --to-bootstrap-server")
     return ReplayOptions(
         source=source_of(arguments) if table is None else LoadedTable(table, *arguments.topic),
-        addresses=addresses(target),
+        brokers=Brokers.of(target, read_properties(arguments.to_command_config or arguments.command_config), flag),
         topic=arguments.to_topic,
         id=arguments.id,
         spans=dict(arguments.range) if arguments.range else None,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.clients import addresses
+from txbroker.cli.clients import read_properties
 from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import duration_ms
 from txbroker.cli.spark.job_flags import Outcome, add_expired, add_session, add_source, run_job, source_of
@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> UpsertOptions:
+    from txbroker.spark.brokers import Brokers
     from txbroker.spark.loaded_table import LoadedTable
     from txbroker.spark.upsert import UpsertOptions
 
@@ -86,7 +87,7 @@ def _options(arguments: argparse.Namespace) -> UpsertOptions:
     return UpsertOptions(
         source=source_of(arguments) if arguments.from_table is None else LoadedTable(arguments.from_table, *arguments.topic),
         table=arguments.table,
-        addresses=None if servers is None else addresses(servers),
+        brokers=None if servers is None else Brokers.of(servers, read_properties(arguments.command_config)),
         order=None if strategy is None else CompactionOrder.of_topic(strategy, header or ""),
         by_timestamp=None if arguments.cross_partition is None else arguments.cross_partition == "timestamp",
         buckets=arguments.buckets,

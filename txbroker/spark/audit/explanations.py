@@ -22,10 +22,10 @@ from typing import Any
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.spark.audit.blocks import Kept, Key
 from txbroker.spark.audit.sides import inside
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.gaps import Reason, reasons
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.spark.order import rank
-from txbroker.spark.snapshot import Addresses
 from txbroker.spark.topic_source import TopicSource
 
 COMPACTED = "compacted"  # by the look of the log; not proved yet
@@ -42,7 +42,7 @@ def with_reasons(spark: Any, keep: Kept, events: Any, source: TopicSource, range
     """
     extra = inside(spark, events.where("kind = 'extra' AND NOT shared").select("topic", "partition", "offset"), ranges).distinct()
     ordered = extra.repartition(min(len(ranges), TASKS_MAX), "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-    found = ordered.rdd.mapPartitions(_Reasons(source.addresses, source.isolation_level))
+    found = ordered.rdd.mapPartitions(_Reasons(source.brokers, source.isolation_level))
     known = events.join(keep.rows(spark.createDataFrame(found, _SCHEMA)), ["topic", "partition", "offset"], "left")
     return _replaced(known, "kind = 'extra' AND NOT shared AND reason IS NOT NULL", "reason").drop("reason")
 
@@ -50,12 +50,12 @@ def with_reasons(spark: Any, keep: Kept, events: Any, source: TopicSource, range
 class _Reasons:
     """Asks the topic's leaders, on an executor."""
 
-    def __init__(self, addresses: Addresses, isolation_level: str) -> None:
-        self._addresses = addresses
+    def __init__(self, brokers: Brokers, isolation_level: str) -> None:
+        self._brokers = brokers
         self._isolation_level = isolation_level
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[str, int, int, str]]:
-        for reason, part in reasons(self._addresses, self._isolation_level, _runs(rows)):
+        for reason, part in reasons(self._brokers, self._isolation_level, _runs(rows)):
             for offset in range(part.start, part.end):
                 yield part.topic, part.partition, offset, _KINDS[reason]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txbroker.cli.clients import connected
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.group_requests import committed_offsets
 from txbroker.cli.partition_flags import Partition
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import Span, TopicRules
 from txbroker.spark.audit.topic_side import TopicSide
+from txbroker.spark.brokers import administering
 from txbroker.spark.offset_ranges import OffsetRange, WrongData
 from txbroker.spark.snapshot import Snapshot
 
@@ -26,7 +26,7 @@ class GroupSide:
     latest_by = None
 
     def __init__(self, written: TopicSide, group: str) -> None:
-        with connected("KafkaAdminClient", written.source.servers, {}) as admin:
+        with administering(written.source.servers, written.source.properties) as admin:
             found = committed_offsets(admin, [group], TIMEOUT_MS)[group]
         self._written = written
         self._committed = {(partition.topic, partition.number): one.offset for partition, one in found.items()}

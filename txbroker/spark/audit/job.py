@@ -206,7 +206,7 @@ class _Audit:
             return {}
         self._say(f"looking up why offsets of {amount(len(sparse), 'partition')} have no record")
         rows = self._written.records(sparse).select("topic", "partition", "offset")
-        checked = check_rows(self._spark, rows, sparse, source.addresses, source.isolation_level)
+        checked = check_rows(self._spark, rows, sparse, source.brokers, source.isolation_level)
         return {(one.range.topic, one.range.partition): one.gaps for one in checked}
 
     def _keys(self, written: Any, delivered: Any) -> tuple[Mapping[Key, KeyCounts], Sequence[AgeBucket]]:

@@ -12,7 +12,7 @@ from txbroker.client.topic_reader import TopicReader
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import TopicRules
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.snapshot import CLIENT, ISOLATION_LEVELS, Snapshot
+from txbroker.spark.snapshot import ISOLATION_LEVELS, Snapshot
 from txbroker.spark.topic_source import TopicSource
 
 
@@ -61,7 +61,7 @@ class TopicSide:
 
     @contextmanager
     def _reader(self, topic: str) -> Iterator[TopicReader]:
-        reader = TopicReader(self.source.addresses, topic, CLIENT, ISOLATION_LEVELS[self.source.isolation_level])
+        reader = self.source.brokers.reader(topic, ISOLATION_LEVELS[self.source.isolation_level])
         try:
             yield reader
         finally:

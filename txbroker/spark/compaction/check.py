@@ -164,7 +164,7 @@ class _Job:
             one = damages[0]
             raise WrongData(f"{one.path} is damaged {one.problem}; see `txbroker log verify`, and run this again after a repair")
         if not now.places:
-            with_horizons(self._spark, rows, self._source.addresses, state.path(HORIZONS))
+            with_horizons(self._spark, rows, self._source.brokers, state.path(HORIZONS))
         counted = rows.groupBy("replica", "topic", "partition").count().collect()
         counts = {(row[0], row[1], row[2]): row[3] for row in counted}
         of_parts = {one: counts.get(one[:3], 0) for one in now.parts}
@@ -218,7 +218,7 @@ class _Job:
             rules = facts.rules_of_places(places, options.topic_configs)
             cluster_id = next((place.identity["cluster.id"] for place in places if "cluster.id" in place.identity), "")
             return _Now(cluster_id, rules, facts.parts_of_places(self._spark, places), None, places)
-        rules = facts.rules_of_brokers(source.addresses, {topic.name: topic.topic_id for topic in snapshot.topics})
+        rules = facts.rules_of_brokers(source.brokers, {topic.name: topic.topic_id for topic in snapshot.topics})
         leaders = {(topic.name, index): one for topic in snapshot.topics for index, one in topic.partitions.items()}
         if not places:
             parts = [Part(facts.BROKER, *key, one.log_start, one.end) for key, one in sorted(leaders.items())]
@@ -236,7 +236,7 @@ class _Job:
         of_brokers: dict[tuple[str, int], int] = {}
         if now.snapshot is not None:
             numbers = {topic.name: list(topic.partitions) for topic in now.snapshot.topics}
-            of_brokers = facts.clean_ends_of_brokers(self._source.addresses, numbers)
+            of_brokers = facts.clean_ends_of_brokers(self._source.brokers, numbers)
         if not now.places:
             return {(facts.BROKER, *key): end for key, end in of_brokers.items()}
         return {key: max(end, of_brokers.get(key[1:], 0)) for key, end in partition_places.clean_ends_of_places(now.places).items()}
@@ -314,7 +314,7 @@ class _Job:
         for place in now.places:
             of.setdefault((place.topic, place.partition), []).append(place)
         several = {topic for (topic, _), places in of.items() if len(places) > 1}
-        leaders = facts.leaders_of(self._source.addresses, several)
+        leaders = facts.leaders_of(self._source.brokers, several)
         found = {}
         for key, places in of.items():
             ids = (str(leaders.get(key)),)

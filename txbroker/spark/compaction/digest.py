@@ -11,10 +11,10 @@ from typing import Any
 from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
 from txbroker.errors import ErrorCode
 from txbroker.log.cleaner.compaction_order import CompactionOrder
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.checksum import CONTENT_COLUMNS
 from txbroker.spark.compaction.facts import BROKER, TopicRules
 from txbroker.spark.order import literal, rank
-from txbroker.spark.snapshot import CLIENT, Addresses
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan
 
@@ -49,22 +49,22 @@ def digest(records: Any, rules: Mapping[str, TopicRules], *, segments: bool) -> 
     return reduce(lambda one, other: one.unionByName(other), parts)
 
 
-def with_horizons(spark: Any, rows: Any, addresses: Addresses, path: str) -> Any:
+def with_horizons(spark: Any, rows: Any, brokers: Brokers, path: str) -> Any:
     """Tombstones that a broker delivered, with the delete horizon of their batches, which executors ask for; written to `path`."""
     tombstones = rows.where("tombstone").select("topic", "partition", "offset")
     ordered = tombstones.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-    spark.createDataFrame(ordered.rdd.mapPartitions(_Horizons(addresses)), _HORIZON).write.mode("overwrite").parquet(path)
+    spark.createDataFrame(ordered.rdd.mapPartitions(_Horizons(brokers)), _HORIZON).write.mode("overwrite").parquet(path)
 
 
 class _Horizons:
     """Looks the batches of records up at the brokers, in ascending order."""
 
-    def __init__(self, addresses: Addresses) -> None:
-        self._addresses = addresses
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[tuple[str, int, int, int | None]]:
         for topic, of_topic in groupby(rows, lambda row: row[0]):
-            reader = TopicReader(self._addresses, topic, CLIENT, READ_COMMITTED)
+            reader = self._brokers.reader(topic, READ_COMMITTED)
             try:
                 for partition, some in groupby(of_topic, lambda row: row[1]):
                     yield from _horizons(reader, topic, partition, (row[2] for row in some))

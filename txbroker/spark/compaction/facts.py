@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.topic_order import HEADER, STRATEGY, topic_order
-from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
+from txbroker.client.topic_reader import READ_COMMITTED
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings, validate_topic_configs
 from txbroker.errors import BrokerError, CorruptRecords
@@ -19,9 +19,9 @@ from txbroker.log.partition_metadata import read_topic_id
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
 from txbroker.names import id_to_text
+from txbroker.spark.brokers import Brokers
 from txbroker.spark.gaps import CLEANER, clean_end
 from txbroker.spark.partition_places import Place, ends_of_places
-from txbroker.spark.snapshot import CLIENT, Addresses
 from txbroker.wire.records import INT64_MAX
 
 POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
@@ -50,11 +50,11 @@ class Part(NamedTuple):
 # From brokers
 
 
-def rules_of_brokers(addresses: Addresses, topics: Mapping[str, str]) -> dict[str, TopicRules]:
+def rules_of_brokers(brokers: Brokers, topics: Mapping[str, str]) -> dict[str, TopicRules]:
     """The rules of topics, which come with their ids. CommandFailed, ClientError."""
     found = {}
     for topic, topic_id in topics.items():
-        reader = TopicReader(addresses, topic, CLIENT, READ_COMMITTED)
+        reader = brokers.reader(topic, READ_COMMITTED)
         try:
             configs = reader.configs([POLICY, RETENTION])
             found[topic] = TopicRules(topic_id, _words(configs.get(POLICY)), topic_order(reader), int(configs.get(RETENTION) or 0))
@@ -63,11 +63,11 @@ def rules_of_brokers(addresses: Addresses, topics: Mapping[str, str]) -> dict[st
     return found
 
 
-def clean_ends_of_brokers(addresses: Addresses, partitions: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
+def clean_ends_of_brokers(brokers: Brokers, partitions: Mapping[str, Iterable[int]]) -> dict[tuple[str, int], int]:
     """Up to where the cleaner can have come; only of brokers that show it, as txbroker does. CommandFailed, ClientError."""
     found = {}
     for topic, numbers in partitions.items():
-        reader = TopicReader(addresses, topic, CLIENT, READ_COMMITTED)
+        reader = brokers.reader(topic, READ_COMMITTED)
         try:
             for number in numbers:
                 key = f"{CLEANER}.{number}"
@@ -80,11 +80,11 @@ def clean_ends_of_brokers(addresses: Addresses, partitions: Mapping[str, Iterabl
     return found
 
 
-def leaders_of(addresses: Addresses, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+def leaders_of(brokers: Brokers, topics: Iterable[str]) -> dict[tuple[str, int], int]:
     """The ids of the brokers that lead the partitions of topics. ClientError."""
     found: dict[tuple[str, int], int] = {}
     for topic in topics:
-        reader = TopicReader(addresses, topic, CLIENT, READ_COMMITTED)
+        reader = brokers.reader(topic, READ_COMMITTED)
         found |= {(topic, number): leader for number, leader in reader.leaders.items()}
         reader.close()
     return found

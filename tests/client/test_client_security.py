@@ -1,0 +1,96 @@
+"""TLS and SASL of a client by the properties of Java's clients, and the messages of SCRAM."""
+
+from __future__ import annotations
+
+import pytest
+
+from txbroker.client.client_errors import ConnectionFailed, RequestFailed
+from txbroker.client.client_security import ClientSecurity, Sasl, Scram, Tls, Unsupported, authenticate
+from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from txbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
+from txbroker.wire.schema import Request
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+@pytest.mark.parametrize(("properties", "expected"), [
+    ({}, None),
+    ({"security.protocol": "PLAINTEXT", "sasl.mechanism": "OTHER"}, None),
+    ({"security.protocol": "ssl"}, ClientSecurity("SSL", Tls(None, None, None, True), None)),
+    ({"security.protocol": "SSL", "ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.keystore.location": "/me.pem",
+      "ssl.keystore.type": "pem", "ssl.key.password": "x", "ssl.endpoint.identification.algorithm": ""},
+     ClientSecurity("SSL", Tls("/ca.pem", "/me.pem", "x", False), None)),
+    ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+      "sasl.jaas.config": f'{MODULE} username="a b" password="p\\"q;=";'},
+     ClientSecurity("SASL_PLAINTEXT", None, Sasl("PLAIN", "a b", 'p"q;='))),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": "x required username=a password=b;"},
+     ClientSecurity("SASL_SSL", Tls(None, None, None, True), Sasl("SCRAM-SHA-512", "a", "b"))),
+])  # fmt: skip
+def test_properties(properties: dict[str, str], expected: ClientSecurity | None) -> None:
+    assert ClientSecurity.of(properties) == expected
+
+
+@pytest.mark.parametrize(("properties", "problem"), [
+    ({"security.protocol": "TLS"}, "security.protocol is TLS; it must be PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ({"security.protocol": "SSL", "ssl.truststore.location": "/a.jks"}, "is JKS, which only Java reads; convert /a.jks"),
+    ({"security.protocol": "SSL", "ssl.keystore.location": "/a.p12", "ssl.keystore.type": "PKCS12"}, "ssl.keystore.type is PKCS12"),
+    ({"security.protocol": "SSL", "ssl.truststore.certificates": "-----BEGIN"}, "write it to a file, .* in ssl.truststore.location"),
+    ({"security.protocol": "SSL", "ssl.engine.factory.class": "a.B"}, "ssl.engine.factory.class names code of Java"),
+    ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI; supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism is OAUTHBEARER"),
+    ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE};"}, "no username and password"),
+])  # fmt: skip
+def test_what_is_not_supported(properties: dict[str, str], problem: str) -> None:
+    with pytest.raises(Unsupported, match=problem):
+        ClientSecurity.of(properties)
+
+
+class Peer:
+    """A broker that answers SaslAuthenticate with these messages, and keeps what it was sent."""
+
+    def __init__(self, *answers: str, code: int = 0) -> None:
+        self._answers = list(answers)
+        self._code = code
+        self.sent: list[str] = []
+
+    def call(self, request: Request) -> SaslHandshakeResponse | SaslAuthenticateResponse:
+        if not isinstance(request, SaslAuthenticateRequest):
+            return SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256"])
+        self.sent.append(bytes(request.auth_bytes).decode())
+        return SaslAuthenticateResponse(error_code=self._code, error_message="no" if self._code else None,
+                                        auth_bytes=self._answers.pop(0).encode())
+
+
+SERVER_FIRST = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+SERVER_FINAL = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+PENCIL = Sasl("SCRAM-SHA-256", "user", "pencil")
+
+
+def test_the_example_of_rfc_7677() -> None:
+    peer = Peer(SERVER_FIRST, SERVER_FINAL)
+    authenticate(peer.call, PENCIL, "rOprNGfwEbeRWgbNEkqO")
+    assert peer.sent == [
+        "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+        "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+    ]
+
+
+@pytest.mark.parametrize(("answers", "problem"), [
+    ((SERVER_FIRST, "v=AAAA"), "could not prove that it knows the user's password"),
+    ((SERVER_FIRST.replace("rOpr", "xxxx"),), "another nonce"),
+    ((SERVER_FIRST.replace("4096", "1"),), "or 1 iterations"),
+    ((SERVER_FIRST.replace("4096", "999999999"),), "or 999999999 iterations"),
+    (("e=other-error",), "malformed SCRAM message"),
+])  # fmt: skip
+def test_a_broker_that_does_not_know_the_password(answers: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(ConnectionFailed, match=problem):
+        authenticate(Peer(*answers).call, PENCIL, "rOprNGfwEbeRWgbNEkqO")
+
+
+def test_plain_and_a_refused_user() -> None:
+    peer = Peer("")
+    authenticate(peer.call, Sasl("PLAIN", "a", "b"), "")
+    assert peer.sent == ["\0a\0b"]
+    with pytest.raises(RequestFailed, match="user a could not log in: no"):
+        authenticate(Peer("", code=58).call, Sasl("PLAIN", "a", "b"), "")
+    assert Scram(Sasl("SCRAM-SHA-512", "a=b,c", ""), "n").first == "n,,n=a=3Db=2Cc,r=n"

@@ -1,0 +1,184 @@
+"""TLS and SASL of blocking connections, from the properties of a Java client, so that one file serves Spark's consumers too.
+
+Supported: `security.protocol` SSL, SASL_PLAINTEXT and SASL_SSL; trust and key stores of the type PEM (KIP-651) in files;
+`sasl.mechanism` PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, without channel binding), with user and password in
+`sasl.jaas.config`. Java's own stores, Kerberos and OAuth are refused. Other `ssl.` properties concern Java only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from txbroker.client.client_errors import ConnectionFailed, RequestFailed
+from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from txbroker.wire.schema import Request
+
+PROTOCOLS = {"PLAINTEXT": (False, False), "SSL": (True, False), "SASL_PLAINTEXT": (False, True), "SASL_SSL": (True, True)}
+PLAIN = "PLAIN"
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # Kafka's minimum; the broker chooses
+_OTHER_CODE = ("ssl.engine.factory.class", "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
+_INLINE = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
+_OPTION = r'\b{}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
+
+
+class Unsupported(ValueError):
+    """A property that this client cannot use; the text names it and says what to do."""
+
+
+class Tls(NamedTuple):
+    """Files in PEM. `trusted`: certificates of authorities, None for those of the system. `own`: certificate and key of the client."""
+
+    trusted: str | None
+    own: str | None
+    password: str | None
+    check_host: bool
+
+
+class Sasl(NamedTuple):
+    """A mechanism with its user."""
+
+    mechanism: str
+    user: str
+    password: str
+
+
+class ClientSecurity(NamedTuple):
+    """It is sent to other processes: files are opened where the connection is made."""
+
+    protocol: str
+    tls: Tls | None
+    sasl: Sasl | None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> ClientSecurity | None:
+        """None for PLAINTEXT. Unsupported."""
+        protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+        if protocol not in PROTOCOLS:
+            raise Unsupported(f"security.protocol is {protocol}; it must be {', '.join(PROTOCOLS)}")
+        tls, sasl = PROTOCOLS[protocol]
+        if not tls and not sasl:
+            return None
+        for key in _OTHER_CODE:
+            if properties.get(key):
+                raise Unsupported(f"{key} names code of Java, which this client cannot run")
+        return cls(protocol, _tls(properties) if tls else None, _sasl(properties) if sasl else None)
+
+    def kafka_python(self) -> dict[str, Any]:
+        """The settings of kafka-python, without the protocol."""
+        found: dict[str, Any] = {}
+        if self.tls is not None:
+            own = {} if self.tls.own is None else {"ssl_certfile": self.tls.own, "ssl_keyfile": self.tls.own}
+            found |= {"ssl_cafile": self.tls.trusted, "ssl_password": self.tls.password, "ssl_check_hostname": self.tls.check_host, **own}
+        if self.sasl is not None:
+            mechanism, user, password = self.sasl
+            found |= {"sasl_mechanism": mechanism, "sasl_plain_username": user, "sasl_plain_password": password}
+        return found
+
+
+def _tls(properties: Mapping[str, str]) -> Tls:
+    for key in _INLINE:
+        if properties.get(key):
+            raise Unsupported(f"{key} is not supported; write it to a file, and name that in ssl.{key.split('.')[1]}.location")
+    if properties.get("ssl.key.password") and properties.get("ssl.keystore.password"):
+        raise Unsupported("ssl.keystore.password is not used by a key store of the type PEM; specify ssl.key.password alone")
+    algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
+    password = properties.get("ssl.key.password")
+    return Tls(_store(properties, "truststore"), _store(properties, "keystore"), password, algorithm.strip().lower() == "https")
+
+
+def _store(properties: Mapping[str, str], name: str) -> str | None:
+    location = properties.get(f"ssl.{name}.location")
+    if not location:
+        return None
+    kind = properties.get(f"ssl.{name}.type", "JKS").strip().upper()
+    if kind != "PEM":
+        raise Unsupported(f"ssl.{name}.type is {kind}, which only Java reads; convert {location} to PEM, with `keytool` or `openssl`, and "
+                          f"specify ssl.{name}.type=PEM")
+    return location
+
+
+def _sasl(properties: Mapping[str, str]) -> Sasl:
+    mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
+    if mechanism != PLAIN and mechanism not in HASHES:
+        raise Unsupported(f"sasl.mechanism is {mechanism}; supported are {', '.join((PLAIN, *HASHES))}")
+    config = properties.get("sasl.jaas.config", "")
+    user, password = (_option(config, name) for name in ("username", "password"))
+    if user is None or password is None:
+        raise Unsupported("sasl.jaas.config has no username and password")
+    return Sasl(mechanism, user, password)
+
+
+def _option(config: str, name: str) -> str | None:
+    """An option of a login module in JAAS, with or without quotes."""
+    found = re.search(_OPTION.format(name), config)
+    return None if found is None else found[2] or re.sub(r"\\(.)", r"\1", found[1] or "")
+
+
+def authenticate(call: Callable[[Request], Any], sasl: Sasl, nonce: str) -> None:
+    """Log in on a connection whose versions are negotiated. RequestFailed; ConnectionFailed from `call`, and for a broker that cheats.
+
+    `nonce`: a new random text of the client.
+    """
+    handshake: SaslHandshakeResponse = call(SaslHandshakeRequest(mechanism=sasl.mechanism))
+    if handshake.error_code:
+        offered = ", ".join(handshake.mechanisms) or "none"
+        raise RequestFailed(f"the broker does not support the SASL mechanism {sasl.mechanism}, but {offered}", handshake.error_code)
+
+    def send(content: str) -> str:
+        answer: SaslAuthenticateResponse = call(SaslAuthenticateRequest(auth_bytes=content.encode()))
+        if answer.error_code:
+            reason = f": {answer.error_message}" if answer.error_message else ""
+            raise RequestFailed(f"user {sasl.user} could not log in{reason}", answer.error_code)
+        return bytes(answer.auth_bytes).decode("utf-8", "replace")
+
+    if sasl.mechanism == PLAIN:
+        send(f"\0{sasl.user}\0{sasl.password}")
+        return
+    scram = Scram(sasl, nonce)
+    scram.check(send(scram.final(send(scram.first))))
+
+
+class Scram:
+    """The messages of RFC 5802 of a client, in order: `first`, `final`, `check`. ConnectionFailed."""
+
+    def __init__(self, sasl: Sasl, nonce: str) -> None:
+        self._hash = HASHES[sasl.mechanism]
+        self._password = sasl.password
+        self._nonce = nonce
+        self._signature = b""
+        self._bare = f"n={sasl.user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        self.first = f"n,,{self._bare}"
+
+    def final(self, answer: str) -> str:
+        """The message after the broker's first one."""
+        fields = dict(field.split("=", 1) for field in answer.split(",") if "=" in field)
+        try:
+            nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"], validate=True), int(fields["i"])
+        except (KeyError, ValueError):
+            raise ConnectionFailed("the broker sent a malformed SCRAM message; check sasl.mechanism") from None
+        if not nonce.startswith(self._nonce) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise ConnectionFailed(f"the broker sent a SCRAM message with another nonce, or {iterations} iterations; this is not safe")
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, iterations)
+        client_key = self._hmac(salted, b"Client Key")
+        without_proof = f"c=biws,r={nonce}"
+        signed = ",".join((self._bare, answer, without_proof)).encode()
+        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), signed)
+        proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+        self._signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}"
+
+    def check(self, answer: str) -> None:
+        """The broker's last message: whether it knows the password too."""
+        expected = f"v={base64.b64encode(self._signature).decode()}"
+        if not hmac.compare_digest(answer.split(",")[0].encode(), expected.encode()):
+            raise ConnectionFailed("the broker could not prove that it knows the user's password; check the address")
+
+    def _hmac(self, key: bytes, content: bytes) -> bytes:
+        return hmac.digest(key, content, self._hash)
