@@ -93,6 +93,8 @@ def test_options_of_the_source() -> None:
     ranges = [OffsetRange("t", 0, 1, 5), OffsetRange("t", 2, 3, 4), OffsetRange("u", 0, 0, 9)]
     assert json.loads(kafka_source.offsets_json(ranges, end=False)) == {"t": {"0": 1, "2": 3}, "u": {"0": 0}}
     assert json.loads(kafka_source.offsets_json(ranges, end=True)) == {"t": {"0": 5, "2": 4}, "u": {"0": 9}}
-    assert kafka_source.client_options({"fetch.max.bytes": "1000"}) == {"kafka.fetch.max.bytes": "1000"}
+    short = {"kafka.fetch.max.wait.ms": str(kafka_source.FETCH_WAIT_MS)}
+    assert kafka_source.client_options({"fetch.max.bytes": "1000"}) == {**short, "kafka.fetch.max.bytes": "1000"}
+    assert kafka_source.client_options({"fetch.max.wait.ms": "50"}) == {"kafka.fetch.max.wait.ms": "50"}
     with pytest.raises(BadUsage, match=r"isolation\.level cannot be set"):
         kafka_source.client_options({"isolation.level": "read_committed"})

@@ -15,6 +15,9 @@ from txbroker.cli.failures import BadUsage
 from txbroker.spark.offset_ranges import OffsetRange
 
 POLL_TIMEOUT_MS = 30_000
+# Each task of Spark's asks for the log's start and end, behind a fetch of its consumer that waits at the end of the log for records that no
+# task reads: with Kafka's default of 500 ms a task takes that much longer.
+FETCH_WAIT_MS = 10
 # Spark sets these itself and refuses them as options.
 _RESERVED = frozenset({"bootstrap.servers", "group.id", "auto.offset.reset", "key.deserializer", "value.deserializer", "key.serializer",
                        "value.serializer", "enable.auto.commit", "interceptor.classes", "isolation.level"})  # fmt: skip
@@ -29,7 +32,7 @@ def client_options(properties: Mapping[str, str]) -> dict[str, str]:
     refused = sorted(_RESERVED.intersection(properties))
     if refused:
         raise BadUsage(f"{refused[0]} cannot be set in the client's properties: the job sets it; remove it")
-    return {f"kafka.{key}": value for key, value in properties.items()}
+    return {f"kafka.{key}": value for key, value in {"fetch.max.wait.ms": str(FETCH_WAIT_MS), **properties}.items()}
 
 
 def offsets_json(ranges: Sequence[OffsetRange], *, end: bool) -> str:
