@@ -1,4 +1,7 @@
-"""Measures in turn: each subject once in every round, so that a change of the machine's speed affects all of them."""
+"""Measures in turn: each subject once in every round, the last one first in every second round.
+
+So a change of the machine's speed, or a JVM that becomes faster, affects all of them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from bench.report import OTHERS
 
 def in_turn(outcome: Outcome, measures: Mapping[str, Measure], rounds: int, pids: Sequence[int] | None) -> None:
     """Add the samples of so many rounds, with the CPU use of other processes than `pids` and this program, unless `pids` is None."""
-    for _ in range(rounds):
-        for name, measure in measures.items():
+    order = list(measures.items())
+    for number in range(rounds):
+        for name, measure in reversed(order) if number % 2 else order:
             others = None if pids is None else OthersMeter(pids)
             sample = measure()
             conditions = {} if others is None else {OTHERS: others.cores()}

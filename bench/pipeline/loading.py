@@ -28,6 +28,8 @@ RECORDS = 2_000_000
 PARTITIONS = 4
 VALUE_BYTES = 200
 BATCH_RECORDS = 500
+WARMUP_ROUNDS = 4  # until Spark's JVM has compiled its code
+ROUNDS = 2  # in place of one of other measurements: a load takes seconds
 _WHAT = f"{RECORDS / 1e6:.0f} million records with values of {VALUE_BYTES} bytes in {PARTITIONS} partitions, into a new {{}} table"
 _FIGURES = (
     Figure("rows/s", "thousand/s", target=1.0),
@@ -56,10 +58,10 @@ def loads(settings: Settings, directory: Path) -> Iterator[Outcome]:
         spark = stack.enter_context(spark_session())
         for form, work in list(LOADS.items())[: 1 if settings.scale < 1 else None]:
             measures = {name: partial(_load_sample, spark, server, form, directory, sizes[name]) for name, server in servers.items()}
-            for measure in measures.values() if settings.warmup_s else ():
-                measure()  # the JVM loads classes
+            if settings.warmup_s:
+                in_turn(Outcome(work), measures, WARMUP_ROUNDS, None)
             outcome = Outcome(work)
-            in_turn(outcome, measures, settings.rounds, None)
+            in_turn(outcome, measures, settings.rounds * ROUNDS, None)
             yield outcome
 
 
