@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from tests.cluster.brokers import FakeCluster
 from txbroker.cluster import node_paths
@@ -293,3 +293,19 @@ def test_an_unclean_election_that_is_allowed_later(cluster: FakeCluster) -> None
     cluster.brokers[3].controller.unclean_election_changed()  # it is not the controller: nothing to do
     cluster.turns.run()
     assert cluster.controller is cluster.brokers[1].controller
+
+
+def test_a_caller_that_does_not_wait_for_the_response_stops_nothing(cluster: FakeCluster) -> None:
+    """The connection of a broker that is killed ends while its request is served."""
+    data = PartitionData(partition_index=0, leader_epoch=0, new_isr=[1], partition_epoch=0)
+    topics = [TopicData(topic_name="t", partitions=[data])]
+    request = AlterPartitionRequest(broker_id=1, broker_epoch=broker_epoch(cluster, 1), topics=topics)
+    epoch = cluster.controller.epoch
+    served = cluster.controller.alter_partition(request)
+    waiting = cluster.controller.controlled_shutdown(ControlledShutdownRequest(broker_id=3))
+    for deferred in (served, waiting):
+        deferred.addErrback(lambda failure: failure.trap(CancelledError) and None)
+        deferred.cancel()
+    cluster.turns.run()
+    assert cluster.controller.epoch == epoch
+    assert cluster.state("t").isr == (1,)

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.deferreds import to_its_end
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.leader_and_isr import (
@@ -42,10 +43,7 @@ class _ControllerRequestHandler:
         self._own = own
 
     def _send(self, request: ControllerRequest) -> Deferred[Any]:
-        """The response; if the connection is lost before, the request is carried out all the same."""
-        answer: Deferred[Any] = Deferred()
-        self._own.send(request).addBoth(answer.callback)
-        return answer
+        return to_its_end(self._own.send(request))
 
 
 class LeaderAndIsrHandler(_ControllerRequestHandler):
