@@ -24,6 +24,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 NOT_AVAILABLE = 15
 RETRIABLE = {3, 7, 14, 15, 16}  # the topic is not known yet, a timeout, and the errors of coordinators that move
 PARTITIONS = 4
+SESSION_MS = 240_000  # of the members: no pause of a loaded machine may end it
 
 
 class Committer:
@@ -96,7 +97,8 @@ class Reader:
 
     def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
         self._consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-                                   "enable.auto.commit": False, "heartbeat.interval.ms": 500})  # fmt: skip
+                                   "enable.auto.commit": False, "heartbeat.interval.ms": 500,
+                                   "session.timeout.ms": SESSION_MS})  # fmt: skip
         self._consumer.subscribe([topic])
 
     def poll(self) -> list[Received]:
