@@ -144,6 +144,39 @@ def test_the_time_begins_with_the_last_fetch_of_the_session(host: ReplicaHost) -
     assert proposal.members == {OWN, OTHER}, "the third has not fetched for more than the limit"
 
 
+def test_a_replica_that_has_everything_when_it_leaves_the_isr_joins_it_again(host: ReplicaHost) -> None:
+    """Nothing moves after the change of the ISR: below min.insync.replicas nothing is appended until the replica has joined."""
+    lagging, other = following(host, OTHER), following(host, THIRD)
+    host.append(0)
+    other.fetch({0: 1})
+    host.clock.advance(LAG_S + 1)
+    other.fetch({0: 1})
+    partition = host.partition()
+    partition.check_followers()
+    ((_, proposal),) = host.isr_requests.proposed
+    assert proposal.members == {OWN, THIRD}
+    lagging.fetch({0: 1})  # the controller has not answered yet
+    waiting = lagging.fetch(wait=True)
+    partition.isr_confirmed(proposal, (OWN, THIRD), proposal.partition_epoch + 1)
+    host.end_turn()
+    host.clock.advance(WAIT_MS / 1000)
+    assert waiting
+    host.isr_requests.proposed.clear()
+    lagging.fetch()
+    ((_, proposal),) = host.isr_requests.proposed
+    assert proposal.members == {OWN, OTHER, THIRD}
+    noted = reads(host)
+    partition.isr_refused(proposal)
+    lagging.fetch()
+    ((_, again),) = host.isr_requests.proposed[1:]
+    assert again.members == {OWN, OTHER, THIRD} and noted == [0]
+    partition.isr_confirmed(again, (OWN, OTHER, THIRD), again.partition_epoch + 1)
+    lagging.fetch()
+    noted.clear()
+    lagging.fetch()
+    assert noted == []
+
+
 def test_a_partition_that_the_follower_forgets_is_not_refreshed_by_its_session(host: ReplicaHost) -> None:
     """For example because the follower's log directory failed: the session goes on without the partition."""
     first, second = following(host, OTHER), following(host, THIRD)

@@ -151,8 +151,9 @@ class PartitionReader:
             )
         region = read.region
         if replica >= 0:
+            item.is_out_of_sync = replica not in partition.state.isr
             item.is_throttled = self._quota.covers(partition)
-            if item.is_throttled and replica not in partition.state.isr and self._quota.is_exceeded:
+            if item.is_throttled and item.is_out_of_sync and self._quota.is_exceeded:
                 region = EMPTY
         aborted = None
         if isolation == Isolation.READ_COMMITTED:

@@ -44,6 +44,7 @@ class FetchItem:
         "fetch_offset",
         "fetcher_log_start",
         "high_watermark",
+        "is_out_of_sync",
         "is_throttled",
         "last_fetched_epoch",
         "leader_end",
@@ -62,6 +63,7 @@ class FetchItem:
         self.partition = wanted.partition
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.is_out_of_sync = False  # the reader is a replica that is not in the ISR: each of its fetches shows whether it may join
         self.is_throttled = False  # its records count for the throttle of replication
         self.leader_end = -1  # where a replica had to stop when it was read last
         self.watched: TopicPartition | None = None  # the partition whose moves make the item pending in its session
@@ -81,7 +83,10 @@ class FetchItem:
         return self.topic, self.topic_id, self.partition
 
     def has_news(self, data: PartitionData, end: int) -> bool:
-        """Whether an incremental response must contain `data`, now or once it has room for more; `end`: where the reader must stop."""
+        """Whether the next request of the session has to read the item again: for an incremental response, or for the ISR.
+
+        `end`: where the reader must stop.
+        """
         return (
             data.error_code != 0
             or self.fetch_offset < end
@@ -89,6 +94,7 @@ class FetchItem:
             or data.log_start_offset != self.log_start_offset
             or data.diverging_epoch.epoch != -1
             or data.preferred_read_replica != -1
+            or self.is_out_of_sync
         )
 
     def changed(self, data: PartitionData) -> bool:
