@@ -567,3 +567,11 @@ def test_json_of_the_nodes_is_kafkas() -> None:
 
 def new_topic(name: str, *replicas: tuple[int, ...]) -> NewTopic:
     return NewTopic(name=name, assignments=list(enumerate(replicas)))
+
+
+def test_a_role_that_a_broker_refuses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of(1, 2)
+    cluster.brokers[2].roles_error = lambda tp: (ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.STALE_CONTROLLER_EPOCH)[tp.partition == 2]
+    cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
+    assert "broker 2 refused its role in 2 partitions: INCONSISTENT_TOPIC_ID" in caplog.text
+    assert "STALE_CONTROLLER_EPOCH" not in caplog.text and "broker 1 refused" not in caplog.text

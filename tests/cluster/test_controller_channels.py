@@ -67,6 +67,7 @@ def test_a_dropped_broker_gets_no_requests_and_its_responses_are_ignored() -> No
     harness = ChannelsHarness()
     harness.put(1, 10, 11)
     harness.channels.drop(1)
+    assert harness.closed == [1]
     harness.put(1, 12)
     harness.flying[0][2].callback(OK)
     assert harness.sent() == [(1, 10), (1, 12)]

@@ -8,6 +8,7 @@ sent in batches: LeaderAndIsr to the replicas first, then UpdateMetadata to all 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
@@ -27,7 +28,7 @@ from txbroker.cluster.controller.topic_deletion import TopicDeletions
 from txbroker.cluster.node_data import FEATURES, MalformedNode, TopicAssignment, decode_broker, decode_log_dir_event, decode_topic
 from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
 from txbroker.cluster.tree.operations import found
-from txbroker.errors import ErrorCode
+from txbroker.errors import ErrorCode, error_name
 from txbroker.names import TopicPartition, amount
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -350,6 +351,7 @@ class ControllerTerm:
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
         before = self.context.offline.get(broker_id, set())
         failed: set[TopicPartition] = set()
+        refused: Counter[str] = Counter()
         opened: set[TopicPartition] = set()
         for topic in response.topics:
             for answer in topic.partition_errors:
@@ -358,6 +360,10 @@ class ControllerTerm:
                     failed.add(topic_partition)
                 elif answer.error_code == ErrorCode.NONE:
                     opened.add(topic_partition)
+                elif answer.error_code != ErrorCode.STALE_CONTROLLER_EPOCH:  # it has this leader epoch, or a newer one
+                    refused[error_name(answer.error_code)] += 1
+        for code, count in refused.items():
+            log.warning("broker %d refused its role in %s: %s", broker_id, amount(count, "partition"), code)
         self.context.offline[broker_id] = (before - opened) | failed
         if failed - before:
             log.warning("broker %d: the log directories of %s failed", broker_id, amount(len(failed - before), "partition"))
