@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from tests.support.cluster import Cluster
 from tests.support.raw import RawConnection
@@ -34,7 +40,7 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
     values: list[bytes] = []
 
     def all_there() -> bool:
-        values.extend(message.value() for message in consumer.consume(1000, 0.2) if not message.error())
+        values.extend(message.value() or b"" for message in consumer.consume(1000, 0.2) if not message.error())
         return len(values) >= count
 
     until(all_there, f"{count} records are read")
@@ -63,7 +69,7 @@ class Rack:
 
 
 @pytest.fixture
-def cluster(start_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
+def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster({"replica.selector.class": SELECTOR, "replica.fetch.max.bytes": str(FETCH_BYTES)}, racks=RACKS)
 
 
