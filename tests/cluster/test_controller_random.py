@@ -1,4 +1,4 @@
-"""Brokers that start and die at any moment, topics that are created, enlarged and deleted meanwhile: in the end all is well.
+"""Brokers that start and die at any moment, topics that are created, enlarged, reassigned and deleted meanwhile: in the end all is well.
 
 Between two actions only some of what is queued runs, so that everything may meet everything half-done. The seed decides all.
 """
@@ -14,9 +14,12 @@ from twisted.internet.defer import Deferred
 from tests.cluster.brokers import FakeBroker, FakeCluster, registration
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import register
+from txbroker.cluster.controller.controller import Controller
+from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.node_data import PartitionState, decode_state, decode_topic
 from txbroker.cluster.topics import NewTopic
 from txbroker.names import TopicPartition
+from txbroker.wire.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 
 BROKERS = (1, 2, 3)
 TOPICS = ("a", "b")
@@ -24,13 +27,16 @@ TOPICS = ("a", "b")
 ACTIONS = [
     *[("start", broker) for broker in BROKERS] * 2,
     *[("kill", broker) for broker in BROKERS],
-    *[(kind, topic) for topic in TOPICS for kind in ("create", "create", "enlarge", "delete")],
+    *[(kind, topic) for topic in TOPICS for kind in ("create", "create", "enlarge", "delete", "reassign", "reassign", "cancel", "grow")],
+    ("elect", None),
     ("depose", None),
 ]
+TARGETS = [(1,), (2,), (3,), (1, 2), (3, 1), (2, 3), (1, 2, 3)]
 
 
 class Simulation:
-    def __init__(self) -> None:
+    def __init__(self, random: Random) -> None:
+        self.random = random
         self.cluster = FakeCluster()
         self.epochs: dict[tuple[bytes, int], PartitionState] = {}
 
@@ -46,8 +52,45 @@ class Simulation:
             self.ignoring(self.cluster.admin.create_partitions(str(what), 3))
         elif kind == "delete":
             self.ignoring(self.cluster.admin.delete(str(what)))
+        elif kind in ("reassign", "cancel", "elect", "grow"):
+            controllers = [broker.controller for broker in self.cluster.brokers.values() if broker.controller.active]
+            if controllers:
+                self.request(controllers[0], kind, TopicPartition(str(what), self.random.randrange(2)))
         elif kind == "depose":
             self.ignoring(self.cluster.observer.delete(node_paths.CONTROLLER))
+
+    def request(self, controller: Controller, kind: str, topic_partition: TopicPartition) -> None:
+        if kind == "elect":
+            self.ignoring(controller.elect_leaders(ElectionType.PREFERRED, None))
+        elif kind == "grow":
+            self.grow(controller, topic_partition)
+        else:
+            target = None if kind == "cancel" else self.random.choice(TARGETS)
+            self.ignoring(controller.reassign({topic_partition: target}))
+
+    def grow(self, controller: Controller, topic_partition: TopicPartition) -> None:
+        """The leader adds all replicas that follow it to the ISR."""
+        node = self.cluster.trees._nodes.get(node_paths.state(topic_partition))
+        if node is None:
+            return
+        state = decode_state(node.data, node.version)
+        leader = self.cluster.brokers.get(state.leader)
+        current = (state.leader, state.leader_epoch)
+        if leader is None or leader.roles.get(topic_partition) != current:
+            return
+        topic_id, replicas = leader.assigned[topic_partition]
+        brokers = self.cluster.brokers
+        following = [r for r in replicas if r in brokers and brokers[r].roles.get(topic_partition) == current]
+        members = dict.fromkeys([*state.isr, *following])
+        data = PartitionData(
+            partition_index=topic_partition.partition,
+            leader_epoch=state.leader_epoch,
+            new_isr_with_epochs=[BrokerState(broker_id=member, broker_epoch=-1) for member in members],
+            partition_epoch=state.partition_epoch,
+        )
+        topics = [TopicData(topic_id=topic_id, partitions=[data])]
+        request = AlterPartitionRequest(broker_id=state.leader, broker_epoch=leader.epoch or -1, topics=topics)
+        self.ignoring(controller.alter_partition(request))
 
     def start(self, broker_id: int) -> None:
         tree = self.cluster.trees.session()
@@ -94,7 +137,7 @@ class Simulation:
                     assert state.leader_epoch >= before.leader_epoch
                     assert state.partition_epoch >= before.partition_epoch
                     assert state.leader_epoch > before.leader_epoch or state.leader == before.leader
-                assert state.isr and set(state.isr) <= set(assignment.partitions[partition].replicas)
+                assert state.isr
                 assert state.leader == -1 or state.leader in state.isr
                 self.epochs[assignment.topic_id, partition] = state
 
@@ -121,7 +164,8 @@ class Simulation:
                 assert known is None and not live & set(replicas.replicas)
                 continue
             state = cluster.state(name, partition)
-            assert known is not None
+            assert known is not None and known.replicas == replicas.replicas
+            assert set(state.isr) <= set(replicas.replicas)
             assert (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
             assert (known.isr, known.partition_epoch) == (state.isr, state.partition_epoch)
             assert set(known.offline_replicas) == set(replicas.replicas) - live
@@ -137,7 +181,7 @@ class Simulation:
 @pytest.mark.parametrize("seed", range(60))
 def test_everything_converges(seed: int) -> None:
     random = Random(seed)
-    simulation = Simulation()
+    simulation = Simulation(random)
     for broker_id in BROKERS:
         simulation.start(broker_id)
     simulation.step(random.randrange(200))
