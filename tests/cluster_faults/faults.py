@@ -75,7 +75,7 @@ def pause_controller(cluster: Cluster, chance: random.Random) -> str:
 def stop(cluster: Cluster, chance: random.Random) -> str:
     """A clean stop, which hands leadership over first, and a start."""
     victim = chance.choice(sorted(cluster.brokers))
-    _stop(cluster, victim)
+    stop_cleanly(cluster, victim)
     cluster.start_brokers([victim])
     return f"stopped broker {victim} cleanly and started it"
 
@@ -83,7 +83,7 @@ def stop(cluster: Cluster, chance: random.Random) -> str:
 def rolling_restart(cluster: Cluster, chance: random.Random) -> str:
     """Every broker is stopped cleanly and started, one after the other, each when the replicas are in sync."""
     for broker_id in cluster.brokers:
-        _stop(cluster, broker_id)
+        stop_cleanly(cluster, broker_id)
         cluster.start_brokers([broker_id])
         cluster.until_in_sync(TOPIC)
     return "restarted all brokers one after the other"
@@ -105,7 +105,8 @@ def _killed(cluster: Cluster, victim: int, what: str) -> str:
     return f"killed broker {victim}, the {what}"
 
 
-def _stop(cluster: Cluster, broker_id: int) -> None:
+def stop_cleanly(cluster: Cluster, broker_id: int) -> None:
+    """Stop a broker with SIGTERM, and check its status."""
     server = cluster.brokers[broker_id]
     status = server.stop(PATIENCE_S)
     assert status == server.stopped_status, f"broker {broker_id} ended with {status}:\n{server.log_tail()}"
