@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint generated fuzz crash crash-mirror crash-spark damage failovers soak overload bench bench-pipeline scale profile compat demo demo-spark docs clean
+.PHONY: help venv run test unit prepare lint generated fuzz crash crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -112,6 +112,9 @@ overload: prepare  ## measure the latency of other clients while one client over
 
 bench: prepare $(VENV)/.installed-bench  ## measure every load on txbroker and Apache Kafka in turn: bench/RESULTS.md (ARGS=...)
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-cluster: prepare $(VENV)/.installed-bench  ## measure three brokers beside three of Apache Kafka 3.9: bench/CLUSTER.md (ARGS=...)
+	@$(BIN)/python -m bench cluster $(ARGS)
 
 bench-pipeline: prepare $(VENV)/.installed-bench  ## measure Spark's jobs, and the mirror beside MirrorMaker 2: bench/PIPELINE.md (ARGS=...)
 	@$(BIN)/python -m bench pipeline $(ARGS)

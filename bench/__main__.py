@@ -19,6 +19,7 @@ from tests.support.server import Server
 
 SCALE = "scale"
 PIPELINE = "pipeline"
+CLUSTER = "cluster"
 CLEANER_SCHEDULE = "cleaner-schedule"
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
@@ -43,6 +44,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.epilog = (
         f"`python -m bench {SCALE} --help`: how costs grow with connections, partitions and groups. "
         f"`python -m bench {PIPELINE} --help`: Spark's jobs and the mirror. "
+        f"`python -m bench {CLUSTER} --help`: three brokers. "
         f"`python -m bench {CLEANER_SCHEDULE} --help`: the cost of the log cleaner's two schedules."
     )
     parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
@@ -69,6 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.pipeline.main import main as pipeline
 
         return pipeline(arguments[1:])
+    if arguments[:1] == [CLUSTER]:
+        from bench.cluster.main import main as cluster
+
+        return cluster(arguments[1:])
     if arguments[:1] == [CLEANER_SCHEDULE]:
         from bench.cleaner_schedule import main as cleaner_schedule
 

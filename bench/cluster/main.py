@@ -1,0 +1,70 @@
+"""Three brokers beside three of Apache Kafka 3.9: `python -m bench cluster [--quick] [PART ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bench import plots, report
+from bench.cluster import clusters, failing, page, producing
+from bench.measures import Outcome, Settings
+from tests.support.cache import Missing
+from tests.support.cluster import Cluster
+
+HERE = Path(__file__).resolve().parent.parent
+SETTINGS = Settings()
+QUICK = Settings(scale=0.005, rounds=1, warmup_s=0)
+PARTS: dict[str, Callable[[Mapping[str, Cluster], Settings], Iterator[Outcome]]] = {
+    "idle": failing.idles,
+    "produce": producing.produces,
+    "failover": failing.failovers,
+    "controller": failing.controllers,  # the last one: its partitions stay
+}
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench cluster", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; without names, all of them")
+    parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
+    parser.add_argument("--rounds", type=int, default=SETTINGS.rounds, help="number of measurements (%(default)s)")
+    parser.add_argument("--results", type=Path, help=f"directory for {page.PAGE} and {page.SAMPLES}; default: bench/, unless --quick")
+    parser.add_argument("--directory", type=Path, help="directory for the brokers' data; default: a temporary one")
+    options = parser.parse_args(arguments)
+    unknown = set(options.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line."""
+    options = _arguments(arguments)
+    settings = QUICK if options.quick else Settings(rounds=options.rounds)
+    results = options.results or (None if options.quick else HERE)
+    try:
+        _run([part for part in PARTS if not options.parts or part in options.parts], settings, options.directory, results)
+    except (Missing, plots.NoPlots) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(parts: Sequence[str], settings: Settings, place: Path | None, results: Path | None) -> None:
+    """Measure the parts. Results are written after each outcome: a whole run takes long."""
+    directory = Path(tempfile.mkdtemp(prefix="txbroker-clusters-", dir=place))
+    done: list[Outcome] = []
+    try:
+        with clusters.both(directory) as running:
+            for part in parts:
+                for outcome in PARTS[part](running, settings):
+                    done.append(outcome)
+                    shown = report.table(report.rows([outcome]))
+                    print(f"{outcome.bench.name}: {outcome.bench.what}\n{shown}\n{report.conditions(outcome)}", flush=True)
+                    if results is not None:
+                        page.write(results, done, settings)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
