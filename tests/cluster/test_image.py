@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
 from txbroker.cluster.image import ClusterImage, Endpoint, PartitionImage
-from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -108,13 +105,3 @@ def test_a_late_deletion_of_an_older_topic() -> None:
     image.apply(update(topic("a", ID_A, partition(0, leader=-2))))
     found = image.topic("a")
     assert found is not None and found is image.topic_by_id(ID_B)
-
-
-def test_requests_of_a_replaced_controller_are_refused() -> None:
-    image = ClusterImage()
-    image.apply(update(topic("a", ID_A, partition(0)), epoch=3))
-    version = image.version
-    with pytest.raises(BrokerError) as caught:
-        image.apply(update(topic("b", ID_B, partition(0)), epoch=2))
-    assert caught.value.code == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert (image.topic("b"), image.version) == (None, version)

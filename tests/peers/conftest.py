@@ -5,16 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.test_twisted_connection import Turning
+from tests.client.test_twisted_connection import Turning, turning
 from tests.peers.network import Node
 
-
-@pytest.fixture
-def turning() -> Iterator[Turning]:
-    made = Turning()
-    yield made
-    made.until(lambda: not made.reactor.getDelayedCalls(), "no timer is left")
-    made.close()
+__all__ = ["node", "turning"]
 
 
 @pytest.fixture

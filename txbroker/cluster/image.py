@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID
 
 if TYPE_CHECKING:
@@ -108,12 +107,7 @@ class ClusterImage:
         return None if broker is None else broker.endpoints.get(listener)
 
     def apply(self, request: UpdateMetadataRequest) -> ImageChanges:
-        """Apply a request of the controller. STALE_CONTROLLER_EPOCH when it comes from a controller that has been replaced."""
-        if request.controller_epoch < self.controller_epoch:
-            raise BrokerError(
-                ErrorCode.STALE_CONTROLLER_EPOCH,
-                f"UpdateMetadata of controller epoch {request.controller_epoch} after epoch {self.controller_epoch}",
-            )
+        """Apply a request of the controller, whose epoch the caller has checked."""
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
         brokers = {broker.id: broker for broker in sorted(map(_broker_image, request.live_brokers), key=lambda broker: broker.id)}
