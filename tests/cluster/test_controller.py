@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -575,3 +576,15 @@ def test_a_role_that_a_broker_refuses_is_logged(caplog: pytest.LogCaptureFixture
     cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
     assert "broker 2 refused its role in 2 partitions: INCONSISTENT_TOPIC_ID" in caplog.text
     assert "STALE_CONTROLLER_EPOCH" not in caplog.text and "broker 1 refused" not in caplog.text
+
+
+def test_the_failover_of_a_controller_takes_as_many_requests_for_many_partitions_as_for_few() -> None:
+    counts = []
+    for partitions in (3, 300):
+        cluster = cluster_of(1, 2, 3)
+        cluster.create_topic("t", *[(1 + i % 3, 1 + (i + 1) % 3, 1 + (i + 2) % 3) for i in range(partitions)])
+        cluster.kill(1)
+        assert {cluster.state("t", i).leader for i in range(partitions)} == {2, 3}
+        counts.append(Counter((broker, type(request)) for broker, request in cluster.sent if broker != 1))
+    assert counts[0] == counts[1]
+    assert set(counts[0].values()) <= set(range(1, 5))
