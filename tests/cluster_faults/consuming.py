@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as PythonTopicPartition
-from kafka.errors import CommitFailedError, KafkaConnectionError
+from kafka.errors import CommitFailedError, KafkaConnectionError, UnknownBrokerIdError
 from kafka.errors import KafkaError as PythonKafkaError
 
 from tests.crash.ledger import Lost, short
@@ -23,6 +23,8 @@ _OUTDATED = frozenset({
     KafkaError._TRANSPORT, KafkaError._WAIT_COORD, KafkaError._ASSIGNMENT_LOST, KafkaError.REQUEST_TIMED_OUT,
     KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
 })  # fmt: skip
+# kafka-python raises these while no broker runs, or when a broker left its metadata in the middle of a call; the next call goes on.
+_BROKER_GONE = (KafkaConnectionError, UnknownBrokerIdError)
 
 
 class GroupLedger:
@@ -214,7 +216,7 @@ class KafkaPythonConsuming(Consuming):
     def _poll(self, consumer: KafkaConsumer) -> dict[Any, list[Any]]:
         try:
             batches: dict[Any, list[Any]] = consumer.poll(POLL_S * 1000, max_records=200)
-        except KafkaConnectionError:  # no broker runs
+        except _BROKER_GONE:
             return {}
         return batches
 
@@ -226,8 +228,8 @@ class KafkaPythonConsuming(Consuming):
     def _commit(self, consumer: KafkaConsumer, offsets: dict[PythonTopicPartition, int]) -> None:
         try:
             consumer.commit({part: OffsetAndMetadata(offset, "", -1) for part, offset in offsets.items()})
-        except (CommitFailedError, KafkaConnectionError):
-            return  # the group rebalances, or no broker runs
+        except (CommitFailedError, *_BROKER_GONE):
+            return  # the group rebalances, or the coordinator is gone
         except PythonKafkaError as error:
             if not error.retriable:
                 raise

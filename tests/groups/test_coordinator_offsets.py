@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from twisted.internet.defer import CancelledError
 
 from tests.groups.coordinator_harness import A0, A1, B0, CoordinatorHarness, E, now, waits
 from tests.groups.driving import protocols
@@ -31,6 +32,17 @@ def test_commits_are_seen_when_they_are_in_the_log():
     ((partition, pairs),) = harness.store.appends
     assert partition == 0
     assert next(read(*p) for p in pairs).offset.commit_ms == harness.now_ms
+
+
+def test_a_commit_whose_client_has_disconnected_counts_when_it_is_in_the_log(caplog):
+    harness = CoordinatorHarness().loaded()
+    harness.store.hold = True
+    committing = harness.commit({A0: OffsetCommit(offset=5)})
+    committing.addErrback(lambda failure: failure.trap(CancelledError))
+    committing.cancel()
+    harness.store.complete()
+    assert harness.coordinator.fetch_offsets("g", [A0], require_stable=True)[1] == {A0: FetchedOffset(offset=5)}
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

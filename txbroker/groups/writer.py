@@ -63,16 +63,20 @@ class Writer:
             self._deadlines.cancel(hosted)
 
     def write_offsets(self, hosted: HostedGroup, write: Write, also: list[Pair] | None = None) -> Deferred[ErrorCode]:
-        """Append a write that has begun, and settle it. Fires with the error for the client; never fails."""
+        """Append a write that has begun, and settle it. Fires with the error for the client; never fails.
+
+        It may be cancelled, as when a client disconnects: the write goes on, since its records are in the log.
+        """
         group_id = hosted.group.group_id
         pairs = [_offset_pair(group_id, partition, offset) for partition, offset in write.offsets.items()]
-        appended = self._append(hosted, pairs + (also or []), OFFSET_ERRORS)
+        answer: Deferred[ErrorCode] = Deferred()
 
-        def settle(error: ErrorCode) -> ErrorCode:
+        def settle(error: ErrorCode) -> None:
             hosted.offsets.settle(write, not error)
-            return error
+            answer.callback(error)
 
-        return appended.addCallback(settle)
+        self._append(hosted, pairs + (also or []), OFFSET_ERRORS).addCallback(settle)
+        return answer
 
     def stop(self) -> None:
         """Cancel all deadlines."""
