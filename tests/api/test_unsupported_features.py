@@ -76,3 +76,12 @@ def test_a_client_that_closes_a_connection_unused_now_and_then(caplog: pytest.Lo
     for number in range(3 * LOGGED_CLIENTS_MAX):
         features.used(session(), str(number))
     assert len(features._unused) == LOGGED_CLIENTS_MAX
+
+
+def test_own_clients_may_close_connections_that_they_did_not_use(caplog: pytest.LogCaptureFixture) -> None:
+    features = UnsupportedFeatures()
+    ours = session()
+    ours.software = "txbroker 0.1.0"
+    features.closed_unused(ours, "broker-2-fetcher-0")
+    assert not caplog.records
+    assert not features.counts

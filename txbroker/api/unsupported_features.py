@@ -26,6 +26,9 @@ LOGGED_CLIENTS_MAX = 1000
 # A client that has sent other requests may close this many connections in a row after ApiVersions.
 UNUSED_CONNECTIONS_MAX = 3
 
+# The software name that txbroker's commands and brokers send (`client/client_machine.py`).
+OWN_SOFTWARE = "txbroker "
+
 # At most this much of a client id is logged.
 LOGGED_CLIENT_ID_MAX = 100
 
@@ -84,7 +87,12 @@ class UnsupportedFeatures:
         _put(self._unused, (session.peer_host, _shortened(client_id)), -UNUSED_CONNECTIONS_MAX)
 
     def closed_unused(self, session: Session, client_id: str | None) -> None:
-        """A client has closed a connection on which it has sent ApiVersions only."""
+        """A client has closed a connection on which it has sent ApiVersions only.
+
+        txbroker's own clients are exempt: they say themselves what they miss, and a broker that stops closes such connections.
+        """
+        if session.software.startswith(OWN_SOFTWARE):
+            return
         client = (session.peer_host, _shortened(client_id))
         count = self._unused.get(client, 0) + 1
         _put(self._unused, client, count)

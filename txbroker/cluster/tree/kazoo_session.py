@@ -32,6 +32,8 @@ from kazoo.retry import KazooRetry
 STOP_S = 10.0
 
 kazoo_log = logging.getLogger("txbroker.zookeeper.kazoo")
+# A session that is taken over has usually expired, which its owner reports: kazoo would warn of it twice.
+_previous_log = logging.getLogger("txbroker.zookeeper.kazoo.previous")
 
 
 class SessionState(Enum):
@@ -73,6 +75,8 @@ class KazooSession:
     ) -> None:
         if kazoo_log.level == logging.NOTSET:
             kazoo_log.setLevel(logging.WARNING)  # what it reports of a connection at INFO is reported here, too
+        if _previous_log.level == logging.NOTSET:
+            _previous_log.setLevel(logging.ERROR)
         handler = _Handler(call_from_thread, timeout_ms / 1000 / (1 + servers.count(",")))
         retry = KazooRetry(sleep_func=handler.sleep_func, **_RETRY)
         self._client = _Client(
@@ -84,7 +88,7 @@ class KazooSession:
             handler=handler,
             connection_retry=retry,
             randomize_hosts=False,
-            logger=kazoo_log,
+            logger=kazoo_log if credentials is None else _previous_log,
         )
 
     def start(self) -> None:
