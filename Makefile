@@ -136,7 +136,7 @@ demo: prepare  ## send Debian's package index through every client and compare w
 	@$(BIN)/python -m compat.demo $(ARGS)
 
 demo-spark: $(VENV)/.installed-tests  ## load Debian's package index and a day of updates into tables with Spark, and audit them (ARGS=...)
-	@$(BIN)/python -m tests.support.prepare spark
+	@$(BIN)/python -m tests.support.prepare spark-4.0.0
 	@$(BIN)/python -m compat.demo_spark $(ARGS)
 
 clean:  ## remove what was built; keep data and downloads

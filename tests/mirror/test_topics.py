@@ -100,6 +100,8 @@ def test_records_that_expired(turning: Turning, both: Both, name: str) -> None:
     done = mirror(turning, source, target, name)
     assert done.report["states"] == {"stopped": 1}
     assert f"the source deleted offsets 20 to 24 of {name}-0 before they were copied; --on-expired skip" in done.problems[0]
+    (stopped,) = done.report["partitions"]
+    assert (stopped["copied_to"], stopped["target_end"]) == (20, 20)
     assert records(target, name) == 20
     assert mirror(turning, source, target, name, skip_expired=True).report["records"] == 15
     values = [int(each[3].split()[0]) for each in content(target).records["read_committed", name, 0]]

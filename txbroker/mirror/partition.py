@@ -92,6 +92,11 @@ class PartitionCopy:
         if self.map is not None:
             self.map.position = position
 
+    def found(self, position: int, target_end: int) -> None:
+        """Up to this source offset the target has everything, and it ends here: for the report, also if copying cannot begin."""
+        self.position = position
+        self.target_end = target_end
+
     def failed(self, problem: str) -> None:
         """Discard what is in memory and pause."""
         self.generation += 1

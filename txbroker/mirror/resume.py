@@ -66,6 +66,7 @@ class Resuming:
             position = source_start if target_end == target_start and target_end <= source_start else target_end
         else:
             position = await self._mapped(copy, source_start, target_start, target_end)
+        copy.found(position, target_end)
         if position > source_end:
             raise MustStop(
                 f"{copy} of the source ends at offset {source_end}, and was copied up to {position}: the source lost records. Find out "

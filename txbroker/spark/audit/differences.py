@@ -122,11 +122,13 @@ class Comparison:
         return self._keep.rows(some.unionByName(events.where(~mine)))
 
     def _without_heads(self, events: Any, spans: Mapping[Key, Span], limits: Mapping[Key, Bounds]) -> Any:
-        """Records before the first match are not wrong, where retention has deleted them on the other side."""
+        """Records before the first match are not wrong if retention deleted the other side's; all of them, if it deleted everything."""
         from pyspark.sql import functions as f
 
         rows = [(*key, found.written_first if span.delivered.start > 0 else -1, found.delivered_first if span.written.start > 0 else -1)
                 for key, span in spans.items() if (found := limits.get(key)) is not None]  # fmt: skip
+        rows += [(*key, -1, NEVER) for key, span in spans.items()
+                 if key not in limits and span.written.start > 0 and span.written.start >= span.written.end]  # fmt: skip
         if not rows:
             return events
         heads = f.broadcast(self._spark.createDataFrame(rows, "topic STRING, partition INT, written_first BIGINT, delivered_first BIGINT"))
