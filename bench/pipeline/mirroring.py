@@ -165,11 +165,12 @@ def measure(copier: Copier, target: Server, records: int) -> Sample:
         if copied(client, copier.copy) != records:
             raise Refused(f"{copier.copy} has {copied(client, copier.copy)} records instead of {records}")
         client.delete_topic(copier.copy)
-    size_mb = (end.records - half.records) * RECORD_BYTES / 1e6
+    # A short run can end before the second half was seen to begin.
+    size_mb = max(end.records - half.records, 1) * RECORD_BYTES / 1e6
     cpu_s = max(end.cpu_s - half.cpu_s, TICK_S)
     return {
         "MB/s a core": size_mb / cpu_s,
-        "MB/s": size_mb / (end.at_s - half.at_s),
+        "MB/s": size_mb / max(end.at_s - half.at_s, TICK_S),
         "CPU per GB": cpu_s / size_mb * 1e3,
         "start": first.at_s - begun_s,
         "memory": memory_mb,

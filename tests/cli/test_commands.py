@@ -386,11 +386,11 @@ def test_on_a_terminal(broker: Server, name: str, tmp_path: Path) -> None:
     """A table that fits, and progress while a file is read."""
     server = ("--bootstrap-server", broker.address, "--topic", name)
     file = tmp_path / "lines"
-    file.write_text("".join(f"{i:0100}\n" for i in range(40_000)))
+    file.write_text("".join(f"{i:0100}\n" for i in range(300_000)))  # progress is shown after half a second
     shown = on_terminal("produce", *server, stdin=file)
-    assert re.search(r"\r[\d,]+ records, [\d.]+ MB of 4\.0 MB \(\d+ %\), [\d,]+ records/s(, \d+ s left)?\x1b\[K", shown)
+    assert re.search(r"\r[\d,]+ records, [\d.]+ MB of 30\.3 MB \(\d+ %\), [\d,]+ records/s(, \d+ s left)?\x1b\[K", shown)
     assert shown.endswith("\r\n")
-    assert "\r40,000 records, 4.0 MB of 4.0 MB (100 %)" in shown
+    assert "\r300,000 records, 30.3 MB of 30.3 MB (100 %)" in shown
     described = on_terminal("topics", "--describe", *server)
     assert [line.split() for line in described.splitlines() if "Partition " in line] == [["Partition", "Leader", "Replicas", "Isr"]]
     assert all(len(line) <= 80 for line in described.splitlines())

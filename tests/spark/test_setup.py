@@ -45,7 +45,7 @@ def test_a_missing_jar(installed: None, folder: Path) -> None:
     (folder / "delta-storage-4.0.0.jar").unlink()
     assert jars.problems(folder, delta=False) == []
     _, complaint = run("spark", "setup", "--check", "--jars", str(folder), status=2)
-    assert f"jars are missing in {folder}: delta-storage-4.0.0.jar; run `txbroker spark setup`" in complaint
+    assert f"jars are missing in {folder}: delta-storage-4.0.0.jar; run `txbroker spark setup --jars {folder}`" in complaint
 
 
 def test_a_jar_of_another_version(installed: None, folder: Path) -> None:

@@ -82,11 +82,12 @@ def jar_problems(folder: Path, *, delta: bool) -> list[str]:
     missing = [jar.name for jar in required() if jar not in there and (delta or not jar.is_delta)]
     exact = {jar.artifact: jar for jar in required()}
     others = [jar.name for jar in there if jar.artifact in exact and jar != exact[jar.artifact]]
+    setup = f"run `txbroker spark setup{'' if folder == default_folder() else f' --jars {folder}'}`"
     problems = []
     if missing:
-        problems.append(f"jars are missing in {folder}: {', '.join(missing)}; run `txbroker spark setup`")
+        problems.append(f"jars are missing in {folder}: {', '.join(missing)}; {setup}")
     if others:
-        problems.append(f"jars of another version are in {folder}: {', '.join(others)}; remove them, or run `txbroker spark setup`")
+        problems.append(f"jars of another version are in {folder}: {', '.join(others)}; remove them, or {setup}")
     return problems
 
 

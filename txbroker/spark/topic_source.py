@@ -41,7 +41,7 @@ class TopicSource:
     def find(self) -> list[str]:
         """The topics' names, sorted; CommandFailed for one that does not exist, BadUsage, ClientError."""
         if bool(self.topics) is (self.include is not None):
-            raise BadUsage("specify --topic or --include")
+            raise BadUsage("specify either --topic or --include")
         if self.include is not None:
             try:
                 return find_topics(self.brokers, re.compile(self.include))

@@ -144,7 +144,7 @@ class _Job:
         if source.isolation_level != "read_committed":
             raise BadUsage("the isolation level must be read_committed: the cleaner removes records of aborted transactions")
         if bool(source.topics) is (source.include is not None):
-            raise BadUsage("specify --topic or --include")
+            raise BadUsage("specify either --topic or --include")
         source.check()
         check_session(spark, delta=False)
         self._spark = spark
