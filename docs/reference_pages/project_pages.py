@@ -26,6 +26,7 @@ PROJECT_PAGES: Mapping[str, str] = {
     "project/limits-of-speed.md": "bench/LIMITS.md",
     "project/cleaner-schedule.md": "bench/CLEANER_SCHEDULE.md",
     "project/pipeline.md": "bench/PIPELINE.md",
+    "project/cluster.md": "bench/CLUSTER.md",
     "project/compatibility.md": "compat/TABLE.md",
     "project/compatibility-tests.md": "compat/README.md",
 }
