@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench import plots, report
+from bench import parts, plots, report
 from bench.cluster import clusters, failing, page, producing
 from bench.measures import Outcome, Settings
 from tests.support.cache import Missing
@@ -28,16 +28,8 @@ PARTS: dict[str, Callable[[Mapping[str, Cluster], Settings], Iterator[Outcome]]]
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench cluster", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; without names, all of them")
-    parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
-    parser.add_argument("--rounds", type=int, default=SETTINGS.rounds, help="number of measurements (%(default)s)")
-    parser.add_argument("--results", type=Path, help=f"directory for {page.PAGE} and {page.SAMPLES}; default: bench/, unless --quick")
-    parser.add_argument("--directory", type=Path, help="directory for the brokers' data; default: a temporary one")
-    options = parser.parse_args(arguments)
-    unknown = set(options.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"no such part: {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
-    return options
+    parts.add_flags(parser, PARTS, SETTINGS.rounds, page.PAGE, page.SAMPLES)
+    return parts.parse(parser, arguments, PARTS)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,13 +45,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _run(parts: Sequence[str], settings: Settings, place: Path | None, results: Path | None) -> None:
+def _run(chosen: Sequence[str], settings: Settings, place: Path | None, results: Path | None) -> None:
     """Measure the parts. Results are written after each outcome: a whole run takes long."""
     directory = Path(tempfile.mkdtemp(prefix="txbroker-clusters-", dir=place))
     done: list[Outcome] = []
     try:
         with clusters.both(directory) as running:
-            for part in parts:
+            for part in chosen:
                 for outcome in PARTS[part](running, settings):
                     done.append(outcome)
                     shown = report.table(report.rows([outcome]))

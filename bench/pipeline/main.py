@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import plots, report
+from bench import parts, plots, report
 from bench.measures import Outcome, Settings
 from bench.pipeline import loading, mirroring, page, upserting
 from tests.support.cache import Missing
@@ -27,17 +27,9 @@ PARTS: dict[str, Callable[[Settings, Path], Iterator[Outcome]]] = {
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench pipeline", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; without names, all of them")
-    parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
-    parser.add_argument("--rounds", type=int, default=SETTINGS.rounds, help="number of measurements (%(default)s)")
-    parser.add_argument("--results", type=Path, help=f"directory for {page.PAGE} and {page.SAMPLES}; default: bench/, unless --quick")
+    parts.add_flags(parser, PARTS, SETTINGS.rounds, page.PAGE, page.SAMPLES)
     parser.add_argument("--redraw", action="store_true", help=f"measure nothing: write {page.PAGE} again from {page.SAMPLES}")
-    parser.add_argument("--directory", type=Path, help="directory for the brokers' data and the tables; default: a temporary one")
-    options = parser.parse_args(arguments)
-    unknown = set(options.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"no such part: {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
-    return options
+    return parts.parse(parser, arguments, PARTS)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,12 +48,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _run(parts: Sequence[str], settings: Settings, place: Path | None, results: Path | None) -> None:
+def _run(chosen: Sequence[str], settings: Settings, place: Path | None, results: Path | None) -> None:
     """Measure the parts. Results are written after each outcome: a whole run takes long."""
     directory = Path(tempfile.mkdtemp(prefix="txbroker-pipeline-", dir=place))
     done: list[Outcome] = []
     try:
-        for part in parts:
+        for part in chosen:
             for outcome in PARTS[part](settings, directory / part):
                 done.append(outcome)
                 shown = report.table(report.rows([outcome]))
