@@ -75,21 +75,20 @@ class Broker:
         )
         self._offsets = ListOffsetsHandler(replicas)
         self._fetcher: ReplicaFetcher | None = None
-        self._delivered = -1
 
     def restart(self, checkpoint: int | None = None) -> None:
         """Kill and start: the log is kept, the high watermark is that of the checkpoint, at most what it was."""
         self._checkpoint = min(self.partition.high_watermark, self.partition.high_watermark if checkpoint is None else checkpoint)
         self.epoch += 1
+        self.group.proposals = [made for made in self.group.proposals if made[0] is not self]  # the controller answers STALE_BROKER_EPOCH
         self.up = True
         self._start()
 
     def deliver(self) -> None:
         """Apply the controller's present state (LeaderAndIsr)."""
-        state = self.group.state
-        if not self.up or self._delivered == state.partition_epoch:
-            return
-        self._delivered = state.partition_epoch
+        state, known = self.group.state, self.partition.state
+        if not self.up or (known.leader_epoch, known.partition_epoch) == (state.leader_epoch, state.partition_epoch):
+            return  # `Replicas` ignores a state that is not newer, which would void a proposal that waits for its answer
         if state.leader == self.id:
             self._fetcher = None
             self.partition.lead(state)

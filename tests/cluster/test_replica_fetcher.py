@@ -423,6 +423,16 @@ def test_random_histories_lose_nothing_that_was_acknowledged(steps: list[tuple[s
     history.finish()
 
 
+def test_a_state_that_the_leader_has_confirmed_leaves_its_next_proposal() -> None:
+    """The new ISR comes with the answer to AlterPartition and once more in a request; a proposal that was made in between still counts."""
+    history = History()
+    steps: list[tuple[str, Any]] = [("time", LAG_S + 1), ("answer", None), ("fetch", 2)]
+    steps += [("produce", 1)] * 20 + [("a round of fetches", None), ("produce", 1), ("answer", None), ("elect", 2)]
+    for what, which in steps:
+        history.step(what, which)
+    history.finish()
+
+
 def test_an_append_of_batches_that_do_not_continue_the_log_is_refused(group: Group) -> None:
     one, two, _ = group.brokers.values()
     one.produce(b"a")
