@@ -24,7 +24,7 @@ from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
@@ -90,11 +90,12 @@ class ProduceHarness:
         self.blocked = self.disk.fail("sync", error=WouldBlock)
         leaders = CurrentLeaders(self.replicas, image, Endpoints(BROKER, image, []))
         self.handler = ProduceHandler(self.replicas, image, leaders, self.purgatory, lambda: NOW, self.clock.seconds)
-        self.store = PartitionOffsetsStore(
+        self.store = PartitionStateLog(
+            OFFSETS_TOPIC,
             self.replicas,
             self.purgatory,
             codec=Codec.NONE,
-            commit_timeout_ms=TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
             load_bytes=lambda: 1 << 20,
             in_worker=lambda job: Deferred(),
         )

@@ -18,7 +18,7 @@ from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem
 from txbroker.api.read_replica import ReadReplicas
-from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.offset_lookup import MAX_TIMESTAMP, list_offset
@@ -187,13 +187,14 @@ def test_a_flush_that_cannot_begin_takes_only_its_directory_offline(harness: Rep
     assert harness.replicas.get("u", 0).log.recovery_point == 1
 
 
-def store(harness: ReplicasHarness, read: Deferred[bytes | memoryview]) -> PartitionOffsetsStore:
+def store(harness: ReplicasHarness, read: Deferred[bytes | memoryview]) -> PartitionStateLog:
     """The coordinator's store on a partition of __consumer_offsets; `read` is what a worker reads."""
-    return PartitionOffsetsStore(
+    return PartitionStateLog(
+        OFFSETS_TOPIC,
         harness.replicas,
         Purgatory(Clock(), "produce"),
         codec=Codec.NONE,
-        commit_timeout_ms=1000,
+        timeout_ms=1000,
         load_bytes=lambda: 1000,
         in_worker=lambda job: read,
     )

@@ -30,7 +30,7 @@ from txbroker.api.group_offsets import OffsetCommitHandler, OffsetFetchHandler
 from txbroker.api.list_offsets import ListOffsetsHandler
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.fetcher_loop import FetcherLoop, Fetchers
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
@@ -121,11 +121,12 @@ class Process:
         wiring = EventWiring(ActionQueue(clock.callLater), produce, fetch, deletes, directory_lost=lambda: None, fatal=group.failed)
         self.image = ClusterImage()
         self.replicas = Replicas(broker_id, directories, self.image, wiring, clock.seconds, lambda: LAG_S)
-        store = PartitionOffsetsStore(
+        store = PartitionStateLog(
+            OFFSETS_TOPIC,
             self.replicas,
             produce,
             codec=Codec.NONE,
-            commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            timeout_ms=COMMIT_TIMEOUT_MS,
             load_bytes=lambda: 3_000,
             in_worker=self._in_worker,
         )

@@ -47,7 +47,7 @@ class World:
         replica = process.replicas.find(OFFSETS_TOPIC, index)
         if replica is None or not replica.is_leader or replica.leader_epoch != self.controller.states[index].leader_epoch:
             return False
-        return all(partition.index != index for partition in process.coordinator._partitions.loading())
+        return all(shard.index != index for shard in process.coordinator._hosted.loading())
 
 
 class Client:

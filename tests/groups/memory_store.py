@@ -7,8 +7,8 @@ from collections import defaultdict
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.wire.record_samples import batches
+from txbroker.coordinators.state_log import Pair
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.groups.offsets_store import Pair
 from txbroker.wire import batch
 from txbroker.wire.records import Record, build
 

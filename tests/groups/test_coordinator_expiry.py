@@ -112,7 +112,7 @@ def test_expiry_that_cannot_be_written_is_tried_again(caplog):
     now(harness.commit({A0: 1}))
     days(harness, 6.9)
     harness.store.append_error = BrokerError(E.NOT_ENOUGH_REPLICAS)
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         days(harness, 1)
     assert harness.offsets() == {A0: 1}
     harness.store.append_error = None

@@ -55,7 +55,7 @@ def test_while_loading_clients_get_a_retriable_error():
 def test_a_partition_that_cannot_be_read_has_no_coordinator_until_it_is_tried_again(error, caplog):
     harness = CoordinatorHarness()
     harness.store.read_error = error
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         loading = harness.coordinator.load(0)
         harness.turns()
     assert now(loading) is None
@@ -69,7 +69,7 @@ def test_corrupt_batches_fail_the_load(caplog):
     harness = CoordinatorHarness()
     harness.store.put(0, [(b"\x00\x02\x00\x01g", None)])
     harness.store.logs[0][0] = harness.store.logs[0][0][:-1] + b"x"
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         harness.loaded()
     assert now(harness.join()).error == E.NOT_COORDINATOR
 
@@ -208,7 +208,7 @@ def test_aborted_transactions_and_foreign_records_are_skipped(caplog):
     harness.store.put(0, [pair("i", 3)], producer_id=8, producer_epoch=0, transactional=True)
     harness.store.put(0, [(b"\0\3\0\1g", b"\0\0\0\0\0\1\0"), (b"\0\1nonsense", b"\0\3")])
     harness.store.put(0, [(b"\0\0\0\0", b"\0\0\0\0\0\0")], producer_id=7, producer_epoch=0, transactional=True, control=True)
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         harness.loaded()
     assert harness.offsets("g") == {A0: 1}
     assert harness.offsets("h") == {}

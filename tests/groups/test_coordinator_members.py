@@ -163,13 +163,13 @@ def test_the_errors_of_members_when_an_assignment_cannot_be_written(append, repo
     harness.turns()
     member = now(joining).member_id
     harness.store.append_error = ValueError("a bug") if append is None else BrokerError(append)
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         assert now(harness.sync("g", member, 1, {})).error == reported
     assert harness.state() == "PreparingRebalance"
 
 
 def test_a_group_that_rebalances_because_nothing_can_be_written_is_logged_once(caplog):
-    caplog.set_level(logging.INFO, "txbroker.groups")
+    caplog.set_level(logging.INFO, "txbroker")
     harness = CoordinatorHarness().loaded()
     joining = harness.join(member_id_required=False)
     harness.turns()

@@ -64,7 +64,7 @@ def test_commits_that_cannot_be_written(append, reported, caplog):
     now(harness.commit({A0: 1}))
     harness.store.hold = True
     committing = harness.commit({A0: 2})
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         harness.store.complete(append)
     assert now(committing) == {A0: reported}
     assert harness.offsets() == {A0: 1}
@@ -124,7 +124,7 @@ def test_a_deletion_that_cannot_be_written_deletes_nothing(caplog):
     harness = CoordinatorHarness().loaded()
     now(harness.commit({A0: 1}))
     harness.store.append_error = BrokerError(E.NOT_ENOUGH_REPLICAS)
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         assert now(harness.coordinator.delete_offsets("g", [A0])) == (E.NONE, {A0: E.COORDINATOR_NOT_AVAILABLE})
         assert now(harness.coordinator.delete_groups(["g"])) == {"g": E.COORDINATOR_NOT_AVAILABLE}
     assert harness.offsets() == {A0: 1}

@@ -13,8 +13,8 @@ from tests.wire.record_samples import batches
 from txbroker.errors import ProtocolError
 from txbroker.groups.group_effects import GroupRecord, MemberRecord
 from txbroker.groups.group_records import GroupEntry, OffsetEntry, fits, group_key, group_value, offset_key, offset_value, read
+from txbroker.groups.group_replay import GroupReplay
 from txbroker.groups.group_results import CommittedOffset
-from txbroker.groups.loader import LoadedPartition
 from txbroker.names import TopicPartition
 from txbroker.wire.records import Record, read_records
 
@@ -146,7 +146,7 @@ def test_names_that_records_cannot_carry():
 
 
 def test_the_whole_partition_that_kafka_wrote_is_loaded():
-    loaded = LoadedPartition()
+    loaded = GroupReplay()
     assert list(loaded.batches(golden_log(1)))[-1] == 23
     assert (loaded.record_count, loaded.skipped_count) == (23, 0)
     assert set(loaded.groups) == {"s-group-1"}

@@ -20,7 +20,7 @@ from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
 from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
-from txbroker.broker.offsets_store import PartitionOffsetsStore
+from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.broker.replication import FetcherLoops, leader_quota
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
@@ -92,7 +92,7 @@ class Components:
         self._coordinator = GroupCoordinator(
             world.reactor,
             world.now_ms,
-            self._offsets_store(world, produce),
+            self._offsets_log(world, produce),
             settings.group_config(config),
             self._offsets_partition_count,
             world.unique_id,
@@ -232,13 +232,14 @@ class Components:
             zookeeper=zookeeper,
         )
 
-    def _offsets_store(self, world: World, produce: Purgatory) -> PartitionOffsetsStore:
+    def _offsets_log(self, world: World, produce: Purgatory) -> PartitionStateLog:
         config = self._config
-        return PartitionOffsetsStore(
+        return PartitionStateLog(
+            OFFSETS_TOPIC,
             self.replicas,
             produce,
             codec=settings.OFFSETS_CODECS[config.int("offsets.topic.compression.codec")],
-            commit_timeout_ms=config.int("offsets.commit.timeout.ms"),
+            timeout_ms=config.int("offsets.commit.timeout.ms"),
             load_bytes=lambda: config.int("offsets.load.buffer.size"),
             in_worker=world.in_worker,
         )

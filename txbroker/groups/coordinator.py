@@ -1,6 +1,6 @@
 """The group coordinator: answers the group APIs for the partitions of `__consumer_offsets` that this broker leads.
 
-`group.py` has the members of a group, `group_offsets.py` its offsets, `coordinator_partitions.py` the groups of each partition; `writer.py`
+`group.py` has the members of a group, `group_offsets.py` its offsets, `hosted_groups.py` the groups of each partition; `writer.py`
 writes their records. This module checks requests and connects the others.
 """
 
@@ -13,9 +13,10 @@ from itertools import islice
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from txbroker.clock import Clock, DelayedCall
+from txbroker.coordinators.keyed_deadlines import monotonic_ms
+from txbroker.coordinators.state_log import Pair, StateLog
 from txbroker.errors import ErrorCode
 from txbroker.groups import group_descriptions
-from txbroker.groups.coordinator_partitions import CoordinatorPartition, CoordinatorPartitions, HostedGroup
 from txbroker.groups.group_config import GroupConfig
 from txbroker.groups.group_records import fits, group_key
 from txbroker.groups.group_results import (
@@ -33,9 +34,8 @@ from txbroker.groups.group_results import (
     SyncGroup,
 )
 from txbroker.groups.group_states import GroupState
-from txbroker.groups.keyed_deadlines import monotonic_ms
+from txbroker.groups.hosted_groups import GroupsOfPartition, HostedGroup, HostedGroups
 from txbroker.groups.offsets_expiry import expired
-from txbroker.groups.offsets_store import OffsetsStore, Pair
 from txbroker.groups.writer import Writer
 from txbroker.names import TopicPartition, amount
 
@@ -58,7 +58,7 @@ class GroupCoordinator:
         self,
         clock: Clock,
         now_ms: Callable[[], int],
-        store: OffsetsStore,
+        state_log: StateLog,
         config: GroupConfig,
         partition_count: Callable[[], int],
         unique: Callable[[], str],
@@ -66,9 +66,9 @@ class GroupCoordinator:
         self._clock = clock
         self._now_ms = now_ms
         self._config = config
-        self._writer = Writer(clock, now_ms, store)
-        self._partitions = CoordinatorPartitions(
-            clock, now_ms, store, config, partition_count, unique, self._writer.perform, self._partition_loaded
+        self._writer = Writer(clock, now_ms, state_log)
+        self._hosted = HostedGroups(
+            clock, now_ms, state_log, config, partition_count, unique, self._writer.perform, self._partition_loaded
         )
         self._expiry: DelayedCall | None = None
         self._is_stopped = False
@@ -80,11 +80,11 @@ class GroupCoordinator:
 
         Fires when loading has ended. If it failed, the reason is logged and the partition's groups answer NOT_COORDINATOR.
         """
-        return self._partitions.load(partition_index)
+        return self._hosted.load(partition_index)
 
     def unload(self, partition_index: int) -> None:
         """Resign from a partition: waiting requests are answered with NOT_COORDINATOR, and its groups are dropped from memory."""
-        self._partitions.unload(partition_index)
+        self._hosted.unload(partition_index)
 
     def start(self) -> None:
         """Start to expire offsets, every offsets.retention.check.interval.ms."""
@@ -95,16 +95,16 @@ class GroupCoordinator:
         self._is_stopped = True
         if self._expiry is not None and self._expiry.active():
             self._expiry.cancel()
-        self._partitions.unload_all()
+        self._hosted.unload_all()
         self._writer.stop()
 
     def partition_of(self, group_id: str) -> int | None:
         """The partition of `__consumer_offsets` that stores this group; None while the topic does not exist."""
-        return self._partitions.partition_of(group_id)
+        return self._hosted.partition_of(group_id)
 
     def groups(self) -> Iterator[HostedGroup]:
         """All groups with their offsets, as of now, for reading only."""
-        return iter(self._partitions)
+        return iter(self._hosted)
 
     # Membership
 
@@ -212,9 +212,9 @@ class GroupCoordinator:
     def topics_deleted(self, topics: Iterable[str]) -> Deferred[None]:
         """Delete the offsets of deleted topics, with tombstones."""
         gone = frozenset(topics)
-        for partition in self._partitions.loading():
-            partition.topics_deleted |= gone
-        return self._forget_topics(list(self._partitions), gone)
+        for shard in self._hosted.loading():
+            shard.content.topics_deleted |= gone
+        return self._forget_topics(list(self._hosted), gone)
 
     # Administration
 
@@ -222,8 +222,8 @@ class GroupCoordinator:
         """The groups of this broker; with COORDINATOR_LOAD_IN_PROGRESS while partitions are loading."""
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._partitions.loading() else ErrorCode.NONE
-        rows = (group_descriptions.listed(hosted.group) for hosted in self._partitions)
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._hosted.loading() else ErrorCode.NONE
+        rows = (group_descriptions.listed(hosted.group) for hosted in self._hosted)
         return error, [row for row in rows if group_descriptions.passes(row, states, types)]
 
     def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
@@ -248,19 +248,19 @@ class GroupCoordinator:
         """
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
-        hosted = self._partitions.find(group_id)
+        hosted = self._hosted.find(group_id)
         if hosted is not None:
             return hosted
         if self._is_stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        partition = self._partitions.route(group_id)
-        return partition if isinstance(partition, ErrorCode) else None
+        shard = self._hosted.route(group_id)
+        return shard if isinstance(shard, ErrorCode) else None
 
     def _create(self, group_id: str) -> HostedGroup | ErrorCode:
-        partition = self._partitions.route(group_id)
-        if isinstance(partition, ErrorCode):
-            return partition
-        return self._partitions.create(partition, group_id) if fits(group_id) else ErrorCode.INVALID_GROUP_ID
+        shard = self._hosted.route(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        return self._hosted.create(shard, group_id) if fits(group_id) else ErrorCode.INVALID_GROUP_ID
 
     def _join_absent(self, request: JoinGroup) -> Deferred[JoinAnswer]:
         if request.member_id != UNKNOWN_MEMBER:
@@ -325,7 +325,7 @@ class GroupCoordinator:
 
     def _forget_if_unused(self, hosted: HostedGroup) -> None:
         if hosted.is_unused and hosted.group.state is GroupState.EMPTY:
-            self._partitions.forget(hosted)
+            self._hosted.forget(hosted)
 
     def _forget_topics(self, among: Iterable[HostedGroup], topics: frozenset[str]) -> Deferred[None]:
         removals = []
@@ -341,17 +341,17 @@ class GroupCoordinator:
         empty = hosted.group.state is GroupState.EMPTY and not hosted.group.pending
         return self._remove(hosted, partitions, group_too=empty and hosted.offsets.would_be_unused_without(len(partitions)))
 
-    def _partition_loaded(self, partition: CoordinatorPartition) -> None:
-        for hosted in list(partition.groups.values()):
+    def _partition_loaded(self, loaded: GroupsOfPartition) -> None:
+        for hosted in list(loaded.groups.values()):
             self._writer.perform(hosted)
-        if partition.topics_deleted:
-            self._forget_topics(list(partition.groups.values()), frozenset(partition.topics_deleted))
+        if loaded.topics_deleted:
+            self._forget_topics(list(loaded.groups.values()), frozenset(loaded.topics_deleted))
 
     def _expire(self) -> None:
         """Remove expired offsets, and groups that are then unused."""
         self.start()
         now_ms = self._now_ms()
-        for hosted in self._partitions:
+        for hosted in self._hosted:
             try:
                 self._expire_group(hosted, now_ms)
             except Exception:

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
 from txbroker.clock import Clock
-from txbroker.errors import BrokerError, ErrorCode
-from txbroker.groups.coordinator_partitions import HostedGroup
+from txbroker.coordinators.keyed_deadlines import KeyedDeadlines, monotonic_ms
+from txbroker.coordinators.shard_writer import APPEND_ERRORS, TOO_LARGE, ShardWriter
+from txbroker.coordinators.state_log import Pair, StateLog
+from txbroker.errors import ErrorCode
 from txbroker.groups.group_effects import AnswerJoin, AnswerSync, Effect, Persist, WakeAt
 from txbroker.groups.group_offsets import Write
 from txbroker.groups.group_records import group_key, group_value, offset_key, offset_value
 from txbroker.groups.group_results import CommittedOffset
 from txbroker.groups.group_states import GroupState
-from txbroker.groups.keyed_deadlines import KeyedDeadlines, monotonic_ms
-from txbroker.groups.offsets_store import OffsetsStore, Pair
+from txbroker.groups.hosted_groups import HostedGroup, HostedGroups
 from txbroker.names import OFFSETS_TOPIC, TopicPartition
 
-log = logging.getLogger("txbroker.groups")
-
-# The error that a client receives when an append fails with another one, as in Kafka's GroupMetadataManager.
-_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
-_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
-OFFSET_ERRORS = _APPEND_ERRORS | dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+# What a client receives when an append fails.
+OFFSET_ERRORS = APPEND_ERRORS | dict.fromkeys(TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 GROUP_ERRORS = (
-    _APPEND_ERRORS
-    | dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
+    APPEND_ERRORS
+    | dict.fromkeys(TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR)
     | {ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS}
 )
 
@@ -42,10 +31,9 @@ GROUP_ERRORS = (
 class Writer:
     """Performs each group's effects in their order, and wakes groups at their deadlines."""
 
-    def __init__(self, clock: Clock, now_ms: Callable[[], int], store: OffsetsStore) -> None:
+    def __init__(self, clock: Clock, now_ms: Callable[[], int], state_log: StateLog) -> None:
         self._clock = clock
-        self._now_ms = now_ms
-        self._store = store
+        self._shard_writer = ShardWriter(OFFSETS_TOPIC, HostedGroups.keys, state_log, now_ms)
         self._deadlines: KeyedDeadlines[HostedGroup] = KeyedDeadlines(clock, self._wake)
 
     def perform(self, hosted: HostedGroup) -> None:
@@ -106,30 +94,8 @@ class Writer:
 
     def _append(self, hosted: HostedGroup, pairs: list[Pair], error_of: Mapping[ErrorCode, ErrorCode]) -> Deferred[ErrorCode]:
         """Fires with NONE, or with the error for the client, which `error_of` may translate."""
-        partition = hosted.partition
-        appended = maybeDeferred(self._store.append, partition.index, pairs, self._now_ms())
-
-        def failed(failure: Failure) -> ErrorCode:
-            error = failure.value
-            if not isinstance(error, BrokerError):
-                log.error("group %s: internal error while appending its records\n%s", hosted.group.group_id, failure.getTraceback())
-                return ErrorCode.UNKNOWN_SERVER_ERROR
-            if error.code in _TOO_LARGE:
-                log.warning("group %s: cannot append its records: %s: %s", hosted.group.group_id, error.code.name, error)
-            elif partition.append_error is not error.code:  # clients retry all the time
-                partition.append_error = error.code
-                log.warning(
-                    "%s-%d: cannot append the records of its groups: %s: %s", OFFSETS_TOPIC, partition.index, error.code.name, error
-                )
-            return error_of.get(error.code, error.code)
-
-        def succeeded(_: None) -> ErrorCode:
-            if partition.append_error:
-                partition.append_error = ErrorCode.NONE
-                log.info("%s-%d: records of its groups can be appended again", OFFSETS_TOPIC, partition.index)
-            return ErrorCode.NONE
-
-        return appended.addCallbacks(succeeded, failed)
+        appended = self._shard_writer.append(hosted.shard, hosted.group.group_id, pairs)
+        return appended.addCallback(lambda error: error_of.get(error, error))
 
     def _wake(self, hosted: HostedGroup, due_ms: int) -> None:
         hosted.group.tick(due_ms)

@@ -171,11 +171,11 @@ def _checkpoint(path: Path) -> Mapping[TopicPartition, int]:
 
 def committed(directories: Sequence[str], topic: str) -> dict[str, dict[int, int]]:
     """The committed offsets of all groups for a topic, from the partitions of __consumer_offsets in these directories."""
-    from txbroker.groups.loader import LoadedPartition
+    from txbroker.groups.group_replay import GroupReplay
 
     found: dict[str, dict[int, int]] = {}
     for batches in _offsets_logs(directories):
-        loaded = LoadedPartition()
+        loaded = GroupReplay()
         try:
             for chunk in batches:
                 for _ in loaded.batches(chunk):

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from txbroker.clock import Clock, DelayedCall
 
-log = logging.getLogger("txbroker.groups")
+log = logging.getLogger("txbroker.coordinators")
 
 K = TypeVar("K")
 

@@ -4,7 +4,7 @@ import logging
 
 from twisted.internet.task import Clock
 
-from txbroker.groups.keyed_deadlines import KeyedDeadlines, monotonic_ms
+from txbroker.coordinators.keyed_deadlines import KeyedDeadlines, monotonic_ms
 
 START_S = 1_700_000.123
 
@@ -91,7 +91,7 @@ def test_what_fails_does_not_stop_the_others(caplog):
     deadlines: KeyedDeadlines[str] = KeyedDeadlines(clock, fire)
     deadlines.set("bad", 10)
     deadlines.set("good", 10)
-    with caplog.at_level(logging.CRITICAL, "txbroker.groups"):
+    with caplog.at_level(logging.CRITICAL, "txbroker"):
         clock.advance(1)
     assert fired == ["good"]
 

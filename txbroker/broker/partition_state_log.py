@@ -1,4 +1,4 @@
-"""The group coordinator's store: the partitions of `__consumer_offsets` that this broker leads."""
+"""A coordinator's log: the partitions of its internal topic that this broker leads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from txbroker.api.parking import park
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
+from txbroker.coordinators.state_log import Pair
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.groups.offsets_store import Pair
 from txbroker.log.log_results import Origin
-from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
@@ -25,24 +24,26 @@ NO_TIMEOUT_MS = 2**31  # 24 days: a wait of a coordinator that is loading ends w
 InWorker: TypeAlias = Callable[[Callable[[], bytes | memoryview]], "Deferred[bytes | memoryview]"]
 
 
-class PartitionOffsetsStore:
-    """Implements `groups.offsets_store.OffsetsStore`."""
+class PartitionStateLog:
+    """Implements `coordinators.state_log.StateLog`."""
 
     def __init__(
         self,
+        topic: str,
         replicas: Replicas,
         purgatory: Purgatory,
         *,
         codec: Codec,
-        commit_timeout_ms: int,
+        timeout_ms: int,
         load_bytes: Callable[[], int],
         in_worker: InWorker,
     ) -> None:
-        """`commit_timeout_ms`: offsets.commit.timeout.ms; `load_bytes`: offsets.load.buffer.size."""
+        """`timeout_ms`: for the in-sync replicas, such as offsets.commit.timeout.ms; `load_bytes`: offsets.load.buffer.size."""
+        self._topic = topic
         self._replicas = replicas
         self._purgatory = purgatory
         self._codec = codec
-        self._commit_timeout_ms = commit_timeout_ms
+        self._timeout_ms = timeout_ms
         self._load_bytes = load_bytes
         self._in_worker = in_worker
 
@@ -50,7 +51,7 @@ class PartitionOffsetsStore:
         """Append one batch with acks=all."""
         batch = build([Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)], codec=self._codec)
         try:
-            partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
+            partition = self._replicas.get(self._topic, partition_index)
             appended = partition.append(memoryview(bytearray(batch)), now_ms, all_in_sync=True, origin=Origin.COORDINATOR)
         except BrokerError as error:
             return fail(error)
@@ -58,13 +59,13 @@ class PartitionOffsetsStore:
             return succeed(None)
         done: Deferred[None] = Deferred()
         pending = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
-        self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._commit_timeout_ms)
+        self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._timeout_ms)
         return done
 
     def committed(self, partition_index: int, end: int) -> Deferred[None]:
         """Wait for the high watermark. A new leader epoch of this leader changes nothing: its log stays as it is."""
         try:
-            partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
+            partition = self._replicas.get(self._topic, partition_index)
         except BrokerError as error:
             return fail(error)
         if partition.high_watermark >= end:
@@ -72,9 +73,9 @@ class PartitionOffsetsStore:
         return park(self._purgatory, [partition.topic_partition], NO_TIMEOUT_MS, lambda done: _Committed(partition, end, done))
 
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
-        """Read at most offsets.load.buffer.size bytes, in a worker."""
+        """Read at most `load_bytes` bytes, in a worker."""
         try:
-            partition = self._replicas.get(OFFSETS_TOPIC, partition_index)
+            partition = self._replicas.get(self._topic, partition_index)
             log = partition.log
             region = partition.read(max(offset, log.log_start_offset), self._load_bytes(), log.log_end_offset, True).region
         except BrokerError as error:
@@ -107,7 +108,7 @@ class _Replicated:
         return True
 
     def on_expired(self) -> None:
-        """offsets.commit.timeout.ms has passed."""
+        """The in-sync replicas have not copied the records within the timeout."""
         self._done.errback(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
 
 

@@ -1,4 +1,4 @@
-"""The interface through which the coordinator reads and writes `__consumer_offsets`."""
+"""The interface through which a coordinator reads and writes the log of its internal topic."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from twisted.internet.defer import Deferred
 Pair: TypeAlias = tuple[bytes, bytes | None]  # a record's key and value; None is a tombstone
 
 
-class OffsetsStore(Protocol):
-    """The log of `__consumer_offsets`."""
+class StateLog(Protocol):
+    """The log of `__consumer_offsets` or of `__transaction_state`."""
 
     def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
         """Append one batch of records with the timestamp `now_ms`, in the order of the calls.
 
-        Fires when all in-sync replicas have it. Fails with BrokerError; REQUEST_TIMED_OUT after offsets.commit.timeout.ms.
+        Fires when all in-sync replicas have it. Fails with BrokerError; REQUEST_TIMED_OUT after a time that the log knows. After a failure
+        the batch may be in the log.
         """
 
     def committed(self, partition_index: int, end: int) -> Deferred[None]:
