@@ -27,14 +27,14 @@ class Tools:
         self._directory = directory
 
     @property
-    def _server(self) -> tuple[str, str]:
+    def server(self) -> tuple[str, str]:
         return "--bootstrap-server", ",".join(server.address for server in self.cluster.serving.values())
 
     def ours(self, command: str, *flags: str, status: int = 0) -> list[str]:
-        return run_ours(command, *self._server, *flags, status=status)[0].splitlines()
+        return run_ours(command, *self.server, *flags, status=status)[0].splitlines()
 
     def kafkas(self, command: str, *flags: str) -> list[str]:
-        return run_kafkas(f"kafka-{command}", *self._server, *flags, release=KAFKA_OLD).splitlines()
+        return run_kafkas(f"kafka-{command}", *self.server, *flags, release=KAFKA_OLD).splitlines()
 
     def same(self, command: str, *flags: str) -> list[str]:
         ours = self.ours(command, *flags)
@@ -63,7 +63,8 @@ def reassign(controller: str, topic: str, partition: int, replicas: list[int]) -
 
 
 def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
-    cluster = start_cluster({"auto.leader.rebalance.enable": "false"})
+    # A throttle whose rate was exceeded holds until the end of the test.
+    cluster = start_cluster({"auto.leader.rebalance.enable": "false", "replication.quota.window.size.seconds": "1000"})
     tools = Tools(cluster, tmp_path)
     tools.ours("topics", "--create", "--topic", "t", "--replica-assignment", "1:2,2:3,3:1")
     cluster.until_in_sync("t")
@@ -89,6 +90,18 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
         "Clearing topic-level throttles on topic t",
     ]
     assert "throttled" not in "".join(tools.ours("topics", "--describe", "--topic", "t"))
+
+    # A throttled replica, for which the doctor says how far behind it is. The traffic to a replica in sync exceeds the rate, too.
+    tools.ours("topics", "--create", "--topic", "slow", "--replica-assignment", "1:2")
+    cluster.until_in_sync("slow")
+    tools.ours("configs", "--alter", "--broker", "1", "--add-config", "leader.replication.throttled.rate=1")
+    tools.ours("configs", "--alter", "--topic", "slow", "--add-config", "leader.replication.throttled.replicas=*")
+    run_ours("produce", *tools.server, "--topic", "slow", stdin="".join(f"{'x' * 1000}\n" for _ in range(70)))
+    tools.ours("reassign-partitions", "--execute", *tools.moves(slow_0=[1, 2, 3]))
+    found = [json.loads(line)["found"] for line in tools.ours("doctor", "--topic", "slow", "--json") if "replicas of slow" in line]
+    assert found == ["a reassignment adds the replica of broker 3, which is still copied, 70 records behind (partition 0)"]
+    tools.ours("configs", "--alter", "--topic", "slow", "--delete-config", "leader.replication.throttled.replicas")
+    cluster.until_in_sync("slow")
 
     # A target that does not answer, and dies: the reassignment remains in progress until it is cancelled.
     victim = next(broker_id for broker_id in cluster.brokers if broker_id != cluster.controller())

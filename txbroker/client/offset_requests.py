@@ -13,6 +13,7 @@ EARLIEST = -2
 LATEST = -1
 MAX_TIMESTAMP = -3
 NO_REPLICA = -1  # the sender is a consumer
+DEBUGGING_REPLICA = -2  # asks any replica for its log end offset, as Kafka's ReplicaVerificationTool does
 
 
 class FoundOffset(NamedTuple):
@@ -24,12 +25,17 @@ class FoundOffset(NamedTuple):
 
 
 def list_offsets(
-    call: Callable[[ListOffsetsRequest], Any], topic: str, partitions: Iterable[int], timestamp: int, isolation_level: int = 0
+    call: Callable[[ListOffsetsRequest], Any],
+    topic: str,
+    partitions: Iterable[int],
+    timestamp: int,
+    isolation_level: int = 0,
+    replica_id: int = NO_REPLICA,
 ) -> dict[int, FoundOffset]:
-    """The offsets of partitions of one leader, by partition. `call` sends a request. ClientError."""
+    """The offsets of partitions of one leader, by partition; with DEBUGGING_REPLICA of its replicas. `call` sends requests. ClientError."""
     requested = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
     topics = [ListOffsetsTopic(name=topic, partitions=requested)]
-    response: ListOffsetsResponse = call(ListOffsetsRequest(replica_id=NO_REPLICA, isolation_level=isolation_level, topics=topics))
+    response: ListOffsetsResponse = call(ListOffsetsRequest(replica_id=replica_id, isolation_level=isolation_level, topics=topics))
     found = {
         partition.partition_index: FoundOffset(
             partition.error_code, max(partition.offset, *partition.old_style_offsets, -1), partition.timestamp

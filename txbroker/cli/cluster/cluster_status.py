@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ClientError
 from txbroker.client.client_machine import ClientSettings
-from txbroker.client.offset_requests import LATEST
+from txbroker.client.offset_requests import DEBUGGING_REPLICA, LATEST
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 # Brokers on this machine answer at once, unless they hang.
 SETTINGS = ClientSettings(client_id="txbroker-cluster", connect_timeout_s=1.0, request_timeout_s=2.0)
-# Asks any replica for its log end offset, as Kafka's ReplicaVerificationTool does.
-DEBUGGING_REPLICA = -2
 NO_BROKER = -1
 EndOffsets = Mapping[tuple[str, int], int]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.findings import FAILED, WARNING, Finding, Findings, named
 from txbroker.client.client_errors import ClientError
+from txbroker.client.offset_requests import DEBUGGING_REPLICA, LATEST, list_offsets
 from txbroker.errors import ErrorCode
 from txbroker.names import amount
-from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from txbroker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from txbroker.wire.messages.metadata import MetadataResponsePartition
 
@@ -31,8 +31,7 @@ def check(findings: Findings, cluster: Cluster, topic: str, partitions: Iterable
     troubled = [part for part in partitions if part.leader_id < 0 or len(part.isr_nodes) < len(part.replica_nodes)]
     if not troubled:
         return
-    indexes = [part.partition_index for part in troubled]
-    facts = ReplicaFacts(cluster.brokers.keys(), cluster.connections.keys(), _lags(cluster, topic, indexes), _adding(cluster, topic))
+    facts = ReplicaFacts(cluster.brokers.keys(), cluster.connections.keys(), _lags(cluster, topic, troubled), _adding(cluster, topic))
     for finding in explain(topic, troubled, facts):
         findings.add(finding)
 
@@ -85,17 +84,30 @@ def _out_of_sync(part: MetadataResponsePartition, facts: ReplicaFacts) -> list[t
     return found
 
 
-def _lags(cluster: Cluster, topic: str, indexes: list[int]) -> dict[tuple[int, int], int]:
-    lags: dict[tuple[int, int], int] = {}
-    request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=indexes)])
-    for broker, connection in cluster.connections.items():
-        with suppress(ClientError):
-            answer: DescribeLogDirsResponse = connection.call(request)
-            for directory in answer.results:
-                for found in directory.topics:
-                    current = [part for part in found.partitions if found.name == topic and not part.is_future_key]
-                    lags.update(((part.partition_index, broker), part.offset_lag) for part in current)
-    return lags
+def _lags(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition]) -> dict[tuple[int, int], int]:
+    """By partition and broker; of replicas out of sync whose brokers answer, and whose leaders do."""
+    followers: dict[int, list[int]] = {}  # by broker: the partitions of which it is not in the ISR
+    leaders: dict[int, list[int]] = {}
+    for part in partitions:
+        if part.leader_id in cluster.connections:
+            leaders.setdefault(part.leader_id, []).append(part.partition_index)
+            for broker in set(part.replica_nodes) - set(part.isr_nodes):
+                followers.setdefault(broker, []).append(part.partition_index)
+    # The leaders last: their ends are not before those of their followers.
+    behind = {broker: _log_ends(cluster, broker, topic, indexes) for broker, indexes in followers.items()}
+    ends = {index: end for broker, indexes in leaders.items() for index, end in _log_ends(cluster, broker, topic, indexes).items()}
+    return {(index, broker): max(0, ends[index] - end) for broker, found in behind.items() for index, end in found.items() if index in ends}
+
+
+def _log_ends(cluster: Cluster, broker: int, topic: str, indexes: list[int]) -> dict[int, int]:
+    """The log end offsets of a broker's replicas, by partition. The lag in DescribeLogDirs lags itself: a follower only knows the high
+    watermark up to its own end."""
+    if broker not in cluster.connections:
+        return {}
+    with suppress(ClientError):
+        found = list_offsets(cluster.connections[broker].call, topic, indexes, LATEST, replica_id=DEBUGGING_REPLICA)
+        return {index: at.offset for index, at in found.items() if at.error_code == ErrorCode.NONE}
+    return {}
 
 
 def _adding(cluster: Cluster, topic: str) -> dict[int, Collection[int]]:
