@@ -17,7 +17,6 @@ from tests.api.responses import frame, message
 from tests.log.support import NOW
 from tests.support.fakes.memory_disk import MemoryDisk
 from tests.support.fakes.replication import ALL_ALIVE
-from tests.support.markers import build_marker
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
@@ -32,7 +31,7 @@ from txbroker.log.log_results import Origin
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.wire.control import Marker
+from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.records import Record, build
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
-from tests.support.markers import build_marker
 from txbroker.log.cleaner.cleaning_job import (
     CleaningJob,
     CleaningSettings,
@@ -28,7 +27,7 @@ from txbroker.log.segment import Segment
 from txbroker.log.txn_index import ENTRY
 from txbroker.wire import legacy
 from txbroker.wire.batch import stamp
-from txbroker.wire.control import Marker
+from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.records import Record, build
 
 NOW = 1_700_000_000_000

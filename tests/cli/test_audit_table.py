@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.markers import build_marker
 from txbroker.cli.audit.audit import Audit, Question, Selection
 from txbroker.cli.audit.latest_versions import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
 from txbroker.cli.audit.record_rows import Bounds, Chunk, Decoded, Decoder
@@ -19,7 +18,7 @@ from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.compression import Codec
-from txbroker.wire.control import Marker
+from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.records import Record, build
 
 

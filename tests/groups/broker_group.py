@@ -29,6 +29,7 @@ from txbroker.api.group_membership import HeartbeatHandler, JoinGroupHandler, Le
 from txbroker.api.group_offsets import OffsetCommitHandler, OffsetFetchHandler
 from txbroker.api.list_offsets import ListOffsetsHandler
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.fetcher_loop import FetcherLoop, Fetchers
@@ -54,6 +55,7 @@ from txbroker.wire.messages.offset_commit import OffsetCommitRequest
 from txbroker.wire.messages.offset_fetch import OffsetFetchRequest
 from txbroker.wire.messages.sync_group import SyncGroupRequest
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest
+from txbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from txbroker.wire.schema import Request
 
 LISTENER = "PLAINTEXT"
@@ -72,7 +74,9 @@ VERSIONS: dict[type[Request], int] = {
     OffsetFetchRequest: 9,
     FetchRequest: 17,
     ListOffsetsRequest: 7,
+    WriteTxnMarkersRequest: 2,
 }
+MARKERS_TIMEOUT_MS = 3_000
 SESSION = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener=LISTENER, number=0)
 
 
@@ -154,6 +158,7 @@ class Process:
             LeaveGroupHandler(self.coordinator),
             OffsetCommitHandler(self.coordinator, self.image),
             OffsetFetchHandler(self.coordinator, self.image),
+            WriteTxnMarkersHandler(self.replicas, self.coordinator, produce, self._now_ms, MARKERS_TIMEOUT_MS),
         ]
         self._handlers: dict[type[Request], Any] = {handler.request: handler for handler in handlers}
         self.coordinator.start()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tests.support.markers import build_marker
 from txbroker.log.aborted_transactions import UNKNOWN_END, AbortedBatches, TransactionScan
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.batch import read_header
-from txbroker.wire.control import Marker
+from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.records import Record, build
 
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.markers import build_marker
 from tests.wire.record_samples import (
     PLENTY,
     as_golden,
@@ -26,7 +25,7 @@ from tests.wire.record_samples import (
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.wire import batch, legacy
 from txbroker.wire.compression import Codec
-from txbroker.wire.control import Marker
+from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.conversion import from_v2, to_v2
 from txbroker.wire.records import Record, build
 

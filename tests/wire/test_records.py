@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from tests.support.markers import build_marker
 from tests.wire.record_samples import (
     PLENTY,
     allocations_below,
@@ -29,7 +28,7 @@ from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.wire import batch
 from txbroker.wire.batch import HEADER, HEADER_SIZE, BatchHeader, read_header
 from txbroker.wire.compression import CODECS, Codec, compress
-from txbroker.wire.control import Marker, read_marker
+from txbroker.wire.control import Marker, build_marker, read_marker
 from txbroker.wire.records import RECORDS_MAX, Record, build, first_of_time, read_records, recompress, walk_records
 from txbroker.wire.varint import encode_varint
 

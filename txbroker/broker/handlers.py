@@ -43,6 +43,7 @@ from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import ProducerIdBlock
@@ -138,6 +139,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         DescribeLogDirsHandler(p.directories, p.replicas),
         AlterReplicaLogDirsHandler(p.directories, p.now_ms),
         DescribeProducersHandler(p.replicas),
+        WriteTxnMarkersHandler(p.replicas, p.coordinator, p.produce, p.now_ms, p.config.int("request.timeout.ms")),
         DescribeAclsHandler(),
         CreateAclsHandler(),
         DeleteAclsHandler(),

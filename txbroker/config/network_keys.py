@@ -59,7 +59,7 @@ KEYS = (
         "Maximum memory for requests that are being received, in bytes, for all connections together; -1 is no limit. If not set, it is "
         "512 MiB."),
     Key("request.timeout.ms", Type.INT, 30_000, Importance.HIGH,
-        "Timeout of requests to other brokers, in milliseconds.", at_least(1), effective=False),
+        "Timeout of requests to other brokers, in milliseconds.", at_least(1)),
     Key("max.request.partition.size.limit", Type.INT, 2000, Importance.MEDIUM,
         "Maximum number of partitions in one DescribeTopicPartitions response.", at_least(1)),
     Key("num.network.threads", Type.INT, 3, Importance.HIGH,

@@ -95,7 +95,11 @@ class Shards(Generic[C, R]):
     def route(self, key: str) -> Shard[C] | ErrorCode:
         """The active partition of this key, or the error to answer."""
         index = self.partition_of(key)
-        shard = None if index is None else self._shards.get(index)
+        return ErrorCode.NOT_COORDINATOR if index is None else self.active(index)
+
+    def active(self, index: int) -> Shard[C] | ErrorCode:
+        """The partition if it is active, or the error to answer."""
+        shard = self._shards.get(index)
         if shard is None or shard.state is LoadState.FAILED:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.state is LoadState.LOADING else shard

@@ -216,6 +216,28 @@ class GroupCoordinator:
             shard.content.topics_deleted |= gone
         return self._forget_topics(list(self._hosted), gone)
 
+    # Transactions
+
+    def check_coordinates(self, partition_index: int) -> ErrorCode:
+        """NONE if this broker coordinates the groups of a partition of `__consumer_offsets`; NOT_COORDINATOR, or it is loading."""
+        shard = self._hosted.active(partition_index)
+        return shard if isinstance(shard, ErrorCode) else ErrorCode.NONE
+
+    def end_transaction(self, partition_index: int, producer_id: int, committed: bool) -> ErrorCode:
+        """A producer's marker is in the partition, on all in-sync replicas: its pending offsets are committed or dropped.
+
+        An error means that nothing has changed, as this broker is not the coordinator.
+        """
+        shard = self._hosted.active(partition_index)
+        if isinstance(shard, ErrorCode):
+            return shard
+        for group_id in shard.content.transactions.pop(producer_id, ()):
+            hosted = shard.content.groups.get(group_id)
+            if hosted is not None:
+                hosted.offsets.end_transaction(producer_id, committed)
+                self._forget_if_unused(hosted)
+        return ErrorCode.NONE
+
     # Administration
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> tuple[ErrorCode, list[ListedGroup]]:

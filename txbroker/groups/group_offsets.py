@@ -90,7 +90,7 @@ class GroupOffsets:
             pending[partition] = _Committed(self._order, offset)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """End a producer's transaction: its offsets are committed or dropped."""
+        """End a producer's transaction, if it has one: its offsets are committed or dropped."""
         for partition, pending in self._transactions.pop(producer_id, {}).items():
             if committed:
                 self._put(partition, pending.order, pending.offset)

@@ -18,7 +18,7 @@ class GroupReplay(Replay):
         super().__init__(OFFSETS_TOPIC)
         self.groups: dict[str, GroupRecord] = {}
         self.offsets: dict[str, GroupOffsets] = {}
-        self._transactions: dict[int, set[str]] = {}  # producer id -> groups with offsets in its open transaction
+        self.transactions: dict[int, set[str]] = {}  # producer id -> groups with offsets in its open transaction
 
     def record(self, record: Record, producer_id: int | None) -> bool:
         """A group's record, or an offset's."""
@@ -35,11 +35,11 @@ class GroupReplay(Replay):
                 if producer_id is None:
                     offsets.replay(partition, offset)
                 else:
-                    self._transactions.setdefault(producer_id, set()).add(group_id)
+                    self.transactions.setdefault(producer_id, set()).add(group_id)
                     offsets.replay_transactional(producer_id, partition, offset)
         return True
 
     def marker(self, producer_id: int, marker: Marker) -> None:
         """The offsets of the transaction are committed or dropped."""
-        for group_id in self._transactions.pop(producer_id, ()):
+        for group_id in self.transactions.pop(producer_id, ()):
             self.offsets[group_id].end_transaction(producer_id, marker.committed)

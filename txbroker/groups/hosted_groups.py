@@ -26,6 +26,7 @@ class GroupsOfPartition:
 
     groups: dict[str, HostedGroup] = field(default_factory=dict)
     topics_deleted: set[str] = field(default_factory=set)  # while loading
+    transactions: dict[int, set[str]] = field(default_factory=dict)  # producer id -> groups with offsets in its open transaction
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -92,6 +93,10 @@ class HostedGroups:
         """The active partition of this group, whether the group exists or not; or the error to answer."""
         return self._shards.route(group_id)
 
+    def active(self, index: int) -> Shard[GroupsOfPartition] | ErrorCode:
+        """A partition if it is active, or the error to answer."""
+        return self._shards.active(index)
+
     def create(self, shard: Shard[GroupsOfPartition], group_id: str) -> HostedGroup:
         """Add a group without members."""
         return self._hold(shard, self._new_group(group_id), GroupOffsets())
@@ -135,6 +140,7 @@ class HostedGroups:
         for group in groups:
             offsets_here = replayed.offsets.get(group.group_id)
             self._hold(shard, group, GroupOffsets() if offsets_here is None else offsets_here)
+        shard.content.transactions = replayed.transactions
 
     def activated(self, shard: Shard[GroupsOfPartition]) -> None:
         """Requests for its groups are served."""

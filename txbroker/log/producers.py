@@ -196,6 +196,19 @@ class ProducerStates:
                 f"a marker for {self._topic_partition} has coordinator epoch {marker.coordinator_epoch}, below {state.coordinator_epoch}",
             )
 
+    def has_ended(self, producer_id: int, raised_epoch: int) -> bool:
+        """Whether the marker that raises the producer's epoch to this one (transactions v2, KIP-890) is in the log already.
+
+        INVALID_PRODUCER_EPOCH if the producer has begun its next transaction, which that marker must not end (KIP-1228).
+        """
+        state = self._states.get(producer_id)
+        if state is None or state.epoch != raised_epoch:
+            return False
+        if state.txn_first_offset != NO_OFFSET:
+            problem = f"a late marker with epoch {raised_epoch}, in which it has begun another transaction"
+            raise BrokerError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} in {self._topic_partition}: {problem}")
+        return True
+
     def end_transaction(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
         """The marker at `offset` ends its producer's transaction; returns the entry for the transaction index if it was aborted."""
         state = self._states.get(marker.producer_id)

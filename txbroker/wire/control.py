@@ -6,7 +6,7 @@ import struct
 from typing import NamedTuple
 
 from txbroker.errors import CorruptRecords
-from txbroker.wire.records import Record
+from txbroker.wire.records import Record, build
 
 _ABORT, _COMMIT = 0, 1
 _KEY = struct.Struct(">hh")  # version, type
@@ -36,3 +36,18 @@ def read_marker(record: Record) -> Marker | None:
     if version < 0 or value_version < 0:
         raise CorruptRecords(f"the control record at offset {record.offset} has a negative version")
     return Marker(kind == _COMMIT, epoch)
+
+
+def build_marker(
+    marker: Marker, *, producer_id: int, producer_epoch: int, timestamp: int, base_offset: int = 0, leader_epoch: int = -1
+) -> bytes:
+    """The control batch with `marker` for this producer. `timestamp` in ms."""
+    key, value = _KEY.pack(0, _COMMIT if marker.committed else _ABORT), _VALUE.pack(0, marker.coordinator_epoch)
+    return build(
+        [Record(base_offset, timestamp, key, value)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        leader_epoch=leader_epoch,
+        transactional=True,
+        control=True,
+    )
