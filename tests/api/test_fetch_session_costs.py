@@ -38,7 +38,7 @@ class Partitions(PartitionReader):
 
     def __init__(self, handler: Reading) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), no_leaders(), handler.errors, lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
+        super().__init__(none, no_leaders(), handler.errors, lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
         self._handler = handler
 
     def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:

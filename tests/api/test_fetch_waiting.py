@@ -31,7 +31,7 @@ class Partitions(PartitionReader):
 
     def __init__(self) -> None:
         none: Any = None
-        super().__init__(none, ClusterImage(), no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
+        super().__init__(none, no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
         self.sizes: dict[int, int] = {}
         self.failing: set[int] = set()
         self.reads: list[int] = []

@@ -99,7 +99,7 @@ def endpoints(harness: ReplicasHarness) -> Endpoints:
 def produce(harness: ReplicasHarness, topic: str, version: int = 10, acks: int = -1) -> Any:
     leaders = CurrentLeaders(harness.replicas, harness.image, endpoints(harness))
     purgatory: Any = Purgatory
-    handler = ProduceHandler(harness.replicas, harness.image, leaders, purgatory, lambda: NOW, lambda: 0.0)
+    handler = ProduceHandler(harness.replicas, leaders, purgatory, lambda: NOW, lambda: 0.0)
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch(b"v"))])]
     return message(handler(ProduceRequest(acks=acks, timeout_ms=1, topic_data=data), context(version)), ProduceRequest, version)
 

@@ -89,7 +89,7 @@ class ProduceHarness:
         self.disk.done.clear()
         self.blocked = self.disk.fail("sync", error=WouldBlock)
         leaders = CurrentLeaders(self.replicas, image, Endpoints(BROKER, image, []))
-        self.handler = ProduceHandler(self.replicas, image, leaders, self.purgatory, lambda: NOW, self.clock.seconds)
+        self.handler = ProduceHandler(self.replicas, leaders, self.purgatory, lambda: NOW, self.clock.seconds)
         self.store = PartitionStateLog(
             OFFSETS_TOPIC,
             self.replicas,

@@ -10,7 +10,6 @@ import pytest
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
-from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_config import LogConfig
@@ -48,7 +47,7 @@ class Leader:
 
 def produced(leader: Leader, *batches: bytes, version: int = 9, **options: Any) -> list[int]:
     """The partitions' error codes."""
-    unused = cast("ClusterImage", None), cast("CurrentLeaders", None), cast("Purgatory", None)
+    unused = cast("CurrentLeaders", None), cast("Purgatory", None)
     handler = ProduceHandler(cast("Replicas", leader), *unused, lambda: 1000, lambda: 1.0)
     session = Session(peer_host="a", peer_port=1, local_host="b", local_port=2, listener="PLAINTEXT", number=1)
     context = RequestContext(0, version, 1, "test", session)

@@ -122,7 +122,7 @@ class ReplicaHost:
             replica_selector=RACK_AWARE_SELECTOR,
         )
         self.fetches = fetches
-        produces = ProduceHandler(self.replicas, self.image, leaders, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
+        produces = ProduceHandler(self.replicas, leaders, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
         self.handlers: dict[type[Request], Any] = {
             FetchRequest: fetches, DeleteRecordsRequest: DeleteRecordsHandler(self.replicas, self.purgatories["delete records"]),
             OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.replicas),
@@ -134,7 +134,15 @@ class ReplicaHost:
         self.roles()
 
     def roles(
-        self, *, leader: int = OWN, epoch: int = 0, isr: tuple[int, ...] = BROKERS, only: tuple[int, ...] | None = None
+        self,
+        *,
+        leader: int = OWN,
+        epoch: int = 0,
+        isr: tuple[int, ...] = BROKERS,
+        only: tuple[int, ...] | None = None,
+        topic: str = TOPIC,
+        topic_id: bytes = TOPIC_ID,
+        metadata: bool = True,
     ) -> list[ErrorCode]:
         """The controller's LeaderAndIsr for all partitions, or for some, and its UpdateMetadata; the error codes."""
         indexes = range(self.partitions) if only is None else only
@@ -144,15 +152,16 @@ class ReplicaHost:
                                        partition_epoch=version, replicas=list(BROKERS), is_new=True)
             for index in indexes
         ]  # fmt: skip
-        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=states)
-        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_leaders=[])
+        led = LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=states)
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[led], live_leaders=[])
         answered = self.replicas.leader_and_isr(request, NOW)
         known = [
             UpdateMetadataPartitionState(partition_index=index, controller_epoch=1, leader=leader, leader_epoch=epoch, isr=list(isr),
                                          zk_version=version, replicas=list(BROKERS), offline_replicas=[])
             for index in indexes
         ]  # fmt: skip
-        self.update_metadata(UpdateMetadataTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=known))
+        if metadata:
+            self.update_metadata(UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=known))
         self.end_turn()
         return [ErrorCode(one.error_code) for topic_errors in answered.topics for one in topic_errors.partition_errors]
 

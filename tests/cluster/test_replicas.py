@@ -258,7 +258,7 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     partition = harness.replicas.get("t", 0)
     partition.append(batch(b"a"), NOW)
     image = ClusterImage()
-    reader = PartitionReader(harness.replicas, image, no_leaders(), Counter(), lambda: 0.0, ReadReplicas(image, None), no_quota())
+    reader = PartitionReader(harness.replicas, no_leaders(), Counter(), lambda: 0.0, ReadReplicas(image, None), no_quota())
 
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))

@@ -71,8 +71,8 @@ class FetchHandler:
         self._responses = FetchResponses()
         self.errors: Errors = Counter()
         read_replicas = ReadReplicas(image, replica_selector)
-        self.partitions = PartitionReader(replicas, image, leaders, self.errors, monotonic_s, read_replicas, quota)
-        self.singles = SingleFetches(replicas, image, self._responses, purgatory, read_replicas)
+        self.partitions = PartitionReader(replicas, leaders, self.errors, monotonic_s, read_replicas, quota)
+        self.singles = SingleFetches(replicas, self._responses, purgatory, read_replicas)
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:
         limit = min(request.max_bytes, self._fetch_max_bytes)

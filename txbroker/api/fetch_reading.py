@@ -28,7 +28,6 @@ from txbroker.api.read_replica import NO_PREFERENCE, ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.followers import FollowerFetch
-from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
@@ -75,7 +74,6 @@ class PartitionReader:
     def __init__(
         self,
         replicas: Replicas,
-        image: ClusterImage,
         leaders: CurrentLeaders,
         errors: Errors,
         monotonic_s: Callable[[], float],
@@ -86,20 +84,15 @@ class PartitionReader:
         self._quota = quota
         self._leaders = leaders
         self._replicas = replicas
-        self._image = image
         self._errors = errors
         self._monotonic_s = monotonic_s
         self._read_replicas = read_replicas
 
     def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
         """One partition's response; BrokerError when it cannot be read."""
-        name = item.topic
-        if named_by_id(item):
-            known = self._image.topic_by_id(item.topic_id)
-            if known is None:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-            name = known.name
-        partition = self._replicas.get(name, item.partition)
+        replicas = self._replicas
+        by_id = named_by_id(item)
+        partition = replicas.get_by_id(item.topic_id, item.partition) if by_id else replicas.get(item.topic, item.partition)
         item.counts = partition.counts
         replica, isolation = client.replica, client.isolation
         if replica != CONSUMER:
@@ -209,8 +202,7 @@ class PartitionReader:
     def key(self, item: FetchItem) -> TopicPartition:
         """What a fetch of this item waits for."""
         if named_by_id(item):
-            known = self._image.topic_by_id(item.topic_id)
-            return TopicPartition(known.name if known else "", item.partition)
+            return TopicPartition(self._replicas.topic_name(item.topic_id) or "", item.partition)
         return TopicPartition(item.topic, item.partition)
 
 

@@ -15,7 +15,6 @@ from txbroker.api.fetch_reading import ZSTD_VERSION
 from txbroker.api.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchItem
 from txbroker.api.read_replica import NO_PREFERENCE, ReadReplicas
 from txbroker.api.request_context import RequestContext
-from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Isolation, Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, StorageError
@@ -36,12 +35,11 @@ class SingleFetches:
     """
 
     def __init__(
-        self, replicas: Replicas, image: ClusterImage, responses: FetchResponses, purgatory: Purgatory, read_replicas: ReadReplicas
+        self, replicas: Replicas, responses: FetchResponses, purgatory: Purgatory, read_replicas: ReadReplicas
     ) -> None:
         self.replicas = replicas
         self._read_replicas = read_replicas
         self.responses = responses
-        self._image = image
         self._purgatory = purgatory
         self._shared: dict[tuple[Any, ...], SharedResponse] = {}
         self._shared_in = 0  # the check of the purgatory
@@ -63,12 +61,11 @@ class SingleFetches:
         wanted = topic.partitions[0]
         name = topic.topic
         if topic.topic_id != NULL_TOPIC_ID:
-            known = self._image.topic_by_id(topic.topic_id)
-            if known is None:
-                return None
-            name = known.name
+            name = self.replicas.topic_name(topic.topic_id) or ""
         partition = self.replicas.find(name, wanted.partition)
         if partition is None or wanted.last_fetched_epoch != -1:
+            return None
+        if topic.topic_id not in (NULL_TOPIC_ID, partition.log.topic_id):
             return None
         if request.rack_id:
             client = FetchClient.of(request, context)

@@ -23,7 +23,6 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unanswered_appends import UnansweredAppends
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
-from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
@@ -81,14 +80,12 @@ class ProduceHandler:
     def __init__(
         self,
         replicas: Replicas,
-        image: ClusterImage,
         leaders: CurrentLeaders,
         purgatory: Purgatory,
         now_ms: Callable[[], int],
         monotonic_s: Callable[[], float],
     ) -> None:
         self._replicas = replicas
-        self._image = image
         self._leaders = leaders
         self._purgatory = purgatory
         self._now_ms = now_ms
@@ -136,15 +133,12 @@ class ProduceHandler:
     ) -> tuple[Partition, Appended]:
         """Append to one partition; BrokerError."""
         version = context.api_version
-        name = topic.name
-        if version >= TOPIC_ID_VERSION:
-            known = self._image.topic_by_id(topic.topic_id)
-            if known is None:
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-            name = known.name
+        by_id = version >= TOPIC_ID_VERSION
+        name = self._replicas.topic_name(topic.topic_id) if by_id else topic.name
         if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
-        partition = self._replicas.get(name, data.index)
+        replicas = self._replicas
+        partition = replicas.get_by_id(topic.topic_id, data.index) if by_id else replicas.get(topic.name, data.index)
         records = _records(data, version)
         if partition.log.config.txbroker_mirror_source:
             return partition, _append_copied(partition, records, all_in_sync, now_ms, context)
@@ -176,8 +170,7 @@ class ProduceHandler:
     def _find(self, topic: TopicProduceData, data: PartitionProduceData, context: RequestContext) -> Partition | None:
         name = topic.name
         if context.api_version >= TOPIC_ID_VERSION:
-            known = self._image.topic_by_id(topic.topic_id)
-            name = "" if known is None else known.name
+            name = self._replicas.topic_name(topic.topic_id) or ""
         return self._replicas.find(name, data.index)
 
     def _failed_directory(self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext) -> str:
@@ -227,8 +220,8 @@ class ProduceHandler:
         for topic in response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    known = self._image.topic_by_id(topic.topic_id) if context.api_version >= TOPIC_ID_VERSION else None
-                    leader = self._leaders.of(topic.name if known is None else known.name, answer.index)
+                    named = self._replicas.topic_name(topic.topic_id) if context.api_version >= TOPIC_ID_VERSION else topic.name
+                    leader = self._leaders.of(named or "", answer.index)
                     answer.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
                     leaders.add(leader.leader_id)
         nodes = self._leaders.nodes(leaders, context)

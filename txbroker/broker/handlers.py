@@ -100,7 +100,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
 
     for handler in (
         ApiVersionsHandler(registry.ranges),
-        ProduceHandler(p.replicas, p.image, leaders, p.produce, p.now_ms, p.monotonic_s),
+        ProduceHandler(p.replicas, leaders, p.produce, p.now_ms, p.monotonic_s),
         FetchHandler(
             p.replicas,
             p.image,

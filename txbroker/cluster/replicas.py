@@ -72,6 +72,8 @@ class Replicas:
         self._counts: dict[str, TopicCounts] = {}
         self._counted: dict[str, set[int]] = {}  # the partitions of each topic that has counters
         self._counts_of_gone = TopicCounts()
+        self._topic_names: dict[bytes, str] = {}  # of the topics with partitions here, by id
+        self._topic_ids: dict[str, bytes] = {}
         self._warned_of_epochs = False
         self.isr_shrinks = 0
         self.isr_expands = 0
@@ -111,6 +113,24 @@ class Replicas:
         if self._image.partition(topic, partition) is not None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} has no replica of {topic}-{partition}")
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic of this id. For partitions here it is known from LeaderAndIsr, before UpdateMetadata brings it into the image."""
+        name = self._topic_names.get(topic_id)
+        if name is None:
+            topic = self._image.topic_by_id(topic_id)
+            name = None if topic is None else topic.name
+        return name
+
+    def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
+        """As `get`. UNKNOWN_TOPIC_ID; INCONSISTENT_TOPIC_ID if the log here belongs to an earlier topic of the same name."""
+        name = self.topic_name(topic_id)
+        if name is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        found = self.get(name, partition)
+        if found.log.topic_id not in (topic_id, NULL_TOPIC_ID):
+            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {name}-{partition} belongs to an earlier topic of this name")
+        return found
 
     # The controller's requests
 
@@ -165,6 +185,8 @@ class Replicas:
         if known is None:
             self._compare_epochs(partition, state.leader_epoch)
         self._partitions[key] = partition
+        if topic_id != NULL_TOPIC_ID:
+            self._topic_names[topic_id], self._topic_ids[key.topic] = key.topic, topic_id
         try:
             self._change_role(partition, state)
         except BrokerError:
@@ -236,19 +258,20 @@ class Replicas:
             self._observer.stopped(topic_partition)
         if delete:
             self._partitions.pop(key, None)
-            self._forget_counts(*topic_partition)
+            self._forget_partition(*topic_partition)
             if partition is not None:
                 self._observer.moved(partition)
             self._directories.delete(topic_partition)
 
-    def _forget_counts(self, topic: str, partition: int) -> None:
-        """Drop the topic's counters with its last partition; the sum of all topics keeps them."""
+    def _forget_partition(self, topic: str, partition: int) -> None:
+        """Drop the topic's id and counters with its last partition; the sum of all topics keeps the counters."""
         counted = self._counted.get(topic)
         if counted is not None:
             counted.discard(partition)
             if not counted:
                 del self._counted[topic]
                 self._counts_of_gone.add(self._counts.pop(topic))
+                self._topic_names.pop(self._topic_ids.pop(topic, NULL_TOPIC_ID), None)
 
     def check_followers(self) -> None:
         """Find the followers that lag (replica.lag.time.max.ms)."""
