@@ -76,7 +76,7 @@ class Components:
         self._config = config
         self._identity = identity
         self._tree = tree
-        self._image = ClusterImage()
+        self.image = ClusterImage()
         names = ("produce", "fetch", "delete records", "topics")
         produce, fetch, deletes, topics = self._purgatories = [Purgatory(world.reactor, name) for name in names]
         self._actions = actions
@@ -84,7 +84,7 @@ class Components:
         self.replicas = Replicas(
             identity.broker_id,
             directories,
-            self._image,
+            self.image,
             wiring,
             world.monotonic_s,
             lambda: config.int("replica.lag.time.max.ms") / 1000,
@@ -98,12 +98,12 @@ class Components:
             world.unique_id,
         )
         admin = self.topic_admin = self._topic_admin(world)
-        self._waiting = TopicWaiting(self._image, topics, admin.is_deleting)
+        self._waiting = TopicWaiting(self.image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
         self.isr_requests = IsrRequests(identity.broker_id, world.reactor)
         self._own = OwnBroker(
             self.replicas,
-            self._image,
+            self.image,
             configs,
             world.now_ms,
             self._image_changed,
@@ -128,7 +128,7 @@ class Components:
                 broker_id=identity.broker_id,
                 cluster_id=identity.cluster_id,
                 config=config,
-                image=self._image,
+                image=self.image,
                 replicas=self.replicas,
                 directories=directories,
                 coordinator=self._coordinator,
@@ -136,7 +136,7 @@ class Components:
                 config_admin=ConfigAdmin(tree),
                 waiting=self._waiting,
                 creation=self._topic_creation(admin),
-                endpoints=Endpoints(identity.broker_id, self._image, reached),
+                endpoints=Endpoints(identity.broker_id, self.image, reached),
                 sessions=self._sessions,
                 caretaker=OnDemandMaintenance(self.cleaner, self._retention),
                 reread_topic=configs.reread_topic,
@@ -153,7 +153,7 @@ class Components:
         self._connections = Connections(identity.broker_id, config, world, inter_broker)
         self._controller: Controller | None = None
         self.to_controller = ControllerChannel(
-            identity.broker_id, self._image, lambda: self.replicas.controller_epoch, inter_broker, self._connections.link
+            identity.broker_id, self.image, lambda: self.replicas.controller_epoch, inter_broker, self._connections.link
         )
         if is_clustered(config):
             register_for_cluster(
@@ -161,11 +161,11 @@ class Components:
                 self._own,
                 self._own_controller,
                 lambda broker_id: allocate_block(tree, broker_id),
-                self._image,
+                self.image,
                 self._waiting,
             )
         self._fetchers = Fetchers(
-            FetcherLoops(identity.broker_id, config, self._image, world, self.isr_requests, self._connections, inter_broker)
+            FetcherLoops(identity.broker_id, config, self.image, world, self.isr_requests, self._connections, inter_broker)
         )
         wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
@@ -188,7 +188,7 @@ class Components:
 
     def why_without_metadata(self) -> str | None:
         """Why clients get no metadata of the cluster from this broker; None if they do."""
-        known = self._identity.broker_id in self._image.brokers
+        known = self._identity.broker_id in self.image.brokers
         return None if known else "the controller has not sent the metadata of the cluster yet"
 
     def stop(self) -> None:
@@ -224,7 +224,7 @@ class Components:
             directories=directories,
             cleaner=self.cleaner,
             retention=self._retention,
-            image=self._image,
+            image=self.image,
             coordinator=self._coordinator,
             sessions=self._sessions,
             purgatories=dict(zip(("Produce", "Fetch", "DeleteRecords", "topic"), self._purgatories, strict=True)),
@@ -248,7 +248,7 @@ class Components:
         config = self._config
         return TopicAdmin(
             self._tree,
-            brokers=lambda: {broker.id: broker.rack for broker in self._image.brokers.values()},
+            brokers=lambda: {broker.id: broker.rack for broker in self.image.brokers.values()},
             validate_configs=lambda configs: validate_topic_configs(config, configs),
             partition_count=config.int("num.partitions"),
             replication_factor=config.int("default.replication.factor"),
@@ -281,7 +281,7 @@ class Components:
         )
 
     def _offsets_partition_count(self) -> int:
-        topic = self._image.topic(OFFSETS_TOPIC)
+        topic = self.image.topic(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
     def _own_controller(self) -> Controller:

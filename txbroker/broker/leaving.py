@@ -9,41 +9,74 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from txbroker.clock import Clock
+from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.tree.interface import SessionExpired
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode, error_name
 from txbroker.names import amount
-from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse, RemainingPartition
 
 log = logging.getLogger("txbroker.broker")
+
+LOOK_S = 0.1  # how often the brokers that are alive are looked at during a pause
 
 Ask = Callable[[ControlledShutdownRequest], Deferred[ControlledShutdownResponse]]
 
 
-async def leave_cluster(broker_id: int, broker_epoch: int, ask: Ask, config: BrokerConfig, clock: Clock) -> None:
-    """Ask until no partition is left that another broker could lead, at most `controlled.shutdown.max.retries` times. Logs the result."""
+async def leave_cluster(
+    broker_id: int, broker_epoch: int, ask: Ask, image: ClusterImage, config: BrokerConfig, clock: Clock
+) -> None:
+    """Ask until no partition is left that another broker could lead, at most `controlled.shutdown.max.retries` times. Logs the result.
+
+    It does not ask again, as Kafka does, if no other replica of the partitions that are left is on a live broker: the last broker of a
+    cluster that is stopped would wait for nothing.
+    """
     request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
-    attempts = config.int("controlled.shutdown.max.retries")
-    for attempt in range(attempts):
-        if attempt:
-            await deferLater(clock, config.int("controlled.shutdown.retry.backoff.ms") / 1000)  # type: ignore[arg-type]
-        problem = await _problem(request, ask)
-        if problem is None:
-            log.info("controlled shutdown: this broker leads no partition that another one can lead")
+    attempts, pause_s = config.int("controlled.shutdown.max.retries"), config.int("controlled.shutdown.retry.backoff.ms") / 1000
+    left: list[RemainingPartition] = []  # in the last response
+
+    def is_useless() -> bool:
+        others = image.brokers.keys() - {broker_id}
+        replicas = [_replicas(image, one) for one in left]
+        return not others or (bool(left) and not any(others & set(found) for found in replicas))
+
+    for attempt in range(1, attempts + 1):
+        try:
+            left = await _remaining(request, ask)
+        except BrokerError as error:
+            log.warning("controlled shutdown, attempt %d of %d: %s", attempt, attempts, error)
+        else:
+            if not left:
+                log.info("controlled shutdown: this broker leads no partition that another one can lead")
+                return
+            such_as = f"{amount(len(left), 'partition')}, such as {left[0].topic_name}-{left[0].partition_index}"
+            log.warning("controlled shutdown, attempt %d of %d: no other replica in sync can lead %s", attempt, attempts, such_as)
+        if attempt < attempts:
+            await _pause(pause_s, is_useless, clock)
+        if is_useless():
+            log.info("controlled shutdown ends: no live broker has another replica of what this broker leads")
             return
-        log.warning("controlled shutdown, attempt %d of %d: %s", attempt + 1, attempts, problem)
     log.warning("controlled shutdown has failed: this broker stops while it leads partitions, which the controller notices then")
 
 
-async def _problem(request: ControlledShutdownRequest, ask: Ask) -> str | None:
-    """Why leadership has not been moved; None if it has."""
+async def _remaining(request: ControlledShutdownRequest, ask: Ask) -> list[RemainingPartition]:
+    """The partitions whose leadership has not been moved; BrokerError."""
     try:
         response = await ask(request)
     except (BrokerError, SessionExpired) as error:
-        return f"the controller cannot be asked: {error}"
+        raise BrokerError(ErrorCode.NOT_CONTROLLER, f"the controller cannot be asked: {error}") from error
     if response.error_code != ErrorCode.NONE:
-        return f"the controller refuses with {error_name(response.error_code)}"
-    left = response.remaining_partitions
-    if left:
-        return f"no other replica in sync can lead {amount(len(left), 'partition')}, such as {left[0].topic_name}-{left[0].partition_index}"
-    return None
+        raise BrokerError(ErrorCode.NOT_CONTROLLER, f"the controller refuses with {error_name(response.error_code)}")
+    return response.remaining_partitions
+
+
+async def _pause(pause_s: float, is_useless: Callable[[], bool], clock: Clock) -> None:
+    """Until the next attempt, or until it would be useless: the last other brokers may stop meanwhile."""
+    end_s = clock.seconds() + pause_s
+    while not is_useless() and (left_s := end_s - clock.seconds()) > 0:
+        await deferLater(clock, min(left_s, LOOK_S))  # type: ignore[arg-type]
+
+
+def _replicas(image: ClusterImage, partition: RemainingPartition) -> tuple[int, ...]:
+    known = image.partition(partition.topic_name, partition.partition_index)
+    return () if known is None else known.replicas

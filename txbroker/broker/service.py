@@ -287,7 +287,8 @@ class Broker:
         ask, epoch = components.to_controller.controlled_shutdown, components.isr_requests.broker_epoch
         if self._failed or not len(components.replicas):
             return succeed(None)
-        return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, self._config, self._world.reactor))
+        image = components.image
+        return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, image, self._config, self._world.reactor))
 
     def _fail(self, why: str) -> None:
         self._failed = True
