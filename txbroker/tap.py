@@ -331,6 +331,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
     from txbroker.cleaner_process import CleanerProcesses
     from txbroker.cluster.tree.sqlite import open_sqlite_tree
     from txbroker.log.disk import OsDisk, SyncTimes
+    from txbroker.session_guard import SessionGuard
 
     # Separate pools, so that reads and the metadata tree do not wait for syncs and deletes, which take long.
     in_disk_worker = CountedWorkers(_workers(reactor, "disk", DISK_THREADS), DISK_THREADS)
@@ -369,6 +370,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         instruments=instruments,
         cleaners=CleanerProcesses(reactor),
         threads=ReactorThreads(reactor, in_read_worker),
+        session_guard=SessionGuard(reactor),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import stat
@@ -29,9 +30,11 @@ from tests.support.records import numbered, numbers
 from tests.support.running import RUN, Running
 from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
+from txbroker.session_guard import guard_command
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:No chroot path exists")]
 Start = Callable[..., BrokerProcess]
+WITHOUT_GUARD = {"txbroker_failover_on_process_end": "false"}
 UNKNOWN_TOPIC, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, ALREADY_EXISTS, NOT_CONTROLLER = 3, 7, 10, 36, 41
 
 
@@ -235,7 +238,7 @@ def test_each_answer_to_a_write_of_the_start_may_be_lost(client: KazooClient, pr
 
 
 def test_a_restart_after_a_crash_ends_the_session_of_the_crash(client: KazooClient, start: Start) -> None:
-    broker = start(zookeeper_session_timeout_ms="10000")
+    broker = start(zookeeper_session_timeout_ms="10000", **WITHOUT_GUARD)
     before = epoch(client)
     assert stat.S_IMODE(session_file(broker).stat().st_mode) == 0o600
     broker.kill()
@@ -247,7 +250,7 @@ def test_a_restart_after_a_crash_ends_the_session_of_the_crash(client: KazooClie
 
 @pytest.mark.parametrize("left", [None, b"", b"{}", b'{"session":1e300,"password":""}', b'{"session":5,"password":"00"}', b"[" * 10_000])
 def test_a_restart_without_the_session_of_the_crash_waits_for_its_end(client: KazooClient, start: Start, left: bytes | None) -> None:
-    broker = start(zookeeper_session_timeout_ms="1000")
+    broker = start(zookeeper_session_timeout_ms="1000", **WITHOUT_GUARD)
     before = epoch(client)
     broker.kill()
     session_file(broker).unlink()
@@ -275,6 +278,53 @@ def test_a_broker_that_hangs_keeps_its_session(client: KazooClient, start: Start
     broker.resume()
     assert epoch(client) == before
     assert broker.stop() == 0
+
+
+def guard_of(broker: BrokerProcess) -> int:
+    """The process that ends the session; 0 while there is none."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    return int(children[0]) if children else 0
+
+
+def test_the_session_of_a_killed_broker_ends_at_once(client: KazooClient, start: Start) -> None:
+    broker = start(zookeeper_session_timeout_ms="40000")
+    guard = guard_of(broker)
+    os.kill(guard, signal.SIGTERM)
+    os.kill(guard, signal.SIGINT)
+    broker.kill()
+    until(lambda: "The broker's process has ended: its ZooKeeper session" in broker.log(), "the guard has reported")
+    assert " is closed" in broker.log() and registration(client) is None and not controller_is(client, 1)
+    broker.start()
+    assert "is in use by" not in broker.log()
+
+
+def test_the_guard_of_a_session_is_started_again_and_ends_with_the_broker(client: KazooClient, start: Start, zookeeper: str) -> None:
+    broker = start(zookeeper_session_timeout_ms="40000")
+    first = guard_of(broker)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: "is started again" in broker.log(), "the end of the guard is reported")
+    until(lambda: guard_of(broker) not in (0, first), "it runs again")
+    before = epoch(client)
+    expire(zookeeper, broker)
+    until(lambda: epoch(client) > before, "the broker is registered in its next session")
+    second = guard_of(broker)
+    assert broker.stop() == 0
+    until(lambda: not Path(f"/proc/{second}").exists(), "it has ended")
+    assert "The broker's process has ended" not in broker.log()
+
+
+@pytest.mark.parametrize(("sent", "reported"), [
+    (b"", ""),
+    (b"null\n", ""),
+    (b'{"servers": "SERVERS", "timeout_ms": 10000, "session": 5, "password": "00"}\nnull\n', ""),
+    (b'{"servers": "SERVERS", "timeout_ms": 10000, "session": 5, "password": "00"}\nnul', "0x5 had already expired"),
+    (b'{"servers": "127.0.0.1:1,SERVERS", "timeout_ms": 10000, "session": 5, "password": "00"}\n', "0x5 had already expired"),
+    (b'{"servers": "127.0.0.1:1", "timeout_ms": 300, "session": 5, "password": "00"}\n', "no ZooKeeper server answers at 127.0.0.1:1"),
+])  # fmt: skip
+def test_what_the_guard_does_at_the_end_of_its_input(zookeeper_process: ZooKeeperProcess, sent: bytes, reported: str) -> None:
+    sent = sent.replace(b"SERVERS", zookeeper_process.address.encode())
+    ended = subprocess.run(guard_command(), input=sent, capture_output=True, timeout=PATIENCE_S, check=True)
+    assert reported in ended.stderr.decode() and (reported or not ended.stderr)
 
 
 def partition_state(client: KazooClient, topic: str) -> tuple[int, list[int], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -41,6 +41,16 @@ class CountedWorkers:
         return result
 
 
+class SessionGuard(Protocol):
+    """Ends a ZooKeeper session when this process ends, however it ends."""
+
+    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes) -> None:
+        """Guard this session from now on, instead of the one before it. `servers`: comma-separated host:port pairs."""
+
+    def release(self) -> None:
+        """The session has been closed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruments:
     """What only metrics measure."""
@@ -72,6 +82,7 @@ class World:
     instruments: Instruments | None = None  # None: no metrics
     cleaners: Workers | None = None  # None: no log cleaner
     threads: Threads | None = None  # None: no ZooKeeper
+    session_guard: SessionGuard | None = None  # None: the session of a killed broker expires
 
     def unique_id(self) -> str:
         """32 hexadecimal digits, new at each call."""

@@ -1,7 +1,8 @@
 """The ZooKeeper sessions of this broker. The credentials of the last one are kept in a file in a log directory.
 
 A broker that is killed leaves a session, whose ephemeral nodes would hold its id until the session expires. The next start ends that
-session with the saved credentials. The lock of the log directory shows that the process of that session is gone.
+session with the saved credentials. The lock of the log directory shows that the process of that session is gone. Where
+`txbroker.failover.on.process.end` is set, a guard process ends the session at once.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class ZooKeeperSessions:
         self._connect = ",".join(shuffled) + slash + chroot
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
         limit = config.value("zookeeper.connection.timeout.ms")
+        self._guard = world.session_guard if config.boolean("txbroker.failover.on.process.end") else None
         self._connection_timeout_ms = limit if isinstance(limit, int) else self._timeout_ms
 
     async def open(self) -> ZooKeeperTree:
@@ -60,10 +62,14 @@ class ZooKeeperSessions:
             counts=self._counts,
         )
         self._save(tree.credentials)
+        if self._guard is not None:
+            self._guard.guard(self._connect.partition("/")[0], self._timeout_ms, *tree.credentials)
         return tree
 
     def forget(self) -> None:
         """The last session has been closed."""
+        if self._guard is not None:
+            self._guard.release()
         for path in self._paths():
             try:
                 self._world.disk.remove(path)

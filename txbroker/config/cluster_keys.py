@@ -13,6 +13,9 @@ KEYS = (
         "Session timeout of ZooKeeper, in milliseconds."),
     Key("zookeeper.connection.timeout.ms", Type.INT, None, Importance.HIGH,
         "Timeout of connections to ZooKeeper, in milliseconds. If not set, zookeeper.session.timeout.ms is used."),
+    Key("txbroker.failover.on.process.end", Type.BOOLEAN, True, Importance.MEDIUM,
+        "Whether a second, small process ends the ZooKeeper session when the broker's process ends, however that happens. "
+        "The partitions of a killed broker then get new leaders at once."),
     Key("zookeeper.max.in.flight.requests", Type.INT, 10, Importance.HIGH,
         "Maximum number of requests in flight to ZooKeeper.", at_least(1), effective=False),
     Key("zookeeper.set.acl", Type.BOOLEAN, False, Importance.HIGH,
