@@ -48,11 +48,10 @@ WALL_CLOCKS = re.compile(
 # The only module that takes Twisted's reactor: it makes the reactor's clock monotonic.
 TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
-# Entry points, which nothing imports, the metadata tree of tests and simulations, the source of a generated module, and the states of
-# transactions.
+# Entry points, which nothing imports, the metadata tree of tests and simulations, and the source of a generated module.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
            "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard", "txbroker.wire.inline_varints",
-           "txbroker.wire.record_walk_source", "txbroker.transactions.transaction"}  # fmt: skip
+           "txbroker.wire.record_walk_source"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")

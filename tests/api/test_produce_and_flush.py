@@ -81,7 +81,7 @@ class ProduceHarness:
         image = ClusterImage()
         self.replicas = Replicas(BROKER, directories, image, wiring, self.clock.seconds, lambda: 10.0)
         others = IsrRequests(BROKER, self.clock), Fetchers(lambda leader: pytest.fail("there is one broker"))
-        wiring.wire(self.replicas, Coordinator(), FetchSessions(0, lambda: 1), *others)  # type: ignore[arg-type]
+        wiring.wire(self.replicas, Coordinator(), Coordinator(), FetchSessions(0, lambda: 1), *others)  # type: ignore[arg-type]
         directories.wire(wiring)
         for topic in configs:
             self._lead(topic)

@@ -41,7 +41,7 @@ class CreationHarness:
         self.cluster.admin.create = noted  # type: ignore[method-assign]
         self.waiting = TopicWaiting(self.image, Purgatory(self.clock, "topics"), self.cluster.admin.is_deleting)
         self.creation = TopicCreation(
-            self.cluster.admin, self.waiting, enabled=lambda: True, offsets_topic=lambda: NewTopic(name=OFFSETS_TOPIC, partition_count=3)
+            self.cluster.admin, self.waiting, enabled=lambda: True, internal_topic=lambda name: NewTopic(name=name, partition_count=3)
         )
         self.handler = MetadataHandler(self.image, Endpoints(1, self.image, ["L"]), self.creation, self.waiting, "cluster")
 

@@ -105,7 +105,7 @@ class ReplicaHost:
         self.fetchers = Fetchers()
         fetchers: Any = self.fetchers
         isr_requests: Any = self.isr_requests
-        wiring.wire(self.replicas, unused, self.sessions, isr_requests, fetchers)
+        wiring.wire(self.replicas, unused, unused, self.sessions, isr_requests, fetchers)
         disk.directories.wire(wiring)
         leaders = CurrentLeaders(self.replicas, self.image, Endpoints(broker_id, self.image, []))
         fetches = FetchHandler(

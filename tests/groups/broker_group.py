@@ -141,7 +141,8 @@ class Process:
         self.isr_requests = IsrRequests(broker_id, clock)
         self.isr_requests.begin(epoch, self._alter_partition)
         self._fetchers = Fetchers(self._fetcher_loop)
-        wiring.wire(self.replicas, self.coordinator, sessions, self.isr_requests, self._fetchers)
+        no_transactions: Any = None
+        wiring.wire(self.replicas, self.coordinator, no_transactions, sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
         creation: Any = NoCreation()
         endpoints = Endpoints(broker_id, self.image, [])

@@ -8,8 +8,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.coordinators.memory_log import MemoryLog
 from tests.groups.driving import protocols
-from tests.groups.memory_store import MemoryStore
 from txbroker.errors import ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.groups.group_config import GroupConfig
@@ -26,11 +26,11 @@ DAY_MS = 24 * 60 * 60_000
 class CoordinatorHarness:
     """A coordinator with a clock and a store that outlive it."""
 
-    def __init__(self, store: MemoryStore | None = None, partitions: int = 1, **settings: Any) -> None:
+    def __init__(self, store: MemoryLog | None = None, partitions: int = 1, **settings: Any) -> None:
         self.clock = Clock()
         self.clock.advance(1_000)
         self.wall_clock_ahead_ms = 1_800_000_000_000
-        self.store = store or MemoryStore()
+        self.store = store or MemoryLog()
         self.partitions = partitions
         self.config = GroupConfig(**({"initial_rebalance_delay_ms": 0} | settings))
         self.numbers = itertools.count(1)

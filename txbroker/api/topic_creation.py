@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import OFFSETS_TOPIC
+from txbroker.names import INTERNAL_TOPICS
 
 log = logging.getLogger("txbroker.api")
 
@@ -35,15 +35,15 @@ class _Creation:
 
 
 class TopicCreation:
-    """Creates missing topics. `enabled`: the value of auto.create.topics.enable; `offsets_topic`: how `__consumer_offsets` is created."""
+    """Creates missing topics. `enabled`: the value of auto.create.topics.enable; `internal_topic`: how an internal topic is created."""
 
     def __init__(
-        self, admin: TopicAdmin, waiting: TopicWaiting, *, enabled: Callable[[], bool], offsets_topic: Callable[[], NewTopic]
+        self, admin: TopicAdmin, waiting: TopicWaiting, *, enabled: Callable[[], bool], internal_topic: Callable[[str], NewTopic]
     ) -> None:
         self._admin = admin
         self._waiting = waiting
         self._enabled = enabled
-        self._offsets_topic = offsets_topic
+        self._internal_topic = internal_topic
         self._creations: dict[str, _Creation] = {}
         self._logged: dict[str, str] = {}  # why topics cannot be created, as logged last
 
@@ -114,7 +114,7 @@ class TopicCreation:
             log.warning("topic %r cannot be created automatically: %s", name, why)
 
     def _new_topic(self, name: str) -> NewTopic:
-        return self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name=name)
+        return self._internal_topic(name) if name in INTERNAL_TOPICS else NewTopic(name=name)
 
     async def _make(self, topic: NewTopic) -> int:
         """The number of partitions to wait for."""

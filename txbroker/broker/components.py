@@ -14,13 +14,14 @@ from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.broker import first_topics, settings
+from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
+from txbroker.broker import first_topics, internal_topics, settings
 from txbroker.broker.connections import Connections
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
 from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
-from txbroker.broker.partition_state_log import PartitionStateLog
+from txbroker.broker.marker_channels import MarkerChannels
 from txbroker.broker.replication import FetcherLoops, leader_quota
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
@@ -34,7 +35,7 @@ from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
-from txbroker.cluster.topics import NewTopic, TopicAdmin
+from txbroker.cluster.topics import TopicAdmin
 from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.session_tree import SessionCounts
 from txbroker.config.environment import FirstTopic
@@ -47,9 +48,11 @@ from txbroker.maintenance.log_cleaner import LogCleaner
 from txbroker.maintenance.on_demand_maintenance import OnDemandMaintenance
 from txbroker.maintenance.periodic import Periodic
 from txbroker.maintenance.retention import Retention
-from txbroker.names import OFFSETS_TOPIC
+from txbroker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txbroker.peers.controller_channel import ControllerChannel
 from txbroker.purgatory import Purgatory
+from txbroker.transactions.coordinator import TransactionCoordinator
+from txbroker.transactions.marker_queues import MarkerQueues
 
 if TYPE_CHECKING:
     from txbroker.metrics.sources import MetricSources
@@ -92,10 +95,26 @@ class Components:
         self._coordinator = GroupCoordinator(
             world.reactor,
             world.now_ms,
-            self._offsets_log(world, produce),
+            internal_topics.offsets_log(config, self.replicas, produce, world.in_worker),
             settings.group_config(config),
-            self._offsets_partition_count,
+            lambda: internal_topics.partition_count(self.image, OFFSETS_TOPIC),
             world.unique_id,
+        )
+        self._connections = Connections(identity.broker_id, config, world, inter_broker)
+        next_producer_id = ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id
+        markers = WriteTxnMarkersHandler(self.replicas, self._coordinator, produce, world.now_ms, config.int("request.timeout.ms"))
+        self._marker_channels = MarkerChannels(
+            identity.broker_id, self.image, self._connections, inter_broker, markers.write
+        )
+        self._marker_queues = MarkerQueues(world.reactor, self._marker_channels.leader, self._marker_channels.open)
+        self._transactions = TransactionCoordinator(
+            world.reactor,
+            world.now_ms,
+            internal_topics.transactions_log(config, self.replicas, produce, world.in_worker),
+            settings.transaction_config(config),
+            lambda: internal_topics.partition_count(self.image, TRANSACTIONS_TOPIC),
+            next_producer_id,
+            self._marker_queues,
         )
         admin = self.topic_admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self.image, topics, admin.is_deleting)
@@ -132,6 +151,8 @@ class Components:
                 replicas=self.replicas,
                 directories=directories,
                 coordinator=self._coordinator,
+                transactions=self._transactions,
+                markers=markers,
                 topic_admin=admin,
                 config_admin=ConfigAdmin(tree),
                 waiting=self._waiting,
@@ -144,13 +165,12 @@ class Components:
                 fetch=fetch,
                 deletes=deletes,
                 leader_quota=leader_quota(config, world.monotonic_s),
-                next_producer_id=ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id,
+                next_producer_id=next_producer_id,
                 monotonic_s=world.monotonic_s,
                 now_ms=world.now_ms,
             ),
             None if world.instruments is None else world.monotonic_s,
         )
-        self._connections = Connections(identity.broker_id, config, world, inter_broker)
         self._controller: Controller | None = None
         self.to_controller = ControllerChannel(
             identity.broker_id, self.image, lambda: self.replicas.controller_epoch, inter_broker, self._connections.link
@@ -167,12 +187,13 @@ class Components:
         self._fetchers = Fetchers(
             FetcherLoops(identity.broker_id, config, self.image, world, self.isr_requests, self._connections, inter_broker)
         )
-        wiring.wire(self.replicas, self._coordinator, self._sessions, self.isr_requests, self._fetchers)
+        wiring.wire(self.replicas, self._coordinator, self._transactions, self._sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
 
     def start(self) -> None:
         """Start timers and periodic work."""
         self._coordinator.start()
+        self._transactions.start()
         self._periodic.start()
         self.cleaner.start()
 
@@ -201,6 +222,7 @@ class Components:
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()
+        self._transactions.stop()
         self._actions.end_turn()
         for purgatory in self._purgatories:
             purgatory.close()
@@ -232,18 +254,6 @@ class Components:
             zookeeper=zookeeper,
         )
 
-    def _offsets_log(self, world: World, produce: Purgatory) -> PartitionStateLog:
-        config = self._config
-        return PartitionStateLog(
-            OFFSETS_TOPIC,
-            self.replicas,
-            produce,
-            codec=settings.OFFSETS_CODECS[config.int("offsets.topic.compression.codec")],
-            timeout_ms=config.int("offsets.commit.timeout.ms"),
-            load_bytes=lambda: config.int("offsets.load.buffer.size"),
-            in_worker=world.in_worker,
-        )
-
     def _topic_admin(self, world: World) -> TopicAdmin:
         config = self._config
         return TopicAdmin(
@@ -258,31 +268,11 @@ class Components:
 
     def _topic_creation(self, admin: TopicAdmin) -> TopicCreation:
         return TopicCreation(
-            admin, self._waiting, enabled=lambda: self._config.boolean("auto.create.topics.enable"), offsets_topic=self._offsets_topic
+            admin,
+            self._waiting,
+            enabled=lambda: self._config.boolean("auto.create.topics.enable"),
+            internal_topic=lambda name: internal_topics.new_internal_topic(self._config, name),
         )
-
-    def _offsets_topic(self) -> NewTopic:
-        """The settings for `__consumer_offsets`. A broker alone is its only replica.
-
-        In a cluster, creation fails until offsets.topic.replication.factor brokers are alive, and clients retry: a topic that the first
-        broker had created for itself would stay there.
-        """
-        config = self._config
-        alone = config.optional_text("zookeeper.connect") is None
-        return NewTopic(
-            name=OFFSETS_TOPIC,
-            partition_count=config.int("offsets.topic.num.partitions"),
-            replication_factor=1 if alone else config.int("offsets.topic.replication.factor"),
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.int("offsets.topic.segment.bytes")),
-            },
-        )
-
-    def _offsets_partition_count(self) -> int:
-        topic = self.image.topic(OFFSETS_TOPIC)
-        return 0 if topic is None else len(topic.partitions)
 
     def _own_controller(self) -> Controller:
         if self._controller is None:
@@ -291,6 +281,7 @@ class Components:
 
     def _image_changed(self, changes: ImageChanges) -> None:
         self._waiting.changed(changes.changed | changes.deleted)
+        self._marker_queues.leaders_changed(self._marker_channels.live())
         if changes.brokers:
             self._waiting.brokers_changed()
         if changes.deleted:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from txbroker.cluster.controller.broker_channels import Channel
     from txbroker.cluster.controller.controller_context import LiveBroker
     from txbroker.cluster.own_broker import OwnBroker
+    from txbroker.transactions.marker_queues import Destination
 
 
 class Address(Protocol):
@@ -52,6 +53,11 @@ class Connections:
     def link(self, address: Address) -> BrokerLink:
         """For requests between a broker and the controller. As in Kafka, the client id is this broker's id."""
         return BrokerLink(self.open(address, str(self._broker_id)), self._config.int("controller.socket.timeout.ms") / 1000)
+
+    def marker_channel(self, destination: Destination) -> PeerChannel:
+        """A transaction coordinator's way to another broker."""
+        link = self.link(destination)
+        return PeerChannel(destination.broker_id, link, self._world.reactor, self._world.random.random)
 
     def channel(self, broker_id: int, broker: LiveBroker, own: OwnBroker) -> Channel:
         """The controller's way to a broker; `own` is this one."""

@@ -17,18 +17,20 @@ from txbroker.cluster.replicas import Replicas
 from txbroker.errors import StorageError
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.log import Log
-from txbroker.names import OFFSETS_TOPIC, TopicPartition
+from txbroker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger("txbroker.broker")
 
 
 class EventWiring:
-    """The observer of `Replicas` and `LogDirectories`; it notifies the purgatories, the group coordinator and the controller."""
+    """The observer of `Replicas` and `LogDirectories`; it notifies the purgatories, the coordinators and the controller."""
 
     _isr_requests: IsrRequests
     _replicas: Replicas
     _coordinator: GroupCoordinator
+    _transactions: TransactionCoordinator
     _fetchers: Fetchers
     _sessions: FetchSessions
 
@@ -54,6 +56,7 @@ class EventWiring:
         self,
         replicas: Replicas,
         coordinator: GroupCoordinator,
+        transactions: TransactionCoordinator,
         sessions: FetchSessions,
         isr_requests: IsrRequests,
         fetchers: Fetchers,
@@ -64,6 +67,7 @@ class EventWiring:
         self._sessions = sessions
         self._replicas = replicas
         self._coordinator = coordinator
+        self._transactions = transactions
 
     # ReplicasObserver
 
@@ -102,16 +106,20 @@ class EventWiring:
         self._isr_requests.propose(partition, proposal)
 
     def leading(self, partition: Partition) -> None:
-        """This broker leads the partition; for `__consumer_offsets` it becomes the coordinator of its groups."""
+        """This broker leads the partition. With one of an internal topic it becomes the coordinator of its groups or transactional ids."""
         self._fetchers.forget(partition.topic_partition)
         topic, index = partition.topic_partition
         if topic == OFFSETS_TOPIC:
             _log_failure(self._coordinator.load(index), f"groups of {partition.topic_partition}")
+        elif topic == TRANSACTIONS_TOPIC:
+            _log_failure(self._transactions.load(index, partition.leader_epoch), f"transactional ids of {partition.topic_partition}")
 
     def resigned(self, topic_partition: TopicPartition) -> None:
-        """This broker no longer leads the partition, and is no longer the coordinator of its groups."""
+        """This broker no longer leads the partition, and is no longer the coordinator of its groups or transactional ids."""
         if topic_partition.topic == OFFSETS_TOPIC:
             self._coordinator.unload(topic_partition.partition)
+        elif topic_partition.topic == TRANSACTIONS_TOPIC:
+            self._transactions.unload(topic_partition.partition)
 
     def following(self, partition: Partition) -> None:
         """Copy the partition from its leader, if it has one."""

@@ -43,6 +43,8 @@ from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.api.transaction_admin import DescribeTransactionsHandler, ListTransactionsHandler
+from txbroker.api.transaction_requests import AddOffsetsToTxnHandler, AddPartitionsToTxnHandler, EndTxnHandler
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
@@ -56,6 +58,7 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
+from txbroker.transactions.coordinator import TransactionCoordinator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +72,8 @@ class Parts:
     replicas: Replicas
     directories: LogDirectories
     coordinator: GroupCoordinator
+    transactions: TransactionCoordinator
+    markers: WriteTxnMarkersHandler
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
     waiting: TopicWaiting
@@ -116,6 +121,11 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         MetadataHandler(p.image, p.endpoints, p.creation, p.waiting, p.cluster_id),
         OffsetForLeaderEpochHandler(p.replicas),
         InitProducerIdHandler(p.next_producer_id, p.config.int("transaction.max.timeout.ms")),
+        AddPartitionsToTxnHandler(p.transactions, p.image),
+        AddOffsetsToTxnHandler(p.transactions, p.image, p.creation),
+        EndTxnHandler(p.transactions),
+        DescribeTransactionsHandler(p.transactions),
+        ListTransactionsHandler(p.transactions, p.now_ms),
         FindCoordinatorHandler(p.image, p.endpoints, p.creation),
         JoinGroupHandler(p.coordinator),
         SyncGroupHandler(p.coordinator),
@@ -139,7 +149,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         DescribeLogDirsHandler(p.directories, p.replicas),
         AlterReplicaLogDirsHandler(p.directories, p.now_ms),
         DescribeProducersHandler(p.replicas),
-        WriteTxnMarkersHandler(p.replicas, p.coordinator, p.produce, p.now_ms, p.config.int("request.timeout.ms")),
+        p.markers,
         DescribeAclsHandler(),
         CreateAclsHandler(),
         DeleteAclsHandler(),

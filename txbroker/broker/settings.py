@@ -1,4 +1,4 @@
-"""Translates server.properties into the settings of logs, the group coordinator and the transport."""
+"""Translates server.properties into the settings of logs, the coordinators and the transport."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from txbroker.groups.group_config import MINUTE_MS, GroupConfig
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.log_config import LogConfig
+from txbroker.transactions.transaction_config import TransactionConfig
 from txbroker.transport.limits import Limits
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import WALK_IS_COMPILED
@@ -63,6 +64,16 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         offset_metadata_max=config.int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.int("offsets.retention.minutes") * MINUTE_MS,
         offsets_retention_check_interval_ms=config.int("offsets.retention.check.interval.ms"),
+    )
+
+
+def transaction_config(config: BrokerConfig) -> TransactionConfig:
+    """The transaction coordinator's settings."""
+    return TransactionConfig(
+        timeout_max_ms=config.int("transaction.max.timeout.ms"),
+        id_expiration_ms=config.int("transactional.id.expiration.ms"),
+        abort_interval_ms=config.int("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+        expiration_interval_ms=config.int("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )
 
 

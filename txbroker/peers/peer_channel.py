@@ -1,9 +1,13 @@
-"""The controller's way to a broker (Kafka's `RequestSendThread`): a connection, or a call if the broker is in this process."""
+"""The way of a controller or a transaction coordinator to a broker: a connection, or a call if the broker is in this process.
+
+Kafka's `RequestSendThread`.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
@@ -15,15 +19,16 @@ from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.broker_link import Link
-from txbroker.wire.schema import Response
+from txbroker.wire.schema import Request, Response
 
 log = logging.getLogger("txbroker.controller")
 
 
 class PeerChannel:
-    """Sends each request again until it is answered, or the channel is closed. Satisfies `broker_channels.Channel`.
+    """Sends each request again until it is answered, or the channel is closed.
 
-    A request may be served twice: controller, broker and leader epochs make the second time harmless.
+    Satisfies `broker_channels.Channel` and `marker_queues.Channel`. A request may be served twice: the epochs of controller, broker, leader
+    and producer make the second time harmless.
     """
 
     def __init__(self, broker_id: int, link: Link, clock: Clock, chance: Callable[[], float]) -> None:
@@ -37,7 +42,7 @@ class PeerChannel:
         self._pause: Deferred[None] | None = None
         self._timer: DelayedCall | None = None
 
-    def send(self, request: ControllerRequest) -> Deferred[Response]:
+    def send(self, request: Request) -> Deferred[Any]:
         """Fires with the response. Fails with ConnectionFailed once the channel is closed."""
         return Deferred.fromCoroutine(self._send(request))
 
@@ -49,10 +54,10 @@ class PeerChannel:
             self._timer.cancel()
             self._resume()
 
-    async def _send(self, request: ControllerRequest) -> Response:
+    async def _send(self, request: Request) -> Any:
         while not self._closed:
             try:
-                response: Response = await self._link.send(request)
+                response = await self._link.send(request)
             except ConnectionFailed as error:
                 if not self._closed:
                     await self._wait(error)

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in memory: real record batches, appends that can be hosted back or fail."""
+"""The log of an internal topic in memory: real record batches, appends that can be hosted back or fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txbroker.wire import batch
 from txbroker.wire.records import Record, build
 
 
-class MemoryStore:
+class MemoryLog:
     def __init__(self, batches_a_read: int = 3) -> None:
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.ends: dict[int, int] = defaultdict(int)

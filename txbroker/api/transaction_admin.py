@@ -1,0 +1,108 @@
+"""DescribeTransactions and ListTransactions (keys 65, 66): the transactional ids that this broker coordinates (KIP-664).
+
+Version notes: ListTransactions v1 has a filter by duration (KIP-994). v2 has one by a regular expression (KIP-1152), and is not served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txbroker.api.request_context import RequestContext
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.transactions.coordinator import TransactionCoordinator
+from txbroker.transactions.transaction_record import TransactionRecord
+from txbroker.transactions.transaction_states import TransactionState
+from txbroker.wire.messages import list_transactions
+from txbroker.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from txbroker.wire.messages.describe_transactions import TransactionState as DescribedTransaction
+from txbroker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from txbroker.wire.schema import Request, VersionRange
+
+_TITLES = frozenset(state.title for state in TransactionState)
+_NO_RECORD = TransactionRecord(producer_id=-1, producer_epoch=-1, timeout_ms=0, state=TransactionState.DEAD, update_ms=-1)
+
+
+class DescribeTransactionsHandler:
+    """Transactional ids with their transactions."""
+
+    request: type[Request] = DescribeTransactionsRequest
+    advertised = False  # until transactions work as a whole
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def __call__(self, request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+        states = [self._describe(transactional_id) for transactional_id in dict.fromkeys(request.transactional_ids)]
+        return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+    def _describe(self, transactional_id: str) -> DescribedTransaction:
+        try:
+            return _described(transactional_id, self._coordinator.describe(transactional_id))
+        except BrokerError as error:
+            return _described(transactional_id, None, error.code)
+
+    def failed(self, request: DescribeTransactionsRequest, context: RequestContext, error: BrokerError) -> DescribeTransactionsResponse:
+        """Every id with the same error."""
+        states = [_described(transactional_id, None, error.code) for transactional_id in request.transactional_ids]
+        return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+
+def _described(transactional_id: str, known: TransactionRecord | None, code: ErrorCode = ErrorCode.NONE) -> DescribedTransaction:
+    record = known or _NO_RECORD
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(record.partitions):
+        topics.setdefault(topic, []).append(index)
+    return DescribedTransaction(
+        error_code=code,
+        transactional_id=transactional_id,
+        transaction_state="" if known is None else record.state.title,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_start_time_ms=record.start_ms if known is not None else 0,
+        producer_id=record.producer_id if known is not None else 0,
+        producer_epoch=record.producer_epoch if known is not None else 0,
+        topics=[TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+class ListTransactionsHandler:
+    """The transactional ids of this broker that pass the filters."""
+
+    request: type[Request] = ListTransactionsRequest
+    advertised = False  # until transactions work as a whole
+    versions = VersionRange(0, 1)
+
+    def __init__(self, coordinator: TransactionCoordinator, now_ms: Callable[[], int]) -> None:
+        self._coordinator = coordinator
+        self._now_ms = now_ms
+
+    def __call__(self, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+        now_ms = self._now_ms()
+        producers, states = frozenset(request.producer_id_filters), frozenset(request.state_filters)
+
+        def passes(record: TransactionRecord) -> bool:
+            if producers and record.producer_id not in producers:
+                return False
+            if states and record.state.title not in states:
+                return False
+            return request.duration_filter < 0 or now_ms - record.start_ms > request.duration_filter
+
+        return ListTransactionsResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.NONE,
+            unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _TITLES],
+            transaction_states=[
+                list_transactions.TransactionState(
+                    transactional_id=transactional_id, producer_id=record.producer_id, transaction_state=record.state.title
+                )
+                for transactional_id, record in self._coordinator.states().items()
+                if passes(record)
+            ],
+        )
+
+    def failed(self, request: ListTransactionsRequest, context: RequestContext, error: BrokerError) -> ListTransactionsResponse:
+        """Only the error."""
+        return ListTransactionsResponse(throttle_time_ms=0, error_code=error.code, unknown_state_filters=[], transaction_states=[])
