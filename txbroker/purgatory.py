@@ -127,6 +127,14 @@ class Purgatory:
             self._checking = False
         return completed
 
+    def expire(self, key: Hashable) -> None:
+        """The operations under `key` wait no longer."""
+        for parked in list(self._watched.get(key, ())):
+            operation = parked.operation
+            if operation is not None:
+                self._end(parked)
+                self._expire(operation)
+
     def cancel(self, parked: Parked) -> bool:
         """Remove an operation without calling it, as its client is gone; False if it has ended already."""
         if parked.operation is None:

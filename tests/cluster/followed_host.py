@@ -39,7 +39,7 @@ class FollowedHost:
         if isinstance(asked.request, FetchRequest):
             self.asked.append(asked.request)
             version = VERSION
-        (response,) = self.leader.send(asked.request, version, _with_bytes)
+        (response,) = self.leader.send(asked.request, version, with_bytes)
         if lose_answer:
             self.fetcher.failed()
         else:
@@ -61,7 +61,8 @@ def forgotten(request: FetchRequest) -> list[int]:
     return sorted(partition for topic in request.forgotten_topics_data for partition in topic.partitions)
 
 
-def _with_bytes(response: Any) -> Any:
+def with_bytes(response: Any) -> Any:
+    """The response with the bytes of its regions, as a client receives it."""
     for topic in getattr(response, "responses", []):
         for data in topic.partitions:
             if isinstance(data.records, Region):

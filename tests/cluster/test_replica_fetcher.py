@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.cluster.replica_group import BACKOFF_S, LAG_S, Broker, Group
 from tests.log.support import NOW, batch, entries
 from txbroker.cluster.offset_lookup import LATEST_TIMESTAMP, list_offset
+from txbroker.cluster.replica_fetcher import EARLY, EARLY_PAUSES
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -198,9 +199,9 @@ def test_out_of_range_by_a_race_removes_nothing(group: Group) -> None:
 
 @pytest.mark.parametrize(("code", "goes_on"), [
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, True), (ErrorCode.UNKNOWN_LEADER_EPOCH, True), (ErrorCode.KAFKA_STORAGE_ERROR, True),
-    (ErrorCode.UNKNOWN_TOPIC_ID, True), (ErrorCode.FENCED_LEADER_EPOCH, False),
+    (ErrorCode.UNKNOWN_TOPIC_ID, True), (ErrorCode.FENCED_LEADER_EPOCH, False), (9999, True),
 ])  # fmt: skip
-def test_an_error_pauses_a_partition(group: Group, code: ErrorCode, goes_on: bool) -> None:
+def test_an_error_pauses_a_partition(group: Group, code: int, goes_on: bool) -> None:
     one, two, _ = group.brokers.values()
     one.produce(b"a")
     fetcher: Any = two._fetcher
@@ -209,7 +210,8 @@ def test_an_error_pauses_a_partition(group: Group, code: ErrorCode, goes_on: boo
     topic = FetchableTopicResponse(topic_id=two.partition.log.topic_id, partitions=[failed])
     fetcher.answered(FetchResponse(responses=[topic]))
     assert fetcher.next_request(17) is None
-    assert fetcher.next_s() == (group.clock.seconds() + BACKOFF_S if goes_on else None)
+    share = EARLY_PAUSES[0] if code in EARLY else 1
+    assert fetcher.next_s() == (group.clock.seconds() + share * BACKOFF_S if goes_on else None)
     group.clock.advance(BACKOFF_S)
     assert two.fetch() is goes_on and ends(group)[1] == int(goes_on)
 

@@ -90,6 +90,9 @@ class FetchHandler:
     def _read(self, request: FetchRequest, limit: int, context: RequestContext) -> Fetched | Deferred[Fetched]:
         client = FetchClient.of(request, context)
         uses_ids = context.api_version >= TOPIC_ID_VERSION
+        before = self._sessions.find(request.session_id)
+        if before is not None:
+            self._purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
         try:
             plan = self._sessions.plan(request, uses_ids, client, self._monotonic_s())
         except BrokerError as error:

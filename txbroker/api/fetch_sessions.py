@@ -251,6 +251,10 @@ class FetchSessions:
         """How many partitions all sessions have together."""
         return self._items
 
+    def find(self, session_id: int) -> FetchSession | None:
+        """The session of this id."""
+        return self._sessions.get(session_id)
+
     def plan(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
         """Find or create the session, and set `client.session`.
 

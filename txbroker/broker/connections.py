@@ -40,12 +40,14 @@ class Connections:
         self._world = world
         self._listener = listener
 
-    def open(self, address: Address, client_id: str, response_bytes_max: int | None = None) -> TwistedConnection:
-        """A connection that is not connected yet, with one request in flight."""
+    def open(
+        self, address: Address, client_id: str, response_bytes_max: int | None = None, in_flight_max: int = 1
+    ) -> TwistedConnection:
+        """A connection that is not connected yet."""
         from txbroker.client.client_machine import ClientSettings
         from txbroker.client.twisted_connection import TwistedConnection
 
-        settings = ClientSettings(client_id, in_flight_max=1)
+        settings = ClientSettings(client_id, in_flight_max=in_flight_max)
         if response_bytes_max is not None:
             settings = settings._replace(response_bytes_max=response_bytes_max)
         return TwistedConnection(address.host, address.port, self._world.reactor, self._world.random.random, settings)

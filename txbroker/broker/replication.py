@@ -7,7 +7,7 @@ from functools import partial
 
 from txbroker.broker.connections import Connections
 from txbroker.broker.world import World
-from txbroker.cluster.fetcher_loop import FetcherLoop, Link
+from txbroker.cluster.fetcher_loop import IN_FLIGHT_MAX, FetcherLoop, Link
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
@@ -94,4 +94,4 @@ class FetcherLoops:
         if endpoint is None:
             return None
         limit = self._config.int("replica.fetch.response.max.bytes") + self._config.int("message.max.bytes") + RESPONSE_OVERHEAD
-        return self._connections.open(endpoint, f"broker-{self._broker_id}-fetcher-0", limit)
+        return self._connections.open(endpoint, f"broker-{self._broker_id}-fetcher-0", limit, IN_FLIGHT_MAX)

@@ -1,4 +1,9 @@
-"""Runs the fetchers of this broker: a connection to each leader, and one request at a time on it."""
+"""Runs the fetchers of this broker: a connection to each leader, and one request at a time on it.
+
+A fetch waits at the leader until one of its partitions has records. A partition that comes meanwhile, at the creation of a topic or after
+an election, is not in it. A second fetch of the same session, with the next session epoch, asks for it then: a leader that is a txbroker
+answers the first one at once (`api/fetch.py`). Apache Kafka's leaders take the second one when they have answered the first.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,8 @@ from txbroker.wire.messages.fetch import FetchRequest
 from txbroker.wire.schema import Request
 
 log = logging.getLogger("txbroker.cluster.fetcher")
+
+IN_FLIGHT_MAX = 2  # a fetch that waits, and one for new partitions
 
 
 class Link(Protocol):
@@ -57,14 +64,15 @@ class FetcherLoop:
         self._backoff_s = backoff_s
         self._link: Link | None = None
         self._timer: DelayedCall | None = None
-        self._busy = False  # it connects, or a request is in flight
+        self._connecting = False
+        self._in_flight = 0  # requests without a response
+        self._fetches = False  # what is in flight are fetches
         self._stopped = False
         self._lost_logged = False
 
     def wake(self) -> None:
         """There is a partition to be copied that was not there before."""
-        if not self._busy:
-            self._later(0)
+        self._later(0)
 
     def stop(self) -> None:
         """Fetch no longer."""
@@ -87,7 +95,8 @@ class FetcherLoop:
     def _next(self) -> None:
         """Connect, or send the next request; wait where there is nothing to ask."""
         self._cancel()
-        if self._stopped or self._busy:
+        overlaps = self._fetches and 0 < self._in_flight < IN_FLIGHT_MAX
+        if self._stopped or self._connecting or (self._in_flight and not overlaps):
             return
         link = self._link
         if link is None:
@@ -97,15 +106,15 @@ class FetcherLoop:
         if version is None or version < DIVERGENCE_VERSION:
             self._lost(f"its versions of Fetch end at {version}, and replication needs {DIVERGENCE_VERSION}; upgrade it")
             return
-        asked = self.fetcher.next_request(version)
-        if asked is None:
-            resume_s = self.fetcher.next_s()
-            if resume_s is not None:
-                self._later(max(0.0, resume_s - self._clock.seconds()))
-            return
-        self._busy = True
-        answer = link.send(asked.request, timeout_s=self._timeout_s, version_max=asked.version)
-        answer.addCallbacks(self._answered, self._failed)
+        asked = self.fetcher.next_request(version, overlaps=overlaps)
+        if asked is not None:
+            self._in_flight += 1
+            self._fetches = isinstance(asked.request, FetchRequest)
+            answer = link.send(asked.request, timeout_s=self._timeout_s, version_max=asked.version)
+            answer.addCallbacks(self._answered, self._failed)
+        resume_s = self.fetcher.next_s()
+        if resume_s is not None and self._timer is None:
+            self._later(max(0.0, resume_s - self._clock.seconds()))
 
     def _connect(self) -> None:
         link = self._open_link()
@@ -113,17 +122,22 @@ class FetcherLoop:
             self._lost("its address is not known")
             return
         self._link = link
-        self._busy = True
-        link.connect().addCallbacks(self._connected, self._failed)
+        self._connecting = True
+        link.connect().addCallbacks(self._connected, self._not_connected)
 
     def _connected(self, _: None) -> None:
-        self._busy = False
+        self._connecting = False
         self._lost_logged = False
         log.info("replicating from broker %d", self._leader_id)
         self._next()
 
+    def _not_connected(self, failure: Failure) -> None:
+        self._connecting = False
+        if not self._stopped:
+            self._lost(failure.getErrorMessage())
+
     def _answered(self, response: Any) -> None:
-        self._busy = False
+        self._in_flight -= 1
         if self._stopped:
             return
         try:
@@ -137,8 +151,8 @@ class FetcherLoop:
             self._later(0)
 
     def _failed(self, failure: Failure) -> None:
-        self._busy = False
-        if not self._stopped:
+        self._in_flight -= 1
+        if not self._stopped and not self._in_flight:  # the requests of a connection fail together
             self._lost(failure.getErrorMessage())
 
     def _lost(self, reason: str) -> None:

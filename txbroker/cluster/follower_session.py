@@ -24,13 +24,15 @@ class Wanted(NamedTuple):
 class FollowerSession:
     """The partitions that are fetched, and what the leader knows of them. After `reset` the next request names all of them.
 
-    The cost of a request depends on what has changed, not on the number of partitions.
+    The cost of a request depends on what has changed, not on the number of partitions. A request may overlap with the one before it: its
+    session epoch is the next one, and it only names partitions that are new in the session. So the response to either is unambiguous.
     """
 
     def __init__(self) -> None:
         self._wanted: dict[TopicPartition, Wanted] = {}
         self._names: dict[tuple[bytes, int], TopicPartition] = {}  # of these, by topic id
         self._without_id = 0  # of these
+        self._has_room = True  # the leader has not refused a session the last time
         self.reset()
 
     def __len__(self) -> int:
@@ -41,10 +43,21 @@ class FollowerSession:
         """Whether all topics have an id; topics that brokers before 2.8 have created have none."""
         return not self._without_id
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether the leader may wait for records. Not when a session begins: no request can overlap with the one that asks for it."""
+        return self._session_id != _NEW_SESSION or not self._has_room
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether there is something that a request can ask while another one waits."""
+        return self._session_id != _NEW_SESSION and any(self._is_new(name) for name in self._changed)
+
     def reset(self) -> None:
         """The leader does not know the session, or it is not known what the leader knows: after every failure of a request."""
         self._session_id = _NEW_SESSION
         self._epoch = 0
+        self._begins = False  # the request in flight asks for a new session
         self._asked: dict[TopicPartition, Wanted] = {}
         self._changed: dict[TopicPartition, None] = dict.fromkeys(self._wanted)
 
@@ -69,12 +82,20 @@ class FollowerSession:
         """The last request for a partition of the session."""
         return self._asked.get(name)
 
-    def fill(self, request: FetchRequest, partition_bytes: int) -> None:
-        """Set what the request names."""
+    def _is_new(self, name: TopicPartition) -> bool:
+        return name in self._wanted and name not in self._asked
+
+    def fill(self, request: FetchRequest, partition_bytes: int, *, overlaps: bool = False) -> None:
+        """Set what the request names. `overlaps`: another one is in flight; see `may_overlap`."""
         request.session_id, request.session_epoch = self._session_id, self._epoch
+        if self._session_id == _NEW_SESSION:
+            self._begins = True
+        else:
+            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+        changed = [name for name in self._changed if not overlaps or self._is_new(name)]
         topics: dict[tuple[str, bytes], FetchTopic] = {}
         forgotten: dict[tuple[str, bytes], ForgottenTopic] = {}
-        for name in self._changed:
+        for name in changed:
             one, asked = self._wanted.get(name), self._asked.pop(name, None)
             if asked is not None and (one is None or one.topic_id != asked.topic_id):
                 key = (name.topic, asked.topic_id)
@@ -97,18 +118,19 @@ class FollowerSession:
                         partition_max_bytes=partition_bytes,
                     )
                 )
-        self._changed = {}
+        for name in changed:
+            del self._changed[name]
         request.topics = list(topics.values())
         request.forgotten_topics_data = list(forgotten.values())
 
     def answered(self, session_id: int) -> None:
         """The response, without an error, has this session id; 0: the leader has no room for a session."""
-        if session_id == _NEW_SESSION:
+        if self._begins:
+            self._has_room = session_id != _NEW_SESSION
+        if self._begins and session_id != _NEW_SESSION:
+            self._session_id, self._epoch, self._begins = session_id, 1, False
+        elif session_id == _NEW_SESSION or session_id != self._session_id:
             self.reset()
-        elif session_id != self._session_id:
-            self._session_id, self._epoch = session_id, 1
-        else:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def name_of(self, topic: str, topic_id: bytes, partition: int) -> TopicPartition | None:
         """The partition of a response, which has the topic's name or, from version 13 on, its id."""

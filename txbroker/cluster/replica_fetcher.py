@@ -1,13 +1,15 @@
 """Copies the partitions that one leader broker leads: a machine without I/O (Kafka's ReplicaFetcherThread).
 
-The owner sends what `next_request` returns, one request at a time, and passes the response to `answered`, or the failure to `failed`.
+The owner sends what `next_request` returns and passes the response to `answered`, or the failure to `failed`. One request is in flight at
+a time, or two fetches, of which the second one asks for new partitions while the first one waits at the leader.
 
 - A fetch names the epoch of this log's last record. Where the logs differ the leader answers with the point of divergence (KIP-595), and
   this log is truncated to it; several answers may be necessary (KIP-279). Such an answer changes neither the high watermark nor the log
   start (KAFKA-13141, KAFKA-14704).
 - OFFSET_OUT_OF_RANGE is not yet a reason to remove anything: the leader's first offset is asked for, then its end. Only a log that ends
   before the leader's begins is emptied (KAFKA-2143).
-- A partition with an error pauses for replica.fetch.backoff.ms; the others go on. A throttled one that is not in sync pauses while the
+- A partition with an error pauses for replica.fetch.backoff.ms; the others go on. The first pauses for a leader that does not know its role
+  yet are shorter: it learns of it at about the same time. A throttled one that is not in sync pauses while the
   throttle's rate is exceeded (KIP-73). FENCED_LEADER_EPOCH for the epoch that this broker
   still has ends the fetching of the partition until the controller's next request (KAFKA-9654).
 - What was asked in an older leader epoch, or at another offset, is ignored when it comes.
@@ -28,7 +30,7 @@ from txbroker.cluster.follower_session import FollowerSession, Wanted
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txbroker.cluster.partition import CONSUMER, Partition
 from txbroker.cluster.replication_quota import ReplicationQuota
-from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.errors import BrokerError, ErrorCode, StorageError, error_name
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -39,6 +41,16 @@ logger = logging.getLogger("txbroker.cluster.fetcher")
 DIVERGENCE_VERSION = 12  # leaders answer with the point of divergence
 NAMES_VERSION_MAX = 12  # later ones have topic ids instead of names
 REPLICA_STATE_VERSION = 15  # with the replica's broker epoch
+
+
+# Errors of a leader that does not know its role yet, and the first pauses then as shares of the back-off.
+EARLY = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+EARLY_PAUSES = (0.03, 0.06, 0.12, 0.25, 0.5)
 
 
 class FetcherSettings(NamedTuple):
@@ -73,6 +85,7 @@ class _Followed:
     step: _Step = _Step.FETCH
     resume_s: float = float("-inf")  # it pauses until then
     searched: bool = False  # the leader's offsets were found since the last successful fetch
+    early: int = 0  # answers with one of `EARLY`
     in_sync: bool = False  # it has reached the leader's high watermark with the last response
 
 
@@ -124,33 +137,37 @@ class ReplicaFetcher:
 
     # Requests
 
-    def next_request(self, fetch_version: int) -> Asked | None:
+    def next_request(self, fetch_version: int, *, overlaps: bool = False) -> Asked | None:
         """The next request; None while nothing is to be copied, or all of it pauses (`next_s`).
 
-        `fetch_version`: the newest version of Fetch that both brokers have, DIVERGENCE_VERSION or later.
+        `fetch_version`: the newest version of Fetch that both brokers have, DIVERGENCE_VERSION or later. `overlaps`: a fetch is in flight;
+        None unless there are partitions that it does not ask for.
         """
         now_s = self._monotonic_s()
         if now_s < self._resume_s:
             return None
         self._look_at_changes(now_s)
+        if overlaps:
+            return self._fetch(fetch_version, overlaps=True) if self._session.may_overlap else None
         for step, timestamp in ((_Step.FIND_START, EARLIEST_TIMESTAMP), (_Step.FIND_END, LATEST_TIMESTAMP)):
             searched = [self._followed[name] for name in self._searching if self._followed[name].step is step]
             if searched:
                 return Asked(self._offsets_request(searched, timestamp), None)
-        if not len(self._session):
-            return None
+        return self._fetch(fetch_version) if len(self._session) else None
+
+    def _fetch(self, fetch_version: int, *, overlaps: bool = False) -> Asked:
         settings = self._settings
         version = fetch_version if self._session.has_ids else min(fetch_version, NAMES_VERSION_MAX)
         new = version >= REPLICA_STATE_VERSION
         request = FetchRequest(
             replica_id=CONSUMER if new else self._broker_id,
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()) if new else ReplicaState(),
-            max_wait_ms=settings.wait_max_ms,
+            max_wait_ms=settings.wait_max_ms if self._session.may_wait else 0,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_bytes,
             topics=[],
         )
-        self._session.fill(request, settings.partition_bytes)
+        self._session.fill(request, settings.partition_bytes, overlaps=overlaps)
         return Asked(request, version)
 
     def next_s(self) -> float | None:
@@ -209,7 +226,7 @@ class ReplicaFetcher:
                     self._found(TopicPartition(topic.name, found.partition_index), found.error_code, found.offset)
             return
         if response.error_code:
-            code = ErrorCode(response.error_code).name
+            code = error_name(response.error_code)
             logger.info("broker %d answers a fetch with %s; the next one begins a new session", self._leader_id, code)
             if response.error_code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
                 self._pause_all()
@@ -285,9 +302,12 @@ class ReplicaFetcher:
             logger.info("%s: broker %d has a newer leader epoch than %d; waiting for the controller", name, self._leader_id,
                         one.leader_epoch)  # fmt: skip
             self.forget(name)
+        elif error_code in EARLY and one.early < len(EARLY_PAUSES):
+            self._pause(one, EARLY_PAUSES[one.early])
+            one.early += 1
         else:
             if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH):
-                logger.warning("%s: broker %d answers a fetch with %s", name, self._leader_id, ErrorCode(error_code).name)
+                logger.warning("%s: broker %d answers a fetch with %s", name, self._leader_id, error_name(error_code))
             self._pause(one)
 
     def _found(self, name: TopicPartition, error_code: int, offset: int) -> None:
@@ -318,8 +338,8 @@ class ReplicaFetcher:
         except StorageError:
             self.forget(one.partition.topic_partition)
 
-    def _pause(self, one: _Followed) -> None:
-        one.resume_s = self._monotonic_s() + self._settings.backoff_s
+    def _pause(self, one: _Followed, share: float = 1.0) -> None:
+        one.resume_s = self._monotonic_s() + share * self._settings.backoff_s
 
 
 def divergence(partition: Partition, leader: EpochEndOffset) -> int:
