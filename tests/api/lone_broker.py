@@ -7,6 +7,7 @@ from typing import Any
 from txbroker.api.current_leaders import CurrentLeader, CurrentLeaders
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.replication_quota import ReplicationQuota
+from txbroker.transactions.verification import TransactionVerifier
 
 
 def alone() -> dict[str, Any]:
@@ -27,3 +28,8 @@ class _NoLeaders(CurrentLeaders):
 def no_quota() -> ReplicationQuota:
     """Nothing is throttled."""
     return ReplicationQuota(lambda: 0, lambda config: frozenset(), lambda: 0.0, sample_count=1, sample_s=1)
+
+
+def no_transactions() -> TransactionVerifier:
+    """For a ProduceHandler whose requests are not transactional."""
+    return TransactionVerifier.__new__(TransactionVerifier)

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.api.lone_broker import no_transactions
 from tests.api.responses import message
 from tests.cluster.test_replicas import OWN, ReplicasHarness
 from tests.log.support import NOW, batch
@@ -99,7 +100,7 @@ def endpoints(harness: ReplicasHarness) -> Endpoints:
 def produce(harness: ReplicasHarness, topic: str, version: int = 10, acks: int = -1) -> Any:
     leaders = CurrentLeaders(harness.replicas, harness.image, endpoints(harness))
     purgatory: Any = Purgatory
-    handler = ProduceHandler(harness.replicas, leaders, purgatory, lambda: NOW, lambda: 0.0)
+    handler = ProduceHandler(harness.replicas, leaders, purgatory, no_transactions(), lambda: NOW, lambda: 0.0)
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch(b"v"))])]
     return message(handler(ProduceRequest(acks=acks, timeout_ms=1, topic_data=data), context(version)), ProduceRequest, version)
 

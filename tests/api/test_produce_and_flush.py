@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.api.lone_broker import alone
+from tests.api.lone_broker import alone, no_transactions
 from tests.api.responses import message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
@@ -89,7 +89,7 @@ class ProduceHarness:
         self.disk.done.clear()
         self.blocked = self.disk.fail("sync", error=WouldBlock)
         leaders = CurrentLeaders(self.replicas, image, Endpoints(BROKER, image, []))
-        self.handler = ProduceHandler(self.replicas, leaders, self.purgatory, lambda: NOW, self.clock.seconds)
+        self.handler = ProduceHandler(self.replicas, leaders, self.purgatory, no_transactions(), lambda: NOW, self.clock.seconds)
         self.store = PartitionStateLog(
             OFFSETS_TOPIC,
             self.replicas,

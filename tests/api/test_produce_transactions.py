@@ -1,83 +1,287 @@
-"""Without transactions, no transactional batch is appended: nothing would end its transaction."""
+"""Produce in transactions: the leader asks the coordinator before the first batch of a transaction in a partition (KIP-890)."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
-from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.produce import ProduceHandler
-from txbroker.api.request_context import RequestContext, Session
-from txbroker.cluster.replicas import Replicas
-from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.log_config import LogConfig
-from txbroker.log.log_results import Appended
-from txbroker.purgatory import Purgatory
+from tests.cluster.replica_host import OWN, TOPIC, ReplicaHost
+from tests.log.support import NOW, batch
+from txbroker.client.client_errors import Silent
+from txbroker.errors import ErrorCode
+from txbroker.log.log_results import Origin
+from txbroker.transactions.verification import RETRY_MAX_S, RETRY_S
 from txbroker.wire import legacy
-from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from txbroker.wire.records import Record, build
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.control import Marker, build_marker
+from txbroker.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.records import Record
 
-RECORDS = [Record(0, 1000, b"k", b"v")]
+E = ErrorCode
+ID = 5
+TXN_ID = "my-transactions"
+V1, V2 = 11, 12  # versions of Produce: the client adds partitions itself, or not
 
 
-class Leader:
-    """Replicas with one partition, which accepts every batch."""
+class Coordinator:
+    """The model of a coordinator: a test answers its requests. `where`: the broker that `find` returns."""
 
     def __init__(self) -> None:
-        self.appended: list[bytes] = []
-        self.is_leader = True
-        self.topic_partition = None
-        self.log = SimpleNamespace(config=LogConfig())
+        self.where: str | None = "broker 7"
+        self.requests: list[AddPartitionsToTxnRequest] = []
+        self._answers: list[Deferred[Any]] = []
 
-    def get(self, topic: str, partition: int) -> Leader:
+    def find(self, transactional_id: str) -> str | None:
+        return self.where
+
+    def open(self, broker: object) -> Coordinator:
         return self
 
-    def find(self, topic: str, partition: int) -> None:
-        return None
+    def send(self, request: AddPartitionsToTxnRequest) -> Deferred[Any]:
+        self.requests.append(decode(AddPartitionsToTxnRequest, 5, encode_bytes(request, 5)))
+        self._answers.append(Deferred())
+        return self._answers[-1]
 
-    def append(self, records: memoryview, *_: object, **__: object) -> Appended:
-        self.appended.append(bytes(records))
-        return Appended(0, 0, -1, 0)
+    def close(self) -> None: ...
 
-    def acknowledged(self, *_: object, **__: object) -> bool:
-        return True
+    @property
+    def waiting(self) -> int:
+        return len(self._answers)
 
+    def answer(self, code: ErrorCode = E.NONE) -> None:
+        """Answer the oldest request with one error for each partition."""
+        request = self.requests[len(self.requests) - len(self._answers)]
+        results = [
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[
+                AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code) for index in topic.partitions])
+                for topic in transaction.topics])
+            for transaction in request.transactions
+        ]  # fmt: skip
+        response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
+        self._answers.pop(0).callback(decode(AddPartitionsToTxnResponse, 5, encode_bytes(response, 5)))
 
-def produced(leader: Leader, *batches: bytes, version: int = 9, **options: Any) -> list[int]:
-    """The partitions' error codes."""
-    unused = cast("CurrentLeaders", None), cast("Purgatory", None)
-    handler = ProduceHandler(cast("Replicas", leader), *unused, lambda: 1000, lambda: 1.0)
-    session = Session(peer_host="a", peer_port=1, local_host="b", local_port=2, listener="PLAINTEXT", number=1)
-    context = RequestContext(0, version, 1, "test", session)
-    data = [PartitionProduceData(index=index, records=memoryview(bytearray(records))) for index, records in enumerate(batches)]
-    topics = [TopicProduceData(name="t", partition_data=data)]
-    request = ProduceRequest(**{"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics} | options)
-    try:
-        answer = handler(request, context)
-    except BrokerError as error:
-        answer = handler.failed(request, context, error)
-    assert isinstance(answer, ProduceResponse)
-    return [partition.error_code for partition in answer.responses[0].partition_responses]
-
-
-def test_transactional_batches_are_refused() -> None:
-    leader = Leader()
-    plain = build(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0)
-    transactional = build(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    assert produced(leader, transactional, plain) == [ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE]
-    assert leader.appended == [plain]
+    def fail(self, error: Exception) -> None:
+        self._answers.pop(0).errback(error)
 
 
-def test_a_request_with_a_transactional_id_is_refused() -> None:
-    leader = Leader()
-    plain = build(RECORDS)
-    assert produced(leader, plain, plain, transactional_id="t") == [ErrorCode.INVALID_TXN_STATE] * 2
-    assert leader.appended == []
+class Leader(ReplicaHost):
+    """A leader without followers."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.coordinator = Coordinator()
+        super().__init__(partitions, coordinators=self.coordinator)
+        self.roles(isr=(OWN,), epoch=1)
+
+    def begin(
+        self, sequence: int = 0, *, indexes: tuple[int, ...] = (0,), epoch: int = 0, version: int = V1, transactional: bool = True,
+        producer_id: int = ID, **options: Any,
+    ) -> list[Any]:  # fmt: skip
+        """Produce one record to each of the partitions; the list has their error codes once there is a response."""
+        def records() -> bytes:
+            return bytes(batch(b"%d" % sequence, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
+                               transactional=transactional))  # fmt: skip
+
+        data = [PartitionProduceData(index=index, records=records()) for index in indexes]
+        topics = [TopicProduceData(name=TOPIC, partition_data=data)]
+        request = ProduceRequest(**{"transactional_id": TXN_ID, "acks": 1, "timeout_ms": 1000, "topic_data": topics} | options)
+        answered = self.send(request, version, lambda r: {p.index: p.error_code for p in r.responses[0].partition_responses})
+        self.clock.advance(0)
+        return answered
+
+    def mark(self, epoch: int = 0, index: int = 0) -> None:
+        """A coordinator's marker."""
+        marker = build_marker(Marker(False, 0), producer_id=ID, producer_epoch=epoch, timestamp=NOW)
+        self.partition(index).append(memoryview(bytearray(marker)), NOW, origin=Origin.COORDINATOR)
+
+    def end(self, index: int = 0) -> int:
+        return self.partition(index).log.log_end_offset
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+def test_the_first_batch_waits_for_the_coordinator_and_later_ones_do_not(leader: Leader) -> None:
+    answered = leader.begin(0)
+    assert not answered and leader.end() == 0
+    (transaction,) = leader.coordinator.requests[0].transactions
+    assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == (TXN_ID, ID, 0)
+    assert transaction.verify_only
+    assert [(topic.name, topic.partitions) for topic in transaction.topics] == [(TOPIC, [0])]
+    leader.coordinator.answer()
+    assert answered == [{0: E.NONE}]
+    assert leader.begin(1) == [{0: E.NONE}]
+    assert leader.end() == 2
+    leader.mark()
+    assert leader.begin(2) == []  # the next transaction
+    assert len(leader.coordinator.requests) == 2
+
+
+def test_with_transactions_v2_the_leader_adds_the_partition(leader: Leader) -> None:
+    answered = leader.begin(0, version=V2)
+    assert not leader.coordinator.requests[0].transactions[0].verify_only
+    leader.coordinator.answer()
+    assert answered == [{0: E.NONE}]
+
+
+@pytest.mark.parametrize("version, code", [(10, E.INVALID_TXN_STATE), (V1, E.TRANSACTION_ABORTABLE), (V2, E.TRANSACTION_ABORTABLE)])
+def test_a_batch_outside_of_its_transaction_is_refused(leader: Leader, version: int, code: ErrorCode) -> None:
+    answered = leader.begin(0, version=version)
+    leader.coordinator.answer(E.TRANSACTION_ABORTABLE)
+    assert answered == [{0: code}]
+    assert leader.end() == 0
+
+
+RETRIABLE = (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR)
+
+
+@pytest.mark.parametrize(
+    "theirs, ours",
+    [(code, E.NOT_ENOUGH_REPLICAS) for code in RETRIABLE]
+    + [(E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH), (E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_ID_MAPPING)],
+)
+def test_the_errors_of_the_coordinator(leader: Leader, theirs: ErrorCode, ours: ErrorCode) -> None:
+    answered = leader.begin(0)
+    leader.coordinator.answer(theirs)
+    assert answered == [{0: ours}]
+    assert leader.end() == 0
+
+
+def test_a_coordinator_that_cannot_be_reached(leader: Leader) -> None:
+    answered = leader.begin(0)
+    leader.coordinator.fail(Silent("no answer"))
+    assert answered == [{0: E.NOT_ENOUGH_REPLICAS}]
+    leader.coordinator.where = None
+    assert leader.begin(0) == [{0: E.NOT_ENOUGH_REPLICAS}]
+    leader.coordinator.where = "broker 7"
+    answered = leader.begin(0)
+    leader.coordinator.answer()
+    assert answered == [{0: E.NONE}]
+
+
+def test_a_marker_between_verification_and_append_voids_the_answer(leader: Leader) -> None:
+    """The answer was about the transaction that the marker has ended (KAFKA-14884): nothing would end the new one."""
+    answered = leader.begin(0)
+    leader.mark()
+    leader.coordinator.answer()
+    assert answered == [{0: E.TRANSACTION_ABORTABLE}]
+    assert leader.end() == 1
+    assert leader.partition().last_stable_offset == 1
+
+
+def test_a_verification_is_of_one_partition() -> None:
+    """A marker of another partition voids nothing (in Kafka the guard was once shared)."""
+    leader = Leader(2)
+    answered = leader.begin(0, indexes=(0, 1))
+    leader.mark(index=1)
+    leader.coordinator.answer()
+    assert answered == [{0: E.NONE, 1: E.TRANSACTION_ABORTABLE}]
+
+
+def test_the_second_batch_does_not_overtake_the_first_one(leader: Leader) -> None:
+    first, second = leader.begin(0), leader.begin(1)
+    assert leader.coordinator.waiting == 1
+    leader.coordinator.answer()
+    assert first == second == [{0: E.NONE}]
+    assert leader.end() == 2
+
+
+def test_the_second_batch_is_out_of_order_while_the_first_one_was_refused(leader: Leader) -> None:
+    """Without state of the producer any first sequence is taken; the first batch would be refused for ever."""
+    first = leader.begin(0)
+    leader.coordinator.answer(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert first == [{0: E.NOT_ENOUGH_REPLICAS}]
+    second = leader.begin(1)
+    leader.coordinator.answer()
+    assert second == [{0: E.OUT_OF_ORDER_SEQUENCE_NUMBER}]
+    again = leader.begin(0)
+    leader.coordinator.answer()
+    assert again == [{0: E.NONE}]
+    assert leader.begin(1) == [{0: E.NONE}]
+
+
+def test_partitions_whose_transaction_is_open_do_not_wait_for_others() -> None:
+    leader = Leader(2)
+    leader.begin(0, indexes=(0,))
+    leader.coordinator.answer()
+    answered = leader.begin(1, indexes=(0, 1))
+    assert leader.end(0) == 2 and not answered
+    assert leader.begin(2, indexes=(0,)) == [{0: E.NONE}]
+    leader.coordinator.answer()
+    assert answered == [{0: E.NONE, 1: E.NONE}]
+
+
+def test_requests_to_a_coordinator_are_batched() -> None:
+    leader = Leader(3)
+    answered = [leader.begin(0, indexes=(0,)), leader.begin(0, indexes=(1,))]
+    answered.append(leader.begin(0, indexes=(2,), producer_id=6, transactional_id="x"))
+    leader.coordinator.answer()
+    assert [[t.transactional_id for t in request.transactions] for request in leader.coordinator.requests] == [[TXN_ID], [TXN_ID, "x"]]
+    leader.coordinator.answer()
+    assert answered == [[{0: E.NONE}], [{1: E.NONE}], [{2: E.NONE}]]
+
+
+def test_one_transactional_id_of_two_producers_is_asked_about_one_after_the_other(leader: Leader) -> None:
+    old, new = leader.begin(0, epoch=0), leader.begin(0, epoch=1)
+    leader.coordinator.answer(E.PRODUCER_FENCED)
+    leader.coordinator.answer()
+    assert old == [{0: E.INVALID_PRODUCER_EPOCH}]
+    assert new == [{0: E.NONE}]
+
+
+def test_the_next_transaction_waits_for_the_end_of_the_one_before(leader: Leader) -> None:
+    """With transactions v2 clients do not wait for the markers: the leader asks again for a while (KAFKA-18575)."""
+    leader.begin(0, version=V2)
+    leader.coordinator.answer()
+    answered = leader.begin(0, epoch=1, version=V2)
+    leader.coordinator.answer(E.CONCURRENT_TRANSACTIONS)
+    leader.mark(epoch=1)
+    leader.clock.pump([RETRY_S, 0])
+    leader.coordinator.answer()
+    assert answered == [{0: E.NONE}]
+    leader.mark(epoch=2)
+    answered = leader.begin(0, epoch=2, version=V2)
+    for _ in range(round(RETRY_MAX_S / RETRY_S)):
+        leader.coordinator.answer(E.CONCURRENT_TRANSACTIONS)
+        leader.clock.pump([RETRY_S, 0])
+    leader.coordinator.answer(E.CONCURRENT_TRANSACTIONS)
+    assert answered == [{0: E.NOT_ENOUGH_REPLICAS}]
+
+
+def test_leadership_that_is_lost_meanwhile(leader: Leader) -> None:
+    answered = leader.begin(0)
+    leader.roles(leader=2, epoch=2)
+    leader.coordinator.answer()
+    assert answered == [{0: E.NOT_LEADER_OR_FOLLOWER}]
+
+
+def test_verification_can_be_switched_off(leader: Leader) -> None:
+    leader.verifies = False
+    assert leader.begin(0) == [{0: E.NONE}]
+    assert leader.begin(0, version=V2, producer_id=6) == []  # the partition has to be added in any case
+
+
+def test_what_needs_no_coordinator(leader: Leader) -> None:
+    assert leader.begin(0, transactional_id=None) == [{0: E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}]
+    assert leader.begin(0, transactional=False) == [{0: E.NONE}]
+    assert leader.begin(-1, producer_id=-1, epoch=-1) == [{0: E.INVALID_RECORD}]
+    assert not leader.coordinator.requests
 
 
 @pytest.mark.parametrize("value", [b"\x10" * 10, b""])
-def test_old_messages_are_never_transactional(value: bytes) -> None:
+def test_old_messages_are_never_transactional(leader: Leader, value: bytes) -> None:
     old = legacy.build([Record(0x1010101010, 0x10101010101010, b"k", value)], magic=1)
-    assert produced(Leader(), old, version=2) == [ErrorCode.NONE]
+    topics = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=old)])]
+    request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1000, topic_data=topics)
+    assert leader.send(request, 2, lambda r: r.responses[0].partition_responses[0].error_code) == [E.NONE]

@@ -39,6 +39,7 @@ from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.transactions.verification import TransactionVerifier
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.delete_records import DeleteRecordsRequest
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData, ReplicaState
@@ -87,10 +88,15 @@ class Fetchers:
 
 
 class ReplicaHost:
-    """A broker. `alive`: the brokers in its image, with their racks. `throttled` and `rate_max`: of what it sends to followers."""
+    """A broker. `alive`: the brokers in its image, with their racks. `throttled` and `rate_max`: of what it sends to followers.
 
-    def __init__(self, partitions: int = 1, broker_id: int = OWN, **config: Any) -> None:
+    `coordinators`: of transactions.
+    """
+
+    def __init__(self, partitions: int = 1, broker_id: int = OWN, coordinators: Any = None, **config: Any) -> None:
         self.clock = Clock()
+        self.verifies = True
+        self.verifier = TransactionVerifier(coordinators, self.clock, lambda: self.verifies)
         self.rate_max, self.throttled = 0, frozenset[str]()
         disk = DirectoryHarness(DiskPath(MemoryDisk(), "/data").made(), **config)
         disk.start()
@@ -122,7 +128,7 @@ class ReplicaHost:
             replica_selector=RACK_AWARE_SELECTOR,
         )
         self.fetches = fetches
-        produces = ProduceHandler(self.replicas, leaders, self.purgatories["produce"], lambda: NOW, self.clock.seconds)
+        produces = ProduceHandler(self.replicas, leaders, self.purgatories["produce"], self.verifier, lambda: NOW, self.clock.seconds)
         self.handlers: dict[type[Request], Any] = {
             FetchRequest: fetches, DeleteRecordsRequest: DeleteRecordsHandler(self.replicas, self.purgatories["delete records"]),
             OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.replicas),

@@ -7,7 +7,7 @@ from collections import defaultdict
 from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.wire.record_samples import batches
-from txbroker.coordinators.state_log import Pair
+from txbroker.coordinators.state_log import Pair, TransactionalProducer
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire import batch
 from txbroker.wire.records import Record, build
@@ -26,11 +26,14 @@ class MemoryLog:
         self.read_error: Exception | None = None
         self.appends: list[tuple[int, list[Pair]]] = []
 
-    def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
+    def append(
+        self, partition_index: int, records: list[Pair], now_ms: int, producer: TransactionalProducer | None = None
+    ) -> Deferred[None]:
         if self.append_error is not None:
             return fail(self.append_error)
         self.appends.append((partition_index, records))
-        self.put(partition_index, records, now_ms)
+        in_transaction = {} if producer is None else {"producer_id": producer.id, "producer_epoch": producer.epoch, "transactional": True}
+        self.put(partition_index, records, now_ms, **in_transaction)
         if not self.hold:
             return succeed(None)
         hosted: Deferred[None] = Deferred()

@@ -2,36 +2,39 @@
 
 Behaviour: acks=0 gets no response (after an error the connection is closed, as in Kafka); acks=1 gets it when the leader has appended the
 records; acks=all when every in-sync replica has them, or REQUEST_TIMED_OUT. Both wait for the sync that flush.messages requires.
-Each partition fails or succeeds alone. Transactions are not supported: INVALID_TXN_STATE for a transactional id or batch.
+Each partition fails or succeeds alone. The first batch of a transaction in a partition waits until the coordinator has confirmed that the
+transaction has the partition, or has added it (KIP-890, `transactions/verification.py`). While it cannot be asked, the error is
+NOT_ENOUGH_REPLICAS, after which clients send the batch again.
 Version notes: v0-v2 have the old message sets, which the log converts; from v3 on there is exactly one v2 batch for each partition.
-zstd requires v7 (KIP-110). v10 has the current leaders for a client at the wrong broker (KIP-951). v13 identifies topics by id (KIP-516).
+zstd requires v7 (KIP-110). v10 has the current leaders for a client at the wrong broker (KIP-951). v11 clients know TRANSACTION_ABORTABLE;
+for v12, which clients use with transactions v2, the leader adds the partition to the transaction. v13 identifies topics by id (KIP-516).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.python.failure import Failure
 
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
-from txbroker.api.encoded.produce_response import ProduceResponses, success
-from txbroker.api.parking import park
+from txbroker.api.encoded.produce_response import ProduceResponses
+from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
-from txbroker.api.unanswered_appends import UnansweredAppends
-from txbroker.api.unsupported_features import Feature, UnsupportedFeature
+from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
 from txbroker.cluster.partition import Partition
-from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.log_results import Appended, Origin, RejectedRecords
+from txbroker.log.log_results import Appended, Origin
 from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
+from txbroker.transactions.verification import Claim, Operation, TransactionVerifier
+from txbroker.wire.batch import read_header
 from txbroker.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -43,12 +46,13 @@ from txbroker.wire.messages.produce import (
 )
 from txbroker.wire.schema import Request
 
-ACKS_ALL = -1
 ZSTD_VERSION = 7
 CURRENT_LEADER_VERSION = 10
 BATCH_VERSION = 3  # from here on a partition's data is exactly one v2 batch
+ABORTABLE_VERSION = 11
+ADDING_VERSION = 12
 TOPIC_ID_VERSION = 13
-RECORD_ERRORS_MAX = 1000  # in one response: a few compressed batches may have millions of records that are refused
+UNVERIFIED_BYTES_MAX = 64 << 20  # of all batches that wait for transaction coordinators
 INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to internal topics
 
 _MAGIC_POSITION = 16
@@ -56,7 +60,17 @@ _ATTRIBUTES_POSITION = 22  # the low byte of a v2 batch's attributes
 _CODEC = 7
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
-_NO_TRANSACTIONS = "transactions are not supported by this broker"
+_MAGIC = 2
+# The coordinator of a transaction cannot be reached, or is busy. Clients that do not expect these errors of a produce request send it again
+# after NOT_ENOUGH_REPLICAS.
+_NOT_VERIFIED_YET = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+}
 # Errors that Kafka (ReplicaManager.appendToLocalLog) does not count as failures of the broker, beside those of size.
 _NO_FAILURES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -67,8 +81,13 @@ _NO_FAILURES = {
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
-# The result of one partition's append.
-Outcome: TypeAlias = "tuple[Partition, Appended] | BrokerError"
+
+class _Unverified(Exception):
+    """Nothing was appended: the coordinator of the transaction has to be asked first."""
+
+    def __init__(self, partition: Partition, claim: Claim) -> None:
+        self.partition = partition
+        self.claim = claim
 
 
 class ProduceHandler:
@@ -82,12 +101,15 @@ class ProduceHandler:
         replicas: Replicas,
         leaders: CurrentLeaders,
         purgatory: Purgatory,
+        verifier: TransactionVerifier,
         now_ms: Callable[[], int],
         monotonic_s: Callable[[], float],
     ) -> None:
         self._replicas = replicas
         self._leaders = leaders
         self._purgatory = purgatory
+        self._verifier = verifier
+        self._unverified_bytes = 0
         self._now_ms = now_ms
         self._responses = ProduceResponses()
         self._unanswered = UnansweredAppends(monotonic_s)
@@ -99,8 +121,7 @@ class ProduceHandler:
         acks = request.acks
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
-        if request.transactional_id is not None:
-            raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
+        transactional_id = request.transactional_id
         now_ms = self._now_ms()
         all_in_sync = acks == ACKS_ALL
         topics = request.topic_data
@@ -108,14 +129,18 @@ class ProduceHandler:
             topic = topics[0]
             data = topic.partition_data[0]
             try:
-                outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context)
+                outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
             except BrokerError as error:
                 return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], context)
+            except _Unverified:
+                return self._produce_in_transaction(request, context)
             if partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
                 encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
                 if encoded is not None:
                     return encoded
             return self._answer(request, [(topic, [(data, outcome)])], context)
+        if transactional_id is not None:
+            return self._produce_in_transaction(request, context)
         outcomes = [
             (topic, [(data, self._outcome(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])
             for topic in topics
@@ -129,9 +154,16 @@ class ProduceHandler:
         return None
 
     def _append(
-        self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, now_ms: int, context: RequestContext
+        self,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        all_in_sync: bool,
+        now_ms: int,
+        context: RequestContext,
+        transactional_id: str | None = None,
+        verified: bool = False,
     ) -> tuple[Partition, Appended]:
-        """Append to one partition; BrokerError."""
+        """Append to one partition; BrokerError, _Unverified."""
         version = context.api_version
         by_id = version >= TOPIC_ID_VERSION
         name = self._replicas.topic_name(topic.topic_id) if by_id else topic.name
@@ -142,14 +174,23 @@ class ProduceHandler:
         records = _records(data, version)
         if partition.log.config.txbroker_mirror_source:
             return partition, _append_copied(partition, records, all_in_sync, now_ms, context)
+        if records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL and records[_MAGIC_POSITION] == _MAGIC and not verified:
+            self._check_verified(partition, records, transactional_id, version)
         return partition, partition.append(records, now_ms, all_in_sync=all_in_sync)
 
     def _outcome(
-        self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, now_ms: int, context: RequestContext
+        self,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        all_in_sync: bool,
+        now_ms: int,
+        context: RequestContext,
+        transactional_id: str | None = None,
+        verified: bool = False,
     ) -> Outcome:
-        """Append to one partition, or count the failure."""
+        """Append to one partition, or count the failure; _Unverified."""
         try:
-            return self._append(topic, data, all_in_sync, now_ms, context)
+            return self._append(topic, data, all_in_sync, now_ms, context, transactional_id, verified)
         except BrokerError as error:
             return self._count_failure(topic, data, error, context)
 
@@ -185,32 +226,99 @@ class ProduceHandler:
         context: RequestContext,
     ) -> ProduceResponse | Deferred[ProduceResponse]:
         """The response, or a Deferred of it if a partition cannot be acknowledged yet."""
-        acks = request.acks
-        waiting: list[tuple[PendingAppend, PartitionProduceResponse]] = []
-        record_errors = 0
+        answers = ProduceAnswers(request.acks)
         topics = []
         for topic, partitions in outcomes:
-            answers = []
-            for data, outcome in partitions:
-                if isinstance(outcome, BrokerError):
-                    answer = _failure(data.index, outcome, RECORD_ERRORS_MAX - record_errors)
-                    record_errors += len(answer.record_errors)
+            responses = [answers.add(data.index, outcome) for data, outcome in partitions]
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
+        return self._respond(answers, topics, request.timeout_ms, context)
+
+    def _respond(
+        self, answers: ProduceAnswers, topics: list[TopicProduceResponse], timeout_ms: int, context: RequestContext
+    ) -> ProduceResponse | Deferred[ProduceResponse]:
+        response = answers.respond(ProduceResponse(responses=topics), self._purgatory, timeout_ms, self.errors)
+        if isinstance(response, Deferred):
+            return response.addCallback(self._with_leaders, context)
+        return self._with_leaders(response, context)
+
+    # Transactions
+
+    def _check_verified(self, partition: Partition, records: memoryview, transactional_id: str | None, version: int) -> None:
+        """_Unverified if the coordinator has to be asked about a transactional batch; BrokerError."""
+        if transactional_id is None:
+            problem = "a transactional record batch in a produce request without a transactional id"
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
+        header = read_header(records)
+        if header.producer_id < 0:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "a transactional record batch has no producer id")
+        operation = Operation.ADD if version >= ADDING_VERSION else Operation.VERIFY
+        claim = Claim(transactional_id, header.producer_id, header.producer_epoch, header.base_sequence, operation)
+        if self._verifier.is_needed(partition, claim):
+            partition.check_leader()
+            raise _Unverified(partition, claim)
+
+    def _produce_in_transaction(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred[Any] | None:
+        """A request with a transactional id. A partition in which its transaction is open is appended to at once."""
+        acks, timeout_ms = request.acks, request.timeout_ms
+        answers = ProduceAnswers(acks)
+        asked: list[Deferred[None]] = []
+        topics = []
+        for topic in request.topic_data:
+            responses: list[PartitionProduceResponse] = []
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
+            for data in topic.partition_data:
+                try:
+                    outcome = self._outcome(topic, data, acks == ACKS_ALL, self._now_ms(), context, request.transactional_id)
+                except _Unverified as unverified:
+                    asked.append(self._append_verified(unverified, topic, data, context, answers, responses))
                 else:
-                    partition, appended = outcome
-                    answer = success(data.index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
-                    if not partition.acknowledged(appended.last_offset, all_in_sync=acks == ACKS_ALL):
-                        waiting.append((PendingAppend(partition, partition.leader_epoch, appended.last_offset), answer))
-                answers.append(answer)
-            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-        response = ProduceResponse(responses=topics)
-        if not waiting:
-            return self._with_leaders(response, context)
-        keys = [append.partition.topic_partition for append, _ in waiting]
-        errors = self.errors
-        parked: Deferred[ProduceResponse] = park(
-            self._purgatory, keys, request.timeout_ms, lambda done: _Replicated(response, waiting, acks, done, errors), tried=True
-        )
-        return parked.addCallback(self._with_leaders, context)
+                    responses.append(answers.add(data.index, outcome))
+
+        def respond(_: object) -> ProduceResponse | Deferred[ProduceResponse] | None:
+            if acks:
+                return self._respond(answers, topics, timeout_ms, context)
+            if answers.refused is not None:
+                raise Unanswered(answers.refused, is_logged=False)
+            return None
+
+        return gatherResults(asked, consumeErrors=True).addCallback(respond) if asked else respond(None)
+
+    def _append_verified(
+        self,
+        unverified: _Unverified,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        context: RequestContext,
+        answers: ProduceAnswers,
+        responses: list[PartitionProduceResponse],
+    ) -> Deferred[None]:
+        """Append to one partition once its transaction is verified, and add the answer to `responses`."""
+        size = len(data.records or b"")
+        if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX:
+            full = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self._unverified_bytes} bytes wait for transaction coordinators")
+            responses.append(answers.add(data.index, self._count_failure(topic, data, full, context)))
+            return succeed(None)
+        self._unverified_bytes += size
+        # The records are a view of the frame, and the request may be filled again with those of the next frame.
+        topic = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[])
+        records: Any = data.records or b""
+        data = PartitionProduceData(index=data.index, records=memoryview(bytearray(records)))
+        all_in_sync = answers.acks == ACKS_ALL
+
+        def freed(code: ErrorCode | Failure) -> ErrorCode | Failure:
+            self._unverified_bytes -= size
+            return code
+
+        def append(code: Any) -> None:
+            outcome: Outcome
+            if code:
+                outcome = self._count_failure(topic, data, _not_verified(code, context.api_version), context)
+            else:
+                outcome = self._outcome(topic, data, all_in_sync, self._now_ms(), context, verified=True)
+            responses.append(answers.add(data.index, outcome))
+
+        verified: Deferred[Any] = self._verifier.verify(unverified.partition, unverified.claim)
+        return verified.addBoth(freed).addCallback(append)
 
     def _with_leaders(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """Add the current leaders of the partitions that this broker does not lead."""
@@ -244,7 +352,7 @@ class ProduceHandler:
                 TopicProduceResponse(
                     name=topic.name,
                     topic_id=topic.topic_id,
-                    partition_responses=[_failure(data.index, error) for data in topic.partition_data],
+                    partition_responses=[failure(data.index, error) for data in topic.partition_data],
                 )
                 for topic in request.topic_data
             ]
@@ -268,67 +376,21 @@ def _records(data: PartitionProduceData, version: int) -> memoryview:
     if records is None or len(records) <= _ATTRIBUTES_POSITION:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must contain a record batch for each of its partitions")
     magic, attributes = records[_MAGIC_POSITION], records[_ATTRIBUTES_POSITION]
-    if magic != 2:
+    if magic != _MAGIC:
         if version >= BATCH_VERSION:
             raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
         return records
     if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
-    if attributes & _TRANSACTIONAL:
-        raise BrokerError(ErrorCode.INVALID_TXN_STATE, _NO_TRANSACTIONS)
     return records
 
 
-def _failure(index: int, error: BrokerError, record_errors_max: int = 0) -> PartitionProduceResponse:
-    rejected = error.record_errors[:record_errors_max] if isinstance(error, RejectedRecords) else ()
-    return PartitionProduceResponse(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=-1,
-        record_errors=[BatchIndexAndErrorMessage(batch_index=r.batch_index, batch_index_error_message=r.message) for r in rejected],
-        error_message=error.message,
-    )
-
-
-class _Replicated:
-    """A produce that waits (Kafka's DelayedProduce). A partition is done when its last record may be acknowledged, or when this broker
-    does not lead it any more (NOT_LEADER_OR_FOLLOWER). Expired: REQUEST_TIMED_OUT for the partitions that are not done."""
-
-    def __init__(
-        self,
-        response: ProduceResponse,
-        waiting: list[tuple[PendingAppend, PartitionProduceResponse]],
-        acks: int,
-        done: Deferred[ProduceResponse],
-        errors: Errors,
-    ) -> None:
-        self._response = response
-        self._waiting = waiting
-        self._all_in_sync = acks == ACKS_ALL
-        self._done = done
-        self._errors = errors
-
-    def try_complete(self) -> bool:
-        """Respond if every partition is done."""
-        still = []
-        for append, answer in self._waiting:
-            outcome = append.outcome(all_in_sync=self._all_in_sync)
-            if outcome is None:
-                still.append((append, answer))
-            elif outcome:
-                answer.error_code = outcome
-                self._errors[outcome] += 1
-        self._waiting = still
-        if still:
-            return False
-        self._done.callback(self._response)
-        return True
-
-    def on_expired(self) -> None:
-        """timeout.ms of the request is over."""
-        for _, answer in self._waiting:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-            self._errors[answer.error_code] += 1
-        self._done.callback(self._response)
+def _not_verified(code: ErrorCode, version: int) -> BrokerError:
+    """The error of a batch whose transaction is not verified."""
+    if code in _NOT_VERIFIED_YET:
+        problem = f"cannot verify yet that the partition belongs to the transaction: {code.name}"
+        return BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, problem)
+    if code == ErrorCode.TRANSACTION_ABORTABLE:
+        code = code if version >= ABORTABLE_VERSION else ErrorCode.INVALID_TXN_STATE
+        return BrokerError(code, "the partition was not added to the transaction")
+    return BrokerError(code)

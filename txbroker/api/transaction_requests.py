@@ -52,7 +52,13 @@ class AddPartitionsToTxnHandler:
         self._image = image
 
     def __call__(self, request: AddPartitionsToTxnRequest, context: RequestContext) -> Deferred[AddPartitionsToTxnResponse]:
-        version = context.api_version
+        return self._add(request, context.api_version)
+
+    def add(self, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
+        """A request in the newest version; for leaders in this process."""
+        return self._add(request, self.request.versions.high)
+
+    def _add(self, request: AddPartitionsToTxnRequest, version: int) -> Deferred[AddPartitionsToTxnResponse]:
         served = [Deferred.fromCoroutine(self._serve(transaction, version)) for transaction in _transactions(request, version)]
         return gatherResults(served).addCallback(_added, version)
 

@@ -14,6 +14,7 @@ from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.registry import Registry
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.api.transaction_requests import AddPartitionsToTxnHandler
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker import first_topics, internal_topics, settings
 from txbroker.broker.connections import Connections
@@ -23,6 +24,7 @@ from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
 from txbroker.broker.marker_channels import MarkerChannels
 from txbroker.broker.replication import FetcherLoops, leader_quota
+from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
@@ -53,6 +55,7 @@ from txbroker.peers.controller_channel import ControllerChannel
 from txbroker.purgatory import Purgatory
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.marker_queues import MarkerQueues
+from txbroker.transactions.verification import TransactionVerifier
 
 if TYPE_CHECKING:
     from txbroker.metrics.sources import MetricSources
@@ -116,6 +119,11 @@ class Components:
             next_producer_id,
             self._marker_queues,
         )
+        adding = AddPartitionsToTxnHandler(self._transactions, self.image)
+        coordinators = TransactionCoordinators(identity.broker_id, self.image, self._connections, inter_broker, adding.add)
+        self._verifier = TransactionVerifier(
+            coordinators, world.reactor, lambda: config.boolean("transaction.partition.verification.enable")
+        )
         admin = self.topic_admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self.image, topics, admin.is_deleting)
         admin.on_deleted(lambda name: self._waiting.changed([name]))
@@ -153,6 +161,8 @@ class Components:
                 coordinator=self._coordinator,
                 transactions=self._transactions,
                 markers=markers,
+                adding=adding,
+                verifier=self._verifier,
                 topic_admin=admin,
                 config_admin=ConfigAdmin(tree),
                 waiting=self._waiting,
@@ -223,6 +233,7 @@ class Components:
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()
         self._transactions.stop()
+        self._verifier.stop()
         self._actions.end_turn()
         for purgatory in self._purgatories:
             purgatory.close()

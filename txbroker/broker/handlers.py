@@ -45,6 +45,7 @@ from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.api.transaction_admin import DescribeTransactionsHandler, ListTransactionsHandler
 from txbroker.api.transaction_requests import AddOffsetsToTxnHandler, AddPartitionsToTxnHandler, EndTxnHandler
+from txbroker.api.txn_offset_commit import TxnOffsetCommitHandler
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
@@ -59,6 +60,7 @@ from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
 from txbroker.transactions.coordinator import TransactionCoordinator
+from txbroker.transactions.verification import TransactionVerifier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,8 @@ class Parts:
     coordinator: GroupCoordinator
     transactions: TransactionCoordinator
     markers: WriteTxnMarkersHandler
+    adding: AddPartitionsToTxnHandler
+    verifier: TransactionVerifier
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
     waiting: TopicWaiting
@@ -105,7 +109,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
 
     for handler in (
         ApiVersionsHandler(registry.ranges),
-        ProduceHandler(p.replicas, leaders, p.produce, p.now_ms, p.monotonic_s),
+        ProduceHandler(p.replicas, leaders, p.produce, p.verifier, p.now_ms, p.monotonic_s),
         FetchHandler(
             p.replicas,
             p.image,
@@ -121,7 +125,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         MetadataHandler(p.image, p.endpoints, p.creation, p.waiting, p.cluster_id),
         OffsetForLeaderEpochHandler(p.replicas),
         InitProducerIdHandler(p.next_producer_id, p.config.int("transaction.max.timeout.ms")),
-        AddPartitionsToTxnHandler(p.transactions, p.image),
+        p.adding,
         AddOffsetsToTxnHandler(p.transactions, p.image, p.creation),
         EndTxnHandler(p.transactions),
         DescribeTransactionsHandler(p.transactions),
@@ -134,6 +138,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         OffsetCommitHandler(p.coordinator, p.image),
         OffsetFetchHandler(p.coordinator, p.image),
         OffsetDeleteHandler(p.coordinator, p.image),
+        TxnOffsetCommitHandler(p.coordinator, p.image, p.replicas, p.verifier),
         ListGroupsHandler(p.coordinator),
         DescribeGroupsHandler(p.coordinator),
         DeleteGroupsHandler(p.coordinator),

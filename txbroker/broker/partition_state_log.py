@@ -12,7 +12,7 @@ from txbroker.api.parking import park
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
-from txbroker.coordinators.state_log import Pair
+from txbroker.coordinators.state_log import Pair, TransactionalProducer
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log_results import Origin
 from txbroker.purgatory import Purgatory
@@ -47,9 +47,15 @@ class PartitionStateLog:
         self._load_bytes = load_bytes
         self._in_worker = in_worker
 
-    def append(self, partition_index: int, records: list[Pair], now_ms: int) -> Deferred[None]:
+    def append(
+        self, partition_index: int, records: list[Pair], now_ms: int, producer: TransactionalProducer | None = None
+    ) -> Deferred[None]:
         """Append one batch with acks=all."""
-        batch = build([Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)], codec=self._codec)
+        made = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(records)]
+        if producer is None:
+            batch = build(made, codec=self._codec)
+        else:
+            batch = build(made, codec=self._codec, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True)
         try:
             partition = self._replicas.get(self._topic, partition_index)
             appended = partition.append(memoryview(bytearray(batch)), now_ms, all_in_sync=True, origin=Origin.COORDINATOR)

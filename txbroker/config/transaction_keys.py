@@ -26,7 +26,7 @@ KEYS = (
     Key("transaction.remove.expired.transaction.cleanup.interval.ms", Type.INT, 3_600_000, Importance.LOW,
         "Interval at which expired transactional ids are removed, in milliseconds.", at_least(1)),
     Key("transaction.partition.verification.enable", Type.BOOLEAN, True, Importance.LOW,
-        "Whether a partition verifies that a transaction is open (KIP-890).", update=Update.CLUSTER_WIDE, effective=False),
+        "Whether a partition verifies that a transaction is open (KIP-890).", update=Update.CLUSTER_WIDE),
     Key("producer.id.expiration.ms", Type.INT, 86_400_000, Importance.LOW,
         "Time after which a partition forgets an idle idempotent producer, in milliseconds.", at_least(1), Update.CLUSTER_WIDE),
 )

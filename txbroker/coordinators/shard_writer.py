@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from txbroker.coordinators.shards import Shard
-from txbroker.coordinators.state_log import Pair, StateLog
+from txbroker.coordinators.state_log import Pair, StateLog, TransactionalProducer
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.coordinators")
@@ -23,6 +23,10 @@ APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
+# Failures after which the records are in the log.
+AFTER_APPEND = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+# Failures that concern one producer.
+_OF_PRODUCER = (ErrorCode.INVALID_PRODUCER_EPOCH,)
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
 
 
@@ -35,9 +39,11 @@ class ShardWriter:
         self._state_log = state_log
         self._now_ms = now_ms
 
-    def append(self, shard: Shard[Any], key: str, pairs: list[Pair]) -> Deferred[ErrorCode]:
+    def append(
+        self, shard: Shard[Any], key: str, pairs: list[Pair], producer: TransactionalProducer | None = None
+    ) -> Deferred[ErrorCode]:
         """Append the records of one key. Fires with NONE when all in-sync replicas have them, or with the error; never fails."""
-        appended = maybeDeferred(self._state_log.append, shard.index, pairs, self._now_ms())
+        appended = maybeDeferred(self._state_log.append, shard.index, pairs, self._now_ms(), producer)
 
         def failed(failure: Failure) -> ErrorCode:
             error = failure.value
@@ -46,7 +52,7 @@ class ShardWriter:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             if error.code in TOO_LARGE:
                 log.warning("%s %s: cannot append its records: %s: %s", self._keys, key, error.code.name, error)
-            elif shard.append_error is not error.code:  # clients retry all the time
+            elif error.code not in _OF_PRODUCER and shard.append_error is not error.code:  # clients retry all the time
                 shard.append_error = error.code
                 log.warning(
                     "%s-%d: cannot append the records of its %ss: %s: %s", self._topic, shard.index, self._keys, error.code.name, error

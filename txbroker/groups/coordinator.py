@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from txbroker.clock import Clock, DelayedCall
 from txbroker.coordinators.keyed_deadlines import monotonic_ms
-from txbroker.coordinators.state_log import Pair, StateLog
+from txbroker.coordinators.state_log import Pair, StateLog, TransactionalProducer
 from txbroker.errors import ErrorCode
 from txbroker.groups import group_descriptions
 from txbroker.groups.group_config import GroupConfig
@@ -173,14 +173,51 @@ class GroupCoordinator:
             error = ErrorCode.ILLEGAL_GENERATION if hosted is None else hosted
         if error or not isinstance(hosted, HostedGroup):
             return succeed(dict.fromkeys(offsets, error))
+        return self._commit(hosted, offsets, retention_ms)
+
+    def commit_pending_offsets(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        producer: TransactionalProducer,
+        offsets: Mapping[TopicPartition, OffsetCommit],
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
+        """Commit offsets in a transaction (KIP-447): they are visible when it is committed. The caller has verified the transaction."""
+        found = self._find(group_id)
+        hosted = self._create(group_id) if found is None and generation_id < 0 else found
+        if isinstance(hosted, HostedGroup):
+            error = hosted.group.check_transactional_commit(member_id, group_instance_id, generation_id)
+        else:
+            error = ErrorCode.ILLEGAL_GENERATION if hosted is None else hosted
+        if error or not isinstance(hosted, HostedGroup):
+            return succeed(dict.fromkeys(offsets, error))
+        return self._commit(hosted, offsets, producer=producer)
+
+    def _commit(
+        self,
+        hosted: HostedGroup,
+        offsets: Mapping[TopicPartition, OffsetCommit],
+        retention_ms: int = -1,
+        producer: TransactionalProducer | None = None,
+    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
         now_ms = self._now_ms()
         fitting = {p: _committed(o, now_ms, retention_ms) for p, o in offsets.items() if self._metadata_fits(o)}
         answers = {p: ErrorCode.NONE if p in fitting else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in offsets}
         if not fitting:
             self._forget_if_unused(hosted)
             return succeed(answers)
-        written = self._writer.write_offsets(hosted, hosted.offsets.begin(fitting))
-        return written.addCallback(lambda error: answers | dict.fromkeys(fitting, error))
+        if producer is None:
+            written = self._writer.write_offsets(hosted, hosted.offsets.begin(fitting))
+        else:
+            written = self._writer.write_pending_offsets(hosted, hosted.offsets.begin(fitting, producer.id), producer)
+
+        def finish(error: ErrorCode) -> dict[TopicPartition, ErrorCode]:
+            self._forget_if_unused(hosted)
+            return answers | dict.fromkeys(fitting, error)
+
+        return written.addCallback(finish)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool = False
@@ -324,7 +361,7 @@ class GroupCoordinator:
             return succeed(hosted or ErrorCode.GROUP_ID_NOT_FOUND)
         if hosted.group.state is not GroupState.EMPTY:
             return succeed(ErrorCode.NON_EMPTY_GROUP)
-        return self._remove(hosted, [p for p, _ in hosted.offsets], group_too=True)
+        return self._remove(hosted, hosted.offsets.partitions(), group_too=True)
 
     def _remove(self, hosted: HostedGroup, partitions: Sequence[TopicPartition], group_too: bool = False) -> Deferred[ErrorCode]:
         """Write tombstones for offsets, and with `group_too` for the group, which is then dropped if it is unused."""
@@ -339,20 +376,21 @@ class GroupCoordinator:
 
         def finish(errors: list[ErrorCode]) -> ErrorCode:
             error = next((e for e in errors if e), ErrorCode.NONE)
-            if group_too and not error:
-                self._forget_if_unused(hosted)
+            if group_too and not error and _is_droppable(hosted):
+                self._hosted.forget(hosted)
             return error
 
         return gatherResults(writes).addCallback(finish)
 
     def _forget_if_unused(self, hosted: HostedGroup) -> None:
-        if hosted.is_unused and hosted.group.state is GroupState.EMPTY:
+        """Drop a group of which the log has nothing. One that had members has a record, and its expiry needs a tombstone."""
+        if hosted.group.generation == 0 and _is_droppable(hosted):
             self._hosted.forget(hosted)
 
     def _forget_topics(self, among: Iterable[HostedGroup], topics: frozenset[str]) -> Deferred[None]:
         removals = []
         for hosted in among:
-            partitions = [p for p, _ in hosted.offsets if p.topic in topics]
+            partitions = [p for p in hosted.offsets.partitions() if p.topic in topics]
             if partitions:
                 log.info("group %s: removing %s of deleted topics", hosted.group.group_id, amount(len(partitions), "offset"))
                 removals.append(self._clean(hosted, partitions))
@@ -385,6 +423,10 @@ class GroupCoordinator:
             log.info("group %s: removing %s", hosted.group.group_id, amount(len(partitions), "expired offset"))
         if partitions or hosted.is_unused:
             self._clean(hosted, partitions)
+
+
+def _is_droppable(hosted: HostedGroup) -> bool:
+    return hosted.is_unused and hosted.group.state is GroupState.EMPTY
 
 
 def _join_refused(request: JoinGroup, error: ErrorCode) -> Deferred[JoinAnswer]:

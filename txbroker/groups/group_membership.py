@@ -88,6 +88,14 @@ class GroupMembership:
             return error
         return ErrorCode.NONE if generation_id == self.generation else ErrorCode.ILLEGAL_GENERATION
 
+    def check_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """A TxnOffsetCommit of this member (KIP-447), which is no heartbeat. Producers older than that KIP name no member."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and (self.state is GroupState.EMPTY or (member_id == UNKNOWN_MEMBER and group_instance_id is None)):
+            return ErrorCode.NONE
+        return self.check_generation(member_id, group_instance_id, generation_id)
+
     def check_sync(self, request: SyncGroup) -> ErrorCode:
         """A SyncGroup request: member, generation and, if it names them (KIP-559), protocol type and name."""
         error = self.check_generation(request.member_id, request.group_instance_id, request.generation_id)

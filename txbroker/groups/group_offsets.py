@@ -11,10 +11,14 @@ from txbroker.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Offsets (None: removals) that are being written to the log; `order` is their place among all writes of the group."""
+    """Offsets (None: removals) that are being written to the log; `order` is their place among all writes of the group.
+
+    `producer_id`: of the transaction that they belong to.
+    """
 
     order: int
     offsets: Mapping[TopicPartition, CommittedOffset | None]
+    producer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +62,25 @@ class GroupOffsets:
         """Whether a write or an open transaction may still change this offset (KIP-447)."""
         return partition in self._in_flight or any(partition in offsets for offsets in self._transactions.values())
 
-    def begin(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> Write:
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions with an offset that is committed, or pending in an open transaction."""
+        return list(dict.fromkeys([*self._committed, *(partition for offsets in self._transactions.values() for partition in offsets)]))
+
+    def begin(self, offsets: Mapping[TopicPartition, CommittedOffset | None], producer_id: int | None = None) -> Write:
         """Begin a write. Writes must be appended to the log in the order in which they begin."""
         self._order += 1
         for partition in offsets:
             self._in_flight.setdefault(partition, set()).add(self._order)
-        return Write(self._order, offsets)
+        return Write(self._order, offsets, producer_id)
 
     def settle(self, write: Write, succeeded: bool) -> None:
-        """End a write: it is in the log, or it has failed."""
+        """End a write: it is in the log, or it has failed. Offsets of a transaction are pending until it ends."""
         for partition, offset in write.offsets.items():
             if succeeded:
-                self._put(partition, write.order, offset)
+                if write.producer_id is None:
+                    self._put(partition, write.order, offset)
+                else:
+                    self._put_pending(write.producer_id, partition, write.order, offset)
             orders = self._in_flight[partition]
             orders.discard(write.order)
             if not orders:
@@ -81,13 +92,8 @@ class GroupOffsets:
         self.settle(self.begin({partition: offset}), True)
 
     def replay_transactional(self, producer_id: int, partition: TopicPartition, offset: CommittedOffset | None) -> None:
-        """A transactional write that has been read from the log. When its transaction commits, it counts from its place in the log."""
-        self._order += 1
-        pending = self._transactions.setdefault(producer_id, {})
-        if offset is None:
-            pending.pop(partition, None)
-        else:
-            pending[partition] = _Committed(self._order, offset)
+        """A transactional write that has been read from the log."""
+        self.settle(self.begin({partition: offset}, producer_id), True)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """End a producer's transaction, if it has one: its offsets are committed or dropped."""
@@ -103,7 +109,22 @@ class GroupOffsets:
             self._committed[partition] = _Committed(order, offset)
             return
         self._committed.pop(partition, None)
-        for pending in self._transactions.values():
-            pending.pop(partition, None)
+        for producer_id in list(self._transactions):
+            self._drop_pending(producer_id, partition)
         if len(self._in_flight.get(partition, ())) > 1:
             self._removed[partition] = order
+
+    def _put_pending(self, producer_id: int, partition: TopicPartition, order: int, offset: CommittedOffset | None) -> None:
+        """The offset counts from its place in the log, when the transaction commits."""
+        pending = self._transactions.get(producer_id, {}).get(partition)
+        if (pending is not None and pending.order > order) or self._removed.get(partition, 0) > order:
+            return
+        if offset is None:
+            self._drop_pending(producer_id, partition)
+        else:
+            self._transactions.setdefault(producer_id, {})[partition] = _Committed(order, offset)
+
+    def _drop_pending(self, producer_id: int, partition: TopicPartition) -> None:
+        pending = self._transactions.get(producer_id)
+        if pending is not None and pending.pop(partition, None) is not None and not pending:
+            del self._transactions[producer_id]

@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 
 from txbroker.clock import Clock
 from txbroker.coordinators.keyed_deadlines import KeyedDeadlines, monotonic_ms
-from txbroker.coordinators.shard_writer import APPEND_ERRORS, TOO_LARGE, ShardWriter
-from txbroker.coordinators.state_log import Pair, StateLog
+from txbroker.coordinators.shard_writer import AFTER_APPEND, APPEND_ERRORS, TOO_LARGE, ShardWriter
+from txbroker.coordinators.state_log import Pair, StateLog, TransactionalProducer
 from txbroker.errors import ErrorCode
 from txbroker.groups.group_effects import AnswerJoin, AnswerSync, Effect, Persist, WakeAt
 from txbroker.groups.group_offsets import Write
@@ -64,6 +64,25 @@ class Writer:
             answer.callback(error)
 
         self._append(hosted, pairs + (also or []), OFFSET_ERRORS).addCallback(settle)
+        return answer
+
+    def write_pending_offsets(self, hosted: HostedGroup, write: Write, producer: TransactionalProducer) -> Deferred[ErrorCode]:
+        """As `write_offsets`, in a transaction. Offsets that are in the log are pending, also if their client receives an error.
+
+        They count only if their transaction is committed, and its marker is in the log behind them.
+        """
+        group_id, shard = hosted.group.group_id, hosted.shard
+        pairs = [_offset_pair(group_id, partition, offset) for partition, offset in write.offsets.items()]
+        answer: Deferred[ErrorCode] = Deferred()
+
+        def settle(error: ErrorCode) -> None:
+            is_in_log = not error or error in AFTER_APPEND
+            hosted.offsets.settle(write, is_in_log)
+            if is_in_log:
+                shard.content.transactions.setdefault(producer.id, set()).add(group_id)
+            answer.callback(OFFSET_ERRORS.get(error, error))
+
+        self._shard_writer.append(shard, group_id, pairs, producer).addCallback(settle)
         return answer
 
     def stop(self) -> None:

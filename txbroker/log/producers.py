@@ -22,6 +22,7 @@ NO_OFFSET = -1
 SEQUENCE_MAX = 2**31 - 1
 # As in Kafka's ProducerStateEntry: an idempotent client has at most this many batches in flight.
 BATCHES_REMEMBERED = 5
+VERIFICATIONS_MAX = 10_000  # of one partition; beyond, the oldest is void, and its producer has to abort its transaction
 
 
 def add_sequence(sequence: int, increment: int) -> int:
@@ -87,6 +88,20 @@ class EndMarker(NamedTuple):
     timestamp: int
 
 
+class Verification:
+    """A partition's leader asks the coordinator whether a producer's transaction has the partition (KIP-890).
+
+    It is void as soon as any marker of the producer is in the log: then the answer may be about the transaction before.
+    `lowest_sequence`: of the batches that wait for it. Until one of the producer's batches is in the log, later ones are out of order.
+    """
+
+    __slots__ = ("epoch", "lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+
+
 class Capture(Protocol):
     """Copies the producers as they were at one offset, while appends go on."""
 
@@ -97,7 +112,7 @@ class Capture(Protocol):
 class ProducerStates:
     """All producers of one partition, and its transactions: open ones, and ended ones that are not replicated yet."""
 
-    __slots__ = ("_open", "_states", "_topic_partition", "_unreplicated", "capture", "expiration_ms")
+    __slots__ = ("_open", "_states", "_topic_partition", "_unreplicated", "_verifications", "capture", "expiration_ms")
 
     def __init__(self, topic_partition: TopicPartition, expiration_ms: int) -> None:
         """`expiration_ms`: producer.id.expiration.ms. `capture`: is given each producer before it changes, while there is one."""
@@ -107,6 +122,7 @@ class ProducerStates:
         self._states: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of the log
         self._unreplicated: dict[int, int] = {}  # first offset -> offset of the end marker
+        self._verifications: dict[int, Verification] = {}  # by producer id
 
     def __iter__(self) -> Iterator[ProducerState]:
         return iter(self._states.values())
@@ -129,6 +145,8 @@ class ProducerStates:
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. A coordinator's batches have no sequences.
         """
         state = self._states.get(header.producer_id)
+        if self._verifications and origin is Origin.CLIENT:
+            self._check_verified_sequence(header)
         if state is None:
             return None  # any first sequence is accepted: earlier ones may have expired
         if origin is Origin.CLIENT and header.producer_epoch == state.epoch:
@@ -157,6 +175,14 @@ class ProducerStates:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, f"sequence {sequence} does not follow on {state.last_sequence}"
             )
 
+    def _check_verified_sequence(self, header: BatchHeader) -> None:
+        """The first batch of a producer may have been refused, or may still wait, when its second one is to be appended."""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None or verification.epoch != header.producer_epoch or header.base_sequence <= verification.lowest_sequence:
+            return
+        problem = f"sequence {header.base_sequence} before sequence {verification.lowest_sequence}, which began its transaction"
+        raise self._refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, problem)
+
     def _refused(self, code: ErrorCode, header: BatchHeader, problem: str) -> BrokerError:
         return BrokerError(code, f"producer {header.producer_id} in {self._topic_partition}: {problem}")
 
@@ -177,6 +203,29 @@ class ProducerStates:
         if header.transactional and state.txn_first_offset == NO_OFFSET:
             state.txn_first_offset = first_offset
             self._open[first_offset] = producer_id
+            self._verifications.pop(producer_id, None)
+
+    # Verification
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a batch in an open transaction of this epoch."""
+        state = self._states.get(producer_id)
+        return state is not None and state.txn_first_offset != NO_OFFSET and state.epoch == epoch
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> Verification:
+        """What a batch with this first sequence has to hold until it is appended. Batches of one producer share it."""
+        known = self._verifications.get(producer_id)
+        if known is not None and known.epoch == epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+            return known
+        if known is None and len(self._verifications) >= VERIFICATIONS_MAX:
+            del self._verifications[next(iter(self._verifications))]
+        begun = self._verifications[producer_id] = Verification(epoch, sequence)
+        return begun
+
+    def is_valid(self, producer_id: int, verification: Verification) -> bool:
+        """Whether no marker of the producer has come since the verification began."""
+        return self._verifications.get(producer_id) is verification
 
     # Transaction markers
 
@@ -211,6 +260,7 @@ class ProducerStates:
 
     def end_transaction(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
         """The marker at `offset` ends its producer's transaction; returns the entry for the transaction index if it was aborted."""
+        self._verifications.pop(marker.producer_id, None)
         state = self._states.get(marker.producer_id)
         if state is None:
             state = self._states[marker.producer_id] = ProducerState(marker.producer_id)
@@ -287,6 +337,7 @@ class ProducerStates:
         self._states.clear()
         self._open.clear()
         self._unreplicated.clear()
+        self._verifications.clear()
 
 
 def _find(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
