@@ -131,5 +131,5 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
     cluster.start_brokers([victim])
     cluster.until_in_sync("u")
     assert tools.ours("leader-election", *preferred) == ["Successfully completed leader election (PREFERRED) for partitions u-1"]
-    assert cluster.leader("u", 1) == victim
+    cluster.until(lambda: cluster.leader("u", 1) == victim, "the preferred replica leads u-1")
     assert tools.same("leader-election", *preferred) == ["Valid replica already elected for partitions u-1"]
