@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from tests.cluster.replica_group import BACKOFF_S, LAG_S, Broker, Group
 from tests.log.support import NOW, batch, entries
+from txbroker.cluster.follower_session import FollowerSession, Wanted
 from txbroker.cluster.offset_lookup import LATEST_TIMESTAMP, list_offset
 from txbroker.cluster.replica_fetcher import EARLY, EARLY_PAUSES
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 VERSIONS = pytest.mark.parametrize("version", [12, 17])
@@ -441,3 +443,30 @@ def test_an_append_of_batches_that_do_not_continue_the_log_is_refused(group: Gro
     two.fetch()
     with pytest.raises(Exception, match="ends at 1"):
         two.partition.replicate(batch(b"x"), high_watermark=0, log_start_offset=0, now_ms=NOW)
+
+
+def test_a_session_uses_either_names_or_ids_of_topics() -> None:
+    """A leader refuses a session's fetch that changes between them."""
+    with_id = Wanted(b"i" * 16, 0, 0, -1, 0)
+    without_id = with_id._replace(topic_id=NULL_TOPIC_ID)
+    old, new = TopicPartition("old", 0), TopicPartition("new", 0)
+
+    def fetch(session: FollowerSession) -> tuple[bool, int]:
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
+        uses_ids = session.uses_ids
+        session.fill(request, 1000)
+        session.answered(request.session_id or 7)
+        return uses_ids, request.session_id
+
+    session = FollowerSession()
+    session.want(new, with_id)
+    assert [fetch(session), fetch(session)] == [(True, 0), (True, 7)]
+    session.want(old, without_id)
+    assert [fetch(session), fetch(session)] == [(False, 0), (False, 7)]
+    session.drop(old)  # it pauses after an error, for example
+    assert fetch(session) == (False, 7)
+    session.want(old, without_id)
+    assert fetch(session) == (False, 7)
+    session.want(old, with_id)
+    session.reset()
+    assert fetch(session) == (True, 0)

@@ -24,6 +24,8 @@ class Wanted(NamedTuple):
 class FollowerSession:
     """The partitions that are fetched, and what the leader knows of them. After `reset` the next request names all of them.
 
+    Fetches name topics by their ids, or by their names if a topic has no id: all of a session the one or the other.
+
     The cost of a request depends on what has changed, not on the number of partitions. A request may overlap with the one before it: its
     session epoch is the next one, and it only names partitions that are new in the session. So the response to either is unambiguous.
     """
@@ -33,15 +35,16 @@ class FollowerSession:
         self._names: dict[tuple[bytes, int], TopicPartition] = {}  # of these, by topic id
         self._without_id = 0  # of these
         self._has_room = True  # the leader has not refused a session the last time
+        self._uses_ids = True  # since the session began
         self.reset()
 
     def __len__(self) -> int:
         return len(self._wanted)
 
     @property
-    def has_ids(self) -> bool:
-        """Whether all topics have an id; topics that brokers before 2.8 have created have none."""
-        return not self._without_id
+    def uses_ids(self) -> bool:
+        """Whether requests name topics by ids: if all had one when the session began. Topics of brokers before 2.8 may have none."""
+        return self._uses_ids if self._session_id != _NEW_SESSION else not self._without_id
 
     @property
     def may_wait(self) -> bool:
@@ -68,7 +71,10 @@ class FollowerSession:
         self.drop(name)
         self._wanted[name] = wanted
         self._names[wanted.topic_id, name.partition] = name
-        self._without_id += wanted.topic_id == NULL_TOPIC_ID
+        if wanted.topic_id == NULL_TOPIC_ID:
+            self._without_id += 1
+            if self._uses_ids:
+                self.reset()
 
     def drop(self, name: TopicPartition) -> None:
         """Fetch a partition no longer."""
@@ -89,7 +95,7 @@ class FollowerSession:
         """Set what the request names. `overlaps`: another one is in flight; see `may_overlap`."""
         request.session_id, request.session_epoch = self._session_id, self._epoch
         if self._session_id == _NEW_SESSION:
-            self._begins = True
+            self._begins, self._uses_ids = True, not self._without_id
         else:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
         changed = [name for name in self._changed if not overlaps or self._is_new(name)]

@@ -157,7 +157,7 @@ class ReplicaFetcher:
 
     def _fetch(self, fetch_version: int, *, overlaps: bool = False) -> Asked:
         settings = self._settings
-        version = fetch_version if self._session.has_ids else min(fetch_version, NAMES_VERSION_MAX)
+        version = fetch_version if self._session.uses_ids else min(fetch_version, NAMES_VERSION_MAX)
         new = version >= REPLICA_STATE_VERSION
         request = FetchRequest(
             replica_id=CONSUMER if new else self._broker_id,
