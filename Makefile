@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit prepare lint generated fuzz crash crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat demo demo-spark docs clean
+.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -70,6 +70,16 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 
 test: prepare  ## run all tests, with real broker processes and real clients (WORKERS=2 ARGS=...)
 	@$(PYTEST) --durations=15 $(ARGS)
+
+# Each seed is another cluster with other work and other faults: docs/simulation.md.
+SEEDS ?= 1000
+FIRST ?= 1
+
+sim: $(VENV)/.installed-tests  ## run whole clusters in a deterministic simulation (SEEDS=1000 FIRST=1)
+	@$(BIN)/python -m txbroker.testing.simulation --seeds $(SEEDS) --first $(FIRST)
+
+sim-bugs: $(VENV)/.installed-tests  ## switch each deliberate bug on, and require that the simulation finds it
+	@$(BIN)/python -m txbroker.testing.simulation --bugs
 
 unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=2 ARGS=...)
 	@$(PYTEST) -q -m 'not process' $(ARGS)

@@ -15,7 +15,6 @@ from twisted.internet.task import Clock
 from tests.api.lone_broker import alone
 from tests.api.responses import frame, message
 from tests.log.support import NOW
-from tests.support.fakes.memory_disk import MemoryDisk
 from tests.support.fakes.replication import ALL_ALIVE
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.fetch import FetchHandler
@@ -31,6 +30,7 @@ from txbroker.log.log_results import Origin
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.records import Record, build

@@ -17,7 +17,6 @@ from tests.cleaner.workers import RealWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.log.checkpoints import MalformedCheckpoint
@@ -30,6 +29,7 @@ from txbroker.log.log import Log
 from txbroker.log.log_results import Origin
 from txbroker.maintenance.cleaning_schedule import Schedule
 from txbroker.maintenance.log_cleaner import LogCleaner
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.records import Record, build
 
 BACKOFF_S = 15.0

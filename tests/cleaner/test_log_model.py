@@ -13,12 +13,12 @@ from tests.cleaner.logs import SETTINGS
 from tests.log.support import NOW, Row, end_transaction, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk, Killed
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.cleaner.cleanable import assess
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.log.log import Log
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
 

@@ -18,8 +18,9 @@ SETTINGS = FetcherSettings(wait_max_ms=0, min_bytes=1, partition_bytes=1000, res
 class FollowedHost:
     """`throttled` and `rate_max`: of what the follower receives. `asked`: its requests."""
 
-    def __init__(self, partitions: int) -> None:
-        self.leader, self.follower = ReplicaHost(partitions), ReplicaHost(partitions, OTHER)
+    def __init__(self, partitions: int, **config: Any) -> None:
+        """`config`: of the follower's topics."""
+        self.leader, self.follower = ReplicaHost(partitions), ReplicaHost(partitions, OTHER, **config)
         self.clock = self.follower.clock
         self.throttled, self.rate_max = frozenset[str](), 0
         self.asked: list[FetchRequest] = []

@@ -15,7 +15,6 @@ from twisted.internet.task import Clock
 from tests.api.lone_broker import alone, no_quota
 from tests.api.responses import message
 from tests.log.support import NOW, PARTITION, batch, entries
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
@@ -29,6 +28,7 @@ from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.fetch import FetchRequest
 from txbroker.wire.messages.list_offsets import ListOffsetsRequest

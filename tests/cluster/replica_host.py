@@ -17,7 +17,6 @@ from tests.api.responses import message
 from tests.log.support import NOW, batch
 from tests.log_directories.support import TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.action_queue import ActionQueue
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.delete_records import DeleteRecordsHandler
@@ -39,6 +38,7 @@ from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.transactions.verification import TransactionVerifier
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.delete_records import DeleteRecordsRequest
@@ -98,7 +98,7 @@ class ReplicaHost:
         self.verifies = True
         self.verifier = TransactionVerifier(coordinators, self.clock, lambda: self.verifies)
         self.rate_max, self.throttled = 0, frozenset[str]()
-        disk = DirectoryHarness(DiskPath(MemoryDisk(), "/data").made(), **config)
+        disk = self.disk = DirectoryHarness(DiskPath(MemoryDisk(), "/data").made(), **config)
         disk.start()
         self.image = ClusterImage()
         self.actions = ActionQueue(lambda delay_s, call: None)

@@ -309,3 +309,16 @@ def test_a_caller_that_does_not_wait_for_the_response_stops_nothing(cluster: Fak
     cluster.turns.run()
     assert cluster.controller.epoch == epoch
     assert cluster.state("t").isr == (1,)
+
+
+def test_a_request_is_refused_as_not_controller_when_the_session_ends_during_it(cluster: FakeCluster) -> None:
+    controller = cluster.controller
+    epoch = broker_epoch(cluster, 1)
+    state = BrokerState(broker_id=1, broker_epoch=-1)
+    data = PartitionData(partition_index=0, leader_epoch=0, new_isr_with_epochs=[state], partition_epoch=0)
+    topic = TopicData(topic_name="t", topic_id=cluster.term.context.topics["t"].topic_id, partitions=[data])
+    cluster.trees.expire(next(broker.tree for broker in cluster.brokers.values() if broker.controller is controller))
+    assert controller.active, "it does not know it yet"
+    with pytest.raises(BrokerError) as refused:
+        cluster.result(controller.alter_partition(AlterPartitionRequest(broker_id=1, broker_epoch=epoch, topics=[topic])))
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER

@@ -8,13 +8,13 @@ import pytest
 
 from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.cluster.followers import FollowerFetch, IsrProposal
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from txbroker.cluster.partition import Isolation, Leadership, Partition, Replication
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 OWN, OTHER, THIRD = 1, 2, 3
 LAG_S = 10.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 
 from tests.support.fakes.turns import Turns
 from tests.support.waiting import PATIENCE_S
@@ -34,12 +36,19 @@ from txbroker.cluster.tree.interface import (
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.sqlite import open_sqlite_tree
 from txbroker.cluster.tree.zookeeper import open_zookeeper_tree
+from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.ensemble import Ensemble
+from txbroker.testing.simulation.hosts import SimulatedThreads
+from txbroker.testing.simulation.network import Network
+from txbroker.testing.simulation.process import Process
+from txbroker.testing.simulation.scheduler import Scheduler
+from txbroker.testing.simulation.zookeeper_session import SimulatedSession
 
 
 class Harness:
     """A store, and a way to begin a session after the session before it is over."""
 
-    def __init__(self, queued: Turns | QueuedThreads, open_session: Callable[[], Deferred[Tree]]) -> None:
+    def __init__(self, queued: Turns | QueuedThreads | SimulatedTime, open_session: Callable[[], Deferred[Tree]]) -> None:
         self.result = queued.result
         self._open = open_session
         self.tree = self.result(open_session())
@@ -54,7 +63,7 @@ class Harness:
         return self.tree
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.process)])
+@pytest.fixture(params=["memory", "sqlite", "simulated", pytest.param("zookeeper", marks=pytest.mark.process)])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     if request.param == "zookeeper":
         connect = request.getfixturevalue("zookeeper")
@@ -65,12 +74,53 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
         opened.reopen()
         opened.result(opened.tree.close())
         return
+    if request.param == "simulated":
+        yield simulated()
+        return
     turns = Turns()
     if request.param == "memory":
         stores = MemoryTrees(turns.call_soon)
         yield Harness(turns, lambda: succeed(stores.session()))
     else:
         yield Harness(turns, lambda: succeed(open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker)))
+
+
+class SimulatedTime:
+    """Runs the simulated time until a Deferred fires."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def result(self, deferred: Deferred[Any]) -> Any:
+        outcomes: list[Any] = []
+        deferred.addBoth(outcomes.append)
+        self._scheduler.run(self._scheduler.now_s + 60, lambda: bool(outcomes))
+        assert outcomes, "it did not fire"
+        if isinstance(outcomes[0], Failure):
+            outcomes[0].raiseException()
+        return outcomes[0]
+
+
+def simulated() -> Harness:
+    """The tree of ZooKeeper on the servers of the simulation."""
+    scheduler = Scheduler()
+    network = Network(scheduler, stream(1, "network"), latency_s=0.001)
+    ensemble = Ensemble(scheduler, network, stream(1, "tree"))
+    process = Process(
+        "p", "p", scheduler, network, stream(1, "process"), on_step=lambda: None, on_crash=lambda error: pytest.fail(str(error))
+    )
+    threads: Any = SimulatedThreads(process, lambda job: succeed(job()))
+
+    def open_session() -> Deferred[Any]:
+        return open_zookeeper_tree(
+            ensemble.connect,
+            session_timeout_ms=6000,
+            connection_timeout_ms=6000,
+            threads=threads,
+            open_session=partial(SimulatedSession, process, ensemble),
+        )
+
+    return Harness(SimulatedTime(scheduler), open_session)
 
 
 def test_a_created_node_is_read_back(harness: Harness) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 
 from tests.damage.sweep import DAMAGES, make_template, sweep
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 def main() -> int:

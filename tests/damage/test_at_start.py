@@ -8,7 +8,7 @@ import pytest
 
 from tests.damage.sweep import DAMAGES, Damage, Rows, make_template, sweep, unreadable
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, WRITES, FaultyDisk, Killed
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import NoSpace, StorageError
 from txbroker.log.disk import Disk, OsDisk
 from txbroker.log.region import EMPTY, Region
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 Folder = tuple[Disk, str]
 

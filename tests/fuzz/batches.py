@@ -12,13 +12,13 @@ from contextlib import suppress
 
 from tests.fuzz.frames import Pick, mutated, one_of
 from tests.fuzz.frames import batches as samples
-from tests.support.fakes.memory_disk import MemoryDisk
 from tests.wire.record_samples import batches
 from txbroker.errors import BrokerError
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Origin
 from txbroker.names import TopicPartition
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire import batch, control, conversion, entries, legacy, records
 from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.records import Record

@@ -17,7 +17,6 @@ from twisted.python.failure import Failure
 
 from tests.fuzz import frames
 from tests.fuzz.frames import Served
-from tests.support.fakes.memory_disk import MemoryDisk
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.world import fake_world
 from txbroker.api.request_context import Session
@@ -26,6 +25,7 @@ from txbroker.broker.world import World
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.connection import Connection
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -17,7 +17,6 @@ from tests.api.lone_broker import no_quota
 from tests.api.responses import message
 from tests.log_directories.support import NOW, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from tests.support.fakes.reactor import FakeReactor
 from txbroker.action_queue import ActionQueue
 from txbroker.api.current_leaders import CurrentLeaders
@@ -42,6 +41,7 @@ from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.groups.group_config import GroupConfig
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
 from txbroker.purgatory import Purgatory
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import FetchRequest

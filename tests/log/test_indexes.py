@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import CorruptRecords
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 BASE = 1_000_000
 STEPS = st.lists(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, open_log
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 def made(path: DiskPath, *entries: tuple[int, int]) -> LeaderEpochs:

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.log.support import NOW, Row, append, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log.log import Log
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.compression import Codec
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, batch, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.log import time_lookup
 from txbroker.log.log import Log
 from txbroker.log.log_results import Origin
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import first_of_time

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, batch, committed_rows, corrupt, end_transaction, marker, names, open_log, values
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
 from txbroker.log.producers import SEQUENCE_MAX, ProducerBatch, ProducerState
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 ID = 4000
 

@@ -20,7 +20,6 @@ from tests.fuzz.frames import Served
 from tests.log_directories.support import NOW
 from tests.peers.network import Configs
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.memory_disk import MemoryDisk
 from txbroker.api.controller_requests import ELEMENTS_MAX, UpdateMetadataHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import Session
@@ -33,6 +32,7 @@ from txbroker.connection import Connection
 from txbroker.errors import ProtocolError
 from txbroker.names import parse_partition_directory
 from txbroker.purgatory import Purgatory
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, decoder, encode_bytes
 from txbroker.wire.fieldkinds import resolve
 from txbroker.wire.headers import request_prefix

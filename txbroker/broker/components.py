@@ -56,6 +56,7 @@ from txbroker.purgatory import Purgatory
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.marker_queues import MarkerQueues
 from txbroker.transactions.verification import TransactionVerifier
+from txbroker.transport.ports import SocketPorts
 
 if TYPE_CHECKING:
     from txbroker.metrics.sources import MetricSources
@@ -249,9 +250,10 @@ class Components:
         """The components that metrics read."""
         from txbroker.metrics.sources import MetricSources
 
+        assert isinstance(listening.ports, SocketPorts), "metrics are served of sockets only"
         return MetricSources(
             listeners=list(listening.bound),
-            hub=listening.hub,
+            hub=listening.ports.hub,
             registry=self.registry,
             replicas=self.replicas,
             directories=directories,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 
 from txbroker.action_queue import ActionQueue
@@ -17,8 +16,8 @@ from txbroker.config.listeners import Listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.connection import Connection
 from txbroker.errors import StartError
-from txbroker.transport.hub import Hub
-from txbroker.transport.listener import Listener
+from txbroker.transport.interfaces import Ports
+from txbroker.transport.ports import SocketPorts
 
 
 class Listening:
@@ -28,8 +27,8 @@ class Listening:
         self._config = config
         self._world = world
         self._listeners = listeners
-        self.hub = Hub(world.reactor, settings.limits(config), world.in_worker, actions)
-        self._ports: dict[str, Listener] = {}
+        make = world.ports or SocketPorts
+        self.ports: Ports = make(world.reactor, settings.limits(config), world.in_worker, actions)
         self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
     def bind(self, build: Callable[[], Connection]) -> None:
@@ -37,33 +36,23 @@ class Listening:
         backlog = self._config.int("socket.listen.backlog.size")
         for configured in self._listeners.bound:
             host = "" if configured.wildcard else configured.host
-            listener = Listener(self.hub, configured.name, host, configured.port, build, backlog=backlog)
             try:
-                listener.startListening()
+                port = self.ports.listen(configured.name, host, configured.port, build, backlog=backlog)
             except CannotListenError as error:
                 raise _refused(configured, error.socketError) from error
-            listener.stopReading()  # type: ignore[no-untyped-call]
-            self._ports[configured.name] = listener
-            self.bound[configured.name] = (configured.host or "0.0.0.0", listener.getHost().port)  # type: ignore[no-untyped-call]
+            self.bound[configured.name] = (configured.host or "0.0.0.0", port)
 
     def accept(self) -> None:
         """Start to accept connections."""
-        self.hub.start()
-        for listener in self._ports.values():
-            listener.startReading()  # type: ignore[no-untyped-call]
+        self.ports.accept()
 
     def reconfigure(self) -> None:
         """Apply the current limits of connections."""
-        now = settings.limits(self._config)
-        self.hub.quotas.change(now.connections_max, now.connections_per_ip_max, now.connections_per_ip_overrides)
+        self.ports.change(settings.limits(self._config))
 
     async def close(self) -> None:
         """Close the ports, send the last responses, and close the connections."""
-        for listener in self._ports.values():
-            done = listener.stopListening()  # type: ignore[no-untyped-call]
-            if isinstance(done, Deferred):
-                await done
-        await self.hub.stop()
+        await self.ports.close()
 
     def endpoints(self) -> tuple[RegisteredEndpoint, ...]:
         """The endpoints to register: advertised addresses, else bound ones; a wildcard is replaced by this host's name."""

@@ -51,7 +51,7 @@ WAIT_MARGIN_S = 5.0  # after a session's timeout, until ZooKeeper has ended it
 
 
 class Broker:
-    """One broker. `bound`: the addresses of its listeners, once it has started."""
+    """One broker. `bound`: the addresses of its listeners, once it has started. `components`: for those who watch it."""
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class Broker:
         self.bound: Mapping[str, tuple[str, int]] = {}
         self.metrics_url: str | None = None  # if metrics are served
         self.broker_id = -1
+        self.components: Components | None = None  # once they are made
         self._membership: Membership | None = None
         self._status = Status()
 
@@ -184,11 +185,12 @@ class Broker:
             self._listeners.inter_broker,
             self._fail,
         )
+        self.components = components
         dynamic.wire(
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
-        listening.hub.file_gone = directories.check_file
+        listening.ports.file_gone(directories.check_file)
         listening.bind(lambda: Connection(components.registry))
         self.bound = listening.bound
         self._on_stop("components", components.stop)

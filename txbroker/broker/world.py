@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
 
+from txbroker.action_queue import ActionQueue
 from txbroker.cluster.tree.interface import Tree
 from txbroker.log.directories import RunAll
 from txbroker.log.disk import Disk, SyncTimes
 from txbroker.log.log_results import Later
 from txbroker.maintenance.cleaning_pass import Workers
+from txbroker.transport.hub import RunInWorker
+from txbroker.transport.interfaces import Ports
+from txbroker.transport.limits import Limits
 
 if TYPE_CHECKING:
-    from txbroker.cluster.tree.zookeeper import Threads  # a broker alone does not import kazoo
+    from txbroker.cluster.tree.zookeeper import OpenSession, Threads  # a broker alone does not import kazoo
 
 
 class CountedWorkers:
@@ -83,6 +87,8 @@ class World:
     cleaners: Workers | None = None  # None: no log cleaner
     threads: Threads | None = None  # None: no ZooKeeper
     session_guard: SessionGuard | None = None  # None: the session of a killed broker expires
+    sessions: OpenSession | None = None  # None: those of kazoo
+    ports: Callable[[Any, Limits, RunInWorker, ActionQueue], Ports] | None = None  # None: sockets of the operating system
 
     def unique_id(self) -> str:
         """32 hexadecimal digits, new at each call."""

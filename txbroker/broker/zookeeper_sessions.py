@@ -11,7 +11,7 @@ import json
 import logging
 
 from txbroker.broker.world import World
-from txbroker.cluster.tree.kazoo_session import Credentials
+from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession
 from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree, end_session, open_zookeeper_tree
 from txbroker.config.resolve import BrokerConfig
@@ -49,10 +49,12 @@ class ZooKeeperSessions:
 
     async def open(self) -> ZooKeeperTree:
         """A new session, after the end of the one before it; StartError if no server answers."""
-        threads = self._world.threads
+        threads, open_session = self._world.threads, self._world.sessions or KazooSession
         assert threads is not None
         for path, credentials in self._saved().items():
-            if await end_session(self._connect, credentials, timeout_ms=self._connection_timeout_ms, threads=threads):
+            if await end_session(
+                self._connect, credentials, timeout_ms=self._connection_timeout_ms, threads=threads, open_session=open_session
+            ):
                 log.info("Ended the ZooKeeper session %#x, which %s names", credentials[0], path)
         tree = await open_zookeeper_tree(
             self._connect,
@@ -60,6 +62,7 @@ class ZooKeeperSessions:
             connection_timeout_ms=self._connection_timeout_ms,
             threads=threads,
             counts=self._counts,
+            open_session=open_session,
         )
         self._save(tree.credentials)
         if self._guard is not None:

@@ -74,6 +74,12 @@ class FetcherLoop:
         """There is a partition to be copied that was not there before."""
         self._later(0)
 
+    def moved(self, topic_partition: TopicPartition) -> None:
+        """The log of a partition has moved, or is synced, which the next request for it may have waited for."""
+        self.fetcher.touch(topic_partition)
+        if self._link is not None and self.fetcher.holds(topic_partition):
+            self._later(0)
+
     def stop(self) -> None:
         """Fetch no longer."""
         self._stopped = True
@@ -207,10 +213,10 @@ class Fetchers:
             self._loops.pop(leader_id).stop()
 
     def moved(self, topic_partition: TopicPartition) -> None:
-        """The log of a follower has moved."""
+        """The log of a follower has moved, or is synced."""
         leader_id = self._leaders.get(topic_partition)
         if leader_id is not None:
-            self._loops[leader_id].fetcher.touch(topic_partition)
+            self._loops[leader_id].moved(topic_partition)
 
     def stop(self) -> None:
         """End all loops."""

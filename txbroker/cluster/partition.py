@@ -212,6 +212,8 @@ class Partition:
         self._single = False
         self._followers = None
         if changed:
+            if state.leader != NO_LEADER and self.log.flush_due:
+                self._have_flushed()  # after a start its log may not be synced
             self.observer.moved(self)
         return changed
 
@@ -279,11 +281,13 @@ class Partition:
 
     def _flushed(self) -> None:
         self._flushing = False
+        if self.state.leader == NO_LEADER:
+            return  # it may be stopped or offline
+        if self.log.flush_due:
+            self._have_flushed()
         if self.is_leader:
-            if self.log.flush_due:
-                self._have_flushed()
             self._advance()
-            self.observer.moved(self)
+        self.observer.moved(self)
 
     def take_log(self, log: Log) -> None:
         """Replace the log by a copy with the same records in another directory."""
@@ -361,12 +365,17 @@ class Partition:
     def replicate(self, records: memoryview, *, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
         """Append what the leader sent for an offset that is this log's end, and take over the leader's high watermark and log start.
 
+        With flush.messages the log is synced, and the next fetch waits for it (`log.flush_due`): to the leader, a fetch says that this
+        replica has the records.
+
         The caller compares the leader epoch of its request with `state`. CORRUPT_MESSAGE: nothing is appended.
         """
         log = self.log
         end, start, watermark = log.log_end_offset, log.log_start_offset, self.high_watermark
         if len(records):
             log.append_replicated(records, now_ms=now_ms)
+            if log.flush_due:
+                self._have_flushed()
         # Both never go back; neither is beyond what this replica has.
         self.high_watermark = max(watermark, min(high_watermark, log.log_end_offset))
         log.advance_start(min(log_start_offset, self.high_watermark))

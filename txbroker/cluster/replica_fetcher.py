@@ -30,7 +30,7 @@ from txbroker.cluster.follower_session import FollowerSession, Wanted
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txbroker.cluster.partition import CONSUMER, Partition
 from txbroker.cluster.replication_quota import ReplicationQuota
-from txbroker.errors import BrokerError, ErrorCode, StorageError, error_name
+from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError, error_name
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -189,7 +189,7 @@ class ReplicaFetcher:
             one = self._followed.get(name)
             if one is None:
                 self._session.drop(name)
-            elif one.resume_s > now_s or (exceeded and not one.in_sync and self._quota.covers(one.partition)):
+            elif self._pauses(one, now_s, exceeded=exceeded):
                 self._session.drop(name)
                 self._held[name] = None
             elif one.step is not _Step.FETCH:
@@ -199,6 +199,15 @@ class ReplicaFetcher:
                 log = one.partition.log
                 wanted = Wanted(log.topic_id, one.leader_epoch, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
                 self._session.want(name, wanted)
+
+    def _pauses(self, one: _Followed, now_s: float, *, exceeded: bool) -> bool:
+        """Whether nothing is to be asked for a partition now: after an error, while it is throttled, and while its log is synced."""
+        partition = one.partition
+        return one.resume_s > now_s or partition.log.flush_due or (exceeded and not one.in_sync and self._quota.covers(partition))
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition pauses."""
+        return topic_partition in self._held
 
     def _offsets_request(self, searched: list[_Followed], timestamp: int) -> ListOffsetsRequest:
         self._searched = {one.partition.topic_partition: (one.leader_epoch, one.partition.log.log_end_offset) for one in searched}
@@ -282,8 +291,8 @@ class ReplicaFetcher:
             one.in_sync = partition.log.log_end_offset >= data.high_watermark
             if records and self._quota.covers(partition):
                 self._quota.record(len(records))
-        except StorageError:
-            self.forget(partition.topic_partition)  # its directory goes offline
+        except StorageError as error:
+            self._disk_failed(one, error)
         except BrokerError as error:
             logger.error("%s: what broker %d sent for offset %d is refused: %s", partition.topic_partition, self._leader_id,
                          partition.log.log_end_offset, error)  # fmt: skip
@@ -327,16 +336,22 @@ class ReplicaFetcher:
         if find_start:
             try:
                 one.partition.restart_at(offset, self._now_ms())
-            except StorageError:
-                self.forget(name)
+            except StorageError as error:
+                self._disk_failed(one, error)
         elif offset < own_end:
             self._truncate(one, offset)
 
     def _truncate(self, one: _Followed, offset: int) -> None:
         try:
             one.partition.truncate_to(offset)
-        except StorageError:
-            self.forget(one.partition.topic_partition)
+        except StorageError as error:
+            self._disk_failed(one, error)
+
+    def _disk_failed(self, one: _Followed, error: StorageError) -> None:
+        if isinstance(error, OutOfResources):
+            self._pause(one)  # the condition passes, as a full disk does: the log is as it was
+        else:
+            self.forget(one.partition.topic_partition)  # its directory goes offline
 
     def _pause(self, one: _Followed, share: float = 1.0) -> None:
         one.resume_s = self._monotonic_s() + share * self._settings.backoff_s

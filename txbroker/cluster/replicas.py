@@ -12,6 +12,7 @@ from typing import Protocol
 
 from txbroker.cluster.controller.request_batch import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition, Replication
 from txbroker.cluster.partition import Observer as PartitionObserver
 from txbroker.cluster.topic_counts import TopicCounts
@@ -299,6 +300,7 @@ class Replicas:
             led = partition.is_leader
             partition.count_messages()
             partition.is_leader = False
+            partition.state = partition.state._replace(leader=NO_LEADER)
             if led:
                 self._observer.resigned(topic_partition)
             self._observer.stopped(topic_partition)

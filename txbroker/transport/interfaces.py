@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
+from txbroker.transport.limits import Limits
 
 
 class Region(Protocol):
@@ -68,3 +69,25 @@ class FrameProtocol(Protocol):
 
     def take_output(self) -> Sequence[Part]:
         """The parts of all responses that are ready, in order: bytes-like objects and file regions."""
+
+
+class Ports(Protocol):
+    """The listening ports of one broker, and their connections. Sockets (`transport/ports.py`), or those of a simulated network."""
+
+    def listen(self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int) -> int:
+        """Bind the port of a listener; CannotListenError. `build` makes the protocol of a connection. Returns the port, for 0 a free one.
+
+        Connections wait until `accept`.
+        """
+
+    def accept(self) -> None:
+        """Accept connections on all ports."""
+
+    def file_gone(self, report: Callable[[str], None]) -> None:
+        """Call `report` with the path of each file whose region cannot be sent."""
+
+    def change(self, limits: Limits) -> None:
+        """Apply other limits of connections."""
+
+    async def close(self) -> None:
+        """Close the ports, send the last responses, and close the connections. The second time it does nothing."""

@@ -181,7 +181,9 @@ class Controller:
             except (ControllerMoved, ConnectionLost) as error:
                 self._retry_election(RETRY_S)
                 raise BrokerError(ErrorCode.NOT_CONTROLLER) from error
-            except (BrokerError, SessionExpired):
+            except SessionExpired as error:
+                raise BrokerError(ErrorCode.NOT_CONTROLLER) from error  # `stop` was called
+            except BrokerError:
                 raise
             except Exception:
                 self._abandon_term()

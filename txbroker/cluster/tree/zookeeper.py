@@ -98,24 +98,57 @@ class Threads(Protocol):
         """Call after a time, by the monotonic clock; returns a function that cancels it, and does nothing after the call."""
 
 
+class ClientSession(Protocol):
+    """One session of a client of ZooKeeper: see `KazooSession`, the real one."""
+
+    @property
+    def credentials(self) -> Credentials: ...
+
+    @property
+    def negotiated_ms(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def submit(self, request: Any, done: Callable[[Any], None]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class OpenSession(Protocol):
+    """Makes a session, which connects when it is started: the arguments of `KazooSession`."""
+
+    def __call__(
+        self,
+        servers: str,
+        timeout_ms: int,
+        *,
+        call_from_thread: Callable[..., object],
+        on_state: Callable[[SessionState], None],
+        credentials: Credentials | None = None,
+    ) -> ClientSession: ...
+
+
 def open_zookeeper_tree(
-    connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, threads: Threads, counts: SessionCounts | None = None
-) -> Deferred[ZooKeeperTree]:
+    connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, threads: Threads, counts: SessionCounts | None = None,
+    open_session: OpenSession = KazooSession,
+) -> Deferred[ZooKeeperTree]:  # fmt: skip
     """A new session with the ZooKeeper of `zookeeper.connect` (`host:port,host:port/chroot`); StartError if no server answers in time."""
     servers, slash, chroot = connect.partition("/")
-    tree = ZooKeeperTree(servers, slash + chroot if chroot else "", session_timeout_ms, threads, counts or SessionCounts())
+    tree = ZooKeeperTree(servers, slash + chroot if chroot else "", session_timeout_ms, threads, counts or SessionCounts(), open_session)
     return tree.open(connection_timeout_ms / 1000)
 
 
 class ZooKeeperTree:
     """See `Tree`. Every method is called in the reactor's thread, and every result arrives there."""
 
-    def __init__(self, servers: str, chroot: str, timeout_ms: int, threads: Threads, counts: SessionCounts) -> None:
+    def __init__(
+        self, servers: str, chroot: str, timeout_ms: int, threads: Threads, counts: SessionCounts, open_session: OpenSession
+    ) -> None:
         self._servers = servers
         self._chroot = chroot
         self._threads = threads
         self._counts = counts
-        self._session = KazooSession(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=self._state_changed)
+        self._session = open_session(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=self._state_changed)
         self._over = False
         self._opening: Deferred[ZooKeeperTree] | None = None
         self._cancel_timer: Callable[[], object] | None = None
@@ -415,7 +448,9 @@ class ZooKeeperTree:
         read.addCallbacks(compare, _ignore(ConnectionLost, SessionExpired))
 
 
-def end_session(connect: str, credentials: Credentials, *, timeout_ms: int, threads: Threads) -> Deferred[bool]:
+def end_session(
+    connect: str, credentials: Credentials, *, timeout_ms: int, threads: Threads, open_session: OpenSession = KazooSession
+) -> Deferred[bool]:
     """End the session of a process that is gone, so that its ephemeral nodes do not stay for its timeout; whether it still existed.
 
     StartError if no server answers in time. Do not end the session of a process that runs: it loses its nodes.
@@ -427,7 +462,7 @@ def end_session(connect: str, credentials: Credentials, *, timeout_ms: int, thre
         if state is not SessionState.SUSPENDED and not ended.called:
             ended.callback(state is SessionState.CONNECTED)
 
-    session = KazooSession(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=on_state, credentials=credentials)
+    session = open_session(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=on_state, credentials=credentials)
     cancel = threads.call_later(timeout_ms / 1000, lambda: ended.errback(_no_answer(servers)))
     session.start()
 

@@ -1,0 +1,67 @@
+"""The simulation of whole clusters: it is deterministic, it finds what is wrong, and finds nothing wrong in many seeds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from txbroker.testing.simulation.plan import SETTLE_S, draw
+from txbroker.testing.simulation.run import run_plan, run_seed
+from txbroker.testing.simulation.shrink import shrink
+
+COMMAND = [sys.executable, "-m", "txbroker.testing.simulation"]
+TRACE = re.compile(r"^trace (\w+), (\d+) lines$", re.MULTILINE)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.process
+def test_many_seeds() -> None:
+    ran = command("--seeds", "300", "--workers", "2")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith("300 seeds: ")
+
+
+@pytest.mark.process
+def test_a_seed_is_the_same_in_each_process() -> None:
+    first, second = (
+        subprocess.run([*COMMAND, "--seed", "3"], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": hashes})
+        for hashes in ("0", "17")
+    )
+    found = TRACE.search(first.stdout)
+    assert first.returncode == 0 and found and int(found[2]) > 50, first.stdout + first.stderr
+    assert first.stdout == second.stdout
+
+
+def test_a_seed_is_the_same_after_others() -> None:
+    alone = run_seed(6)
+    run_seed(7)
+    again = run_seed(6)
+    assert alone.result is not None and again.result is not None, alone.defect + again.defect
+    assert (alone.result.digest, alone.result.events) == (again.result.digest, again.result.events)
+
+
+def test_a_plan_without_faults_has_none_and_is_whole_at_once() -> None:
+    result, world = run_plan(replace(draw(1), faults=()))
+    assert result.violation is None and result.converged_s < 2.0, result.violation
+    assert world.ledger.records_read > 0 and sum(producer.acknowledged for producer in world.producers) > 100
+    assert result.counts["leaders"] == sum(topic.partitions for topic in world.plan.topics)
+
+
+def test_a_plan_is_shrunk_to_what_its_failure_needs() -> None:
+    plan = next(plan for plan in map(draw, range(1, 100)) if {"kill", "pause"} <= {fault.kind for fault in plan.faults})
+
+    def fails(candidate: object) -> bool:
+        return {"kill", "pause"} <= {fault.kind for fault in candidate.faults}  # type: ignore[attr-defined]
+
+    small = shrink(plan, fails)
+    assert sorted(fault.kind for fault in small.faults) == ["kill", "pause"]
+    assert not small.producers and not small.consumers and small.duration_s <= plan.duration_s
+    assert all(fault.at_s >= SETTLE_S for fault in small.faults)

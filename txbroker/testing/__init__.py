@@ -1,0 +1,1 @@
+"""Checks of whole clusters: histories of clients and their anomalies, and the deterministic simulation."""

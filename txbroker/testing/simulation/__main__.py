@@ -1,0 +1,150 @@
+"""`python -m txbroker.testing.simulation`: run seeds, replay one, shrink it, or look for deliberate bugs. Exit status 1: a violation."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txbroker.names import amount
+from txbroker.testing.simulation.bugs import BUGS
+from txbroker.testing.simulation.plan import Plan, draw
+from txbroker.testing.simulation.run import Ran, fix_hashes, run_plan, run_seeds, silence
+from txbroker.testing.simulation.shrink import shrink
+
+BUG_SEEDS = 200
+SHOWN_MAX = 20
+LINE_MAX = 200
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m txbroker.testing.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=_positive, default=300, metavar="N", help="how many seeds to run (default: 300)")
+    parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of them (default: 1)")
+    parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument("--seed", type=int, metavar="SEED", help="run this one and print its trace")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: remove what the violation does not need, then print the trace")
+    parser.add_argument("--bug", default="", choices=["", *BUGS], metavar="NAME", help="with a deliberate bug")
+    parser.add_argument("--bugs", action="store_true", help=f"switch every deliberate bug on in turn, each for at most {BUG_SEEDS} seeds")
+    chosen = parser.parse_args(arguments)
+    fix_hashes()
+    silence()
+    if chosen.seed is not None:
+        return _replay(replace(draw(chosen.seed), bug=chosen.bug), smaller=chosen.shrink)
+    if chosen.bugs:
+        return _find_bugs(chosen.first, chosen.workers)
+    return _run(range(chosen.first, chosen.first + chosen.seeds), chosen.workers, chosen.bug)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+def _run(seeds: range, workers: int, bug: str) -> int:
+    begun_s = time.monotonic()
+    totals, failed = Totals(), []
+    for done, ran in enumerate(run_seeds(seeds, workers=workers, bug=bug), 1):
+        totals.add(ran)
+        if ran.failed:
+            failed.append(ran.seed)
+            _progress("")
+            if len(failed) <= SHOWN_MAX:
+                print(f"seed {ran.seed}: {ran.failed.splitlines()[0][:LINE_MAX]}", flush=True)
+        hours = totals.simulated_s / 3600
+        _progress(f"{done} of {amount(len(seeds), 'seed')}, {hours:.1f} simulated hours, {amount(len(failed), 'violation')}")
+    _progress("")
+    print(totals.text(time.monotonic() - begun_s))
+    if failed:
+        see = f"python -m txbroker.testing.simulation --seed {failed[0]} --shrink"
+        print(f"violations in {amount(len(failed), 'seed')}; see one with: {see}")
+    return 1 if failed else 0
+
+
+class Totals:
+    """Of many seeds."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.simulated_s = 0.0
+        self.cpu_s = 0.0
+        self.events = 0
+        self.counts: Counter[str] = Counter()
+
+    def add(self, ran: Ran) -> None:
+        """Count a seed."""
+        self.seeds += 1
+        self.cpu_s += ran.cpu_s
+        if ran.result is not None:
+            self.simulated_s += ran.result.simulated_s
+            self.events += ran.result.events
+            self.counts.update(ran.result.counts)
+
+    def text(self, elapsed_s: float) -> str:
+        """A summary."""
+        happened = ", ".join(f"{kind} {count}" for kind, count in self.counts.most_common())
+        return (
+            f"{amount(self.seeds, 'seed')}: {self.simulated_s:.0f} simulated seconds and {self.events} events in {elapsed_s:.0f} s "
+            f"({self.cpu_s:.0f} s of CPU, {self.simulated_s / max(self.cpu_s, 0.001):.0f} simulated seconds a second)\n{happened}"
+        )
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
+
+
+def _replay(plan: Plan, *, smaller: bool) -> int:
+    result, world = run_plan(plan, keep_trace=True)
+    if smaller and result.violation is not None:
+        invariant = result.violation.invariant
+
+        def fails(candidate: Plan) -> bool:
+            violation = run_plan(candidate)[0].violation
+            return violation is not None and violation.invariant == invariant
+
+        plan = shrink(plan, fails)
+        result, world = run_plan(plan, keep_trace=True)
+    print("\n".join(world.trace.lines))
+    print(f"\n{plan}\ntrace {result.digest:08x}, {world.trace.count} lines")
+    if result.violation is None:
+        print("no violation")
+        return 0
+    print(f"{result.violation.invariant} at {result.violation.at_s:.3f} s: {result.violation.text}")
+    return 1
+
+
+def _find_bugs(first: int, workers: int) -> int:
+    missed = []
+    for number, name in enumerate(BUGS):
+        _progress(f"{number} of {len(BUGS)} bugs, now {name}")
+        found = find_bug(name, first, workers)
+        _progress("")
+        if found is None:
+            missed.append(name)
+            print(f"{name}: NOT FOUND in {BUG_SEEDS} seeds", flush=True)
+        else:
+            seeds, failed = found
+            print(f"{name}: after {amount(seeds, 'seed')}, seed {failed.seed}, {failed.failed.splitlines()[0][:160]}", flush=True)
+    print(f"{len(BUGS) - len(missed)} of {len(BUGS)} bugs found" + (f"; missed: {', '.join(missed)}" if missed else ""))
+    return 1 if missed else 0
+
+
+def find_bug(name: str, first: int, workers: int) -> tuple[int, Ran] | None:
+    """How many seeds it took to find a bug, and the seed that has found it."""
+    for count, ran in enumerate(run_seeds(range(first, first + BUG_SEEDS), workers=workers, bug=name), 1):
+        if ran.failed:
+            return count, ran
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""Consumers: read partitions from the beginning to the end, again and again, and report every record with its offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.ledger import Ledger
+from txbroker.wire.batch import HEADER_SIZE, read_header
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from txbroker.wire.records import read_records
+
+RETRY_S = 0.1
+BATCH_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """What one consumer does. `from_followers`: it reads from any replica. `again`: how likely it begins again after a poll."""
+
+    partitions: tuple[TopicPartition, ...]
+    pause_s: float
+    bytes_max: int
+    from_followers: bool
+    again: float
+    wait_ms: int
+
+
+class Consumer:
+    """Reads until `finish`."""
+
+    def __init__(self, name: str, client: ClusterClient, plan: ConsumerPlan, ledger: Ledger) -> None:
+        self.name = name
+        self.plan = plan
+        self.finishing = False
+        self.records = 0
+        self._client = client
+        self._ledger = ledger
+
+    def start(self) -> None:
+        """Begin."""
+        for partition in self.plan.partitions:
+            self._ledger.run(f"{self.name} for {partition}", self._run(partition))
+
+    def finish(self) -> None:
+        """Read no further."""
+        self.finishing = True
+
+    async def _run(self, partition: TopicPartition) -> None:
+        chance, plan = self._client.chance, self.plan
+        position = 0
+        replica = -1
+        while not self.finishing:
+            await self._client.sleep(chance.expovariate(1 / plan.pause_s))
+            if chance.random() < plan.again:
+                position = 0
+            try:
+                if chance.random() < 0.1:
+                    await self._latest(partition)
+                if plan.from_followers and chance.random() < 0.5:
+                    replica = chance.choice(self._client.broker_ids)
+                position = await self.poll(partition, position, replica)
+            except PASSING:
+                replica = -1
+                self._client.forget_leader(partition)
+                await self._client.sleep(RETRY_S)
+
+    async def poll(self, partition: TopicPartition, position: int, replica: int = -1, *, wait_ms: int | None = None) -> int:
+        """Fetch once; the next position. NotAvailable."""
+        leader, epoch = await self._client.leader(partition)
+        broker_id = leader if replica < 0 else replica
+        fetched = FetchPartition(
+            partition=partition.partition, fetch_offset=position, partition_max_bytes=self.plan.bytes_max, current_leader_epoch=epoch
+        )
+        request = FetchRequest(
+            max_wait_ms=self.plan.wait_ms if wait_ms is None else wait_ms,
+            min_bytes=1,
+            max_bytes=self.plan.bytes_max,
+            topics=[FetchTopic(topic=partition.topic, partitions=[fetched])],
+        )
+        response = await self._client.send(broker_id, request, version_max=12)
+        if response.error_code:
+            raise NotAvailable(ErrorCode(response.error_code).name)
+        (data,) = [data for topic in response.responses for data in topic.partitions]
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and replica < 0:
+            self._ledger.out_of_range(self.name, partition, position)
+            return await self._earliest(partition)
+        if data.error_code:
+            raise NotAvailable(ErrorCode(data.error_code).name)
+        return self._read(partition, position, bytes(data.records or b""))
+
+    def _read(self, partition: TopicPartition, position: int, data: bytes) -> int:
+        at = 0
+        begun = position
+        while at + HEADER_SIZE <= len(data):
+            size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+            if at + size > len(data):
+                break  # the rest of a batch that did not fit
+            header = read_header(data, at)
+            if not header.control:
+                for record in read_records(data, at, header, BATCH_BYTES_MAX):
+                    if record.offset >= begun:
+                        self._ledger.read(self.name, partition, record.offset, bytes(record.value or b""), position)
+                        self.records += 1
+                        position = record.offset + 1
+            position = max(position, header.last_offset + 1)
+            at += size
+        return position
+
+    async def _earliest(self, partition: TopicPartition) -> int:
+        return (await self.offset_of(partition, -2))[1]
+
+    async def _latest(self, partition: TopicPartition) -> None:
+        begun = self._ledger.latest_seen(partition)
+        self._ledger.latest(self.name, partition, await self.offset_of(partition, -1), begun)
+
+    async def offset_of(self, partition: TopicPartition, timestamp: int) -> tuple[int, int]:
+        """ListOffsets, -1 the latest offset, -2 the first one: the leader's epoch and the offset. NotAvailable."""
+        leader, epoch = await self._client.leader(partition)
+        asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp, current_leader_epoch=epoch)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])])
+        response = await self._client.send(leader, request, version_max=7)
+        (answer,) = [answer for topic in response.topics for answer in topic.partitions]
+        if answer.error_code:
+            raise NotAvailable(ErrorCode(answer.error_code).name)
+        return answer.leader_epoch, answer.offset

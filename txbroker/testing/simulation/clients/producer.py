@@ -1,0 +1,223 @@
+"""Producers: each partition gets a stream of unique values, in order.
+
+An idempotent producer sends a batch again until it is acknowledged, several batches at a time, as Kafka's clients do. Any other one sends
+each batch once: what becomes of it after an error is not known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.ledger import Ledger
+from txbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.records import Record, build
+
+RETRY_S = 0.1
+SEQUENCES = 2**31
+
+# After these the batch is certainly not in the log, or the client has to find another leader: it sends the batch again.
+RETRIABLE = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION,
+})  # fmt: skip
+
+
+@dataclass(slots=True)
+class Batch:
+    """`sequence`: of its first record, -1 without idempotence. `sent`: how often."""
+
+    values: list[bytes]
+    sequence: int
+    sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerPlan:
+    """What one producer does. `pause_s`: the mean time between two batches of a partition."""
+
+    partitions: tuple[TopicPartition, ...]
+    acks: int
+    idempotent: bool
+    in_flight: int
+    pause_s: float
+    records_max: int
+    first_sequence: int = 0
+    keys: int = 0  # of compacted topics; 0: records have no key
+
+
+class Producer:
+    """`busy`: batches without a result yet. After `finish` it sends no new ones."""
+
+    def __init__(self, name: str, client: ClusterClient, plan: ProducerPlan, ledger: Ledger) -> None:
+        self.name = name
+        self.plan = plan
+        self.finishing = False
+        self.acknowledged = 0
+        self._client = client
+        self._ledger = ledger
+        self._lanes = [_Lane(self, client, ledger, partition) for partition in plan.partitions]
+
+    def start(self) -> None:
+        """Begin."""
+        for lane in self._lanes:
+            self._ledger.run(f"{self.name} for {lane.partition}", lane.run())
+
+    @property
+    def busy(self) -> list[str]:
+        """The partitions with unacknowledged batches."""
+        return [f"{self.name}: {len(lane.unacknowledged)} of {lane.partition}, last error {lane.problem}"
+                for lane in self._lanes if lane.unacknowledged]  # fmt: skip
+
+    def finish(self) -> None:
+        """Only repeat what is not acknowledged."""
+        self.finishing = True
+
+
+class _Lane:
+    """One partition of a producer, with a producer id of its own."""
+
+    def __init__(self, producer: Producer, client: ClusterClient, ledger: Ledger, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.unacknowledged: deque[Batch] = deque()
+        self.problem = ""
+        self._producer = producer
+        self._plan = producer.plan
+        self._client = client
+        self._ledger = ledger
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequence = producer.plan.first_sequence
+        self._count = 0
+        self._in_flight = 0
+        self._acknowledged = False
+        self._wake: Deferred[None] | None = None
+
+    async def run(self) -> None:
+        chance, plan = self._client.chance, self._plan
+        if plan.idempotent:
+            await self._begin_idempotence()
+        while not self._producer.finishing:
+            await self._client.sleep(chance.expovariate(1 / plan.pause_s))
+            if self._producer.finishing:
+                break
+            batch = self._next_batch()
+            self.unacknowledged.append(batch)
+            if plan.idempotent:
+                if len(self.unacknowledged) >= self._in_flight_max or self._repeating:
+                    await self._repeat()
+                else:
+                    self._ledger.run(f"{self._producer.name} sends to {self.partition}", self._send_once(batch))
+            else:
+                await self._send(batch)
+                self.unacknowledged.clear()
+        if plan.idempotent:
+            await self._repeat()
+
+    async def _begin_idempotence(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        while True:
+            try:
+                response = await self._client.send(self._client.chance.choice(self._client.broker_ids), request, version_max=4)
+            except PASSING as error:
+                self.problem = str(error)
+            else:
+                if not response.error_code:
+                    self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+                    self._ledger.new_producer(response.producer_id)
+                    return
+                self.problem = ErrorCode(response.error_code).name
+            await self._client.sleep(RETRY_S)
+
+    def _next_batch(self) -> Batch:
+        chance, plan = self._client.chance, self._plan
+        values = []
+        for _ in range(chance.randint(1, plan.records_max)):
+            self._count += 1
+            key = f"k{chance.randrange(plan.keys)}" if plan.keys else ""
+            values.append(f"{key}/{self._producer.name}-{self.partition.partition}-{self._count:05}".encode())
+        batch = Batch(values, self._sequence if plan.idempotent else -1)
+        self._sequence = (self._sequence + len(values)) % SEQUENCES
+        self._ledger.sent(self.partition, values)
+        return batch
+
+    @property
+    def _in_flight_max(self) -> int:
+        """One until the first batch is acknowledged: a leader that knows nothing of a producer takes any sequence, as Kafka's does."""
+        return self._plan.in_flight if self._acknowledged else 1
+
+    @property
+    def _repeating(self) -> bool:
+        """The oldest batch has failed: it is sent again before any other one."""
+        return bool(self.unacknowledged) and self.unacknowledged[0].sent > 0 and not self._in_flight
+
+    async def _send_once(self, batch: Batch) -> None:
+        """Send a batch while others may be in flight; if it fails, `_repeat` sends it again."""
+        await self._send(batch)
+
+    async def _repeat(self) -> None:
+        """Wait for what is in flight, then send what is not acknowledged one by one, until all is."""
+        while self._in_flight:
+            self._wake = Deferred()
+            await self._wake
+        while self.unacknowledged:
+            batch = self.unacknowledged[0]
+            if not await self._send(batch):
+                await self._client.sleep(RETRY_S * (0.5 + self._client.chance.random()))
+
+    async def _send(self, batch: Batch) -> bool:
+        """Send a batch; whether it is acknowledged, and then no longer in `unacknowledged`."""
+        self._in_flight += 1
+        try:
+            batch.sent += 1
+            return await self._exchange(batch)
+        except PASSING as error:
+            self.problem = str(error)
+            self._client.forget_leader(self.partition)
+            return False
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight and self._wake is not None:
+                wake, self._wake = self._wake, None
+                self._client.process.callLater(0, wake.callback, None)
+
+    async def _exchange(self, batch: Batch) -> bool:
+        plan, (topic, index) = self._plan, self.partition
+        leader, _ = await self._client.leader(self.partition)
+        timestamp = self._ledger.now_ms()
+        records = build(
+            [Record(i, timestamp, value.split(b"/")[0] or None, value) for i, value in enumerate(batch.values)],
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=batch.sequence,
+        )
+        request = ProduceRequest(
+            acks=plan.acks,
+            timeout_ms=1500,
+            topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=records)])],
+        )
+        response = await self._client.send(leader, request, version_max=12)
+        ((answer,),) = (topic.partition_responses for topic in response.responses)
+        if answer.error_code == ErrorCode.NONE or (answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and plan.idempotent):
+            if batch in self.unacknowledged:
+                self.unacknowledged.remove(batch)
+            self._acknowledged = True
+            self._producer.acknowledged += len(batch.values)
+            self._ledger.acknowledged(
+                self.partition, batch.values, answer.base_offset if not answer.error_code else -1, all_in_sync=plan.acks == -1
+            )
+            return True
+        self.problem = ErrorCode(answer.error_code).name
+        if answer.error_code in RETRIABLE:
+            self._client.forget_leader(self.partition)
+            raise NotAvailable(self.problem)
+        if plan.idempotent and answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not self.unacknowledged[0]:
+            return False  # the batch before it has failed
+        self._ledger.refused(self._producer.name, self.partition, batch.sequence, self.problem)
+        return False

@@ -1,0 +1,304 @@
+"""Carries out the faults of a plan, and undoes them.
+
+A fault that would rightly lose acknowledged records waits until it does not, or does not happen: without `durable`, a disk loses what was
+not synced (or everything) only while the broker is in no ISR, as in Kafka on ZooKeeper nothing else protects these records.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+from twisted.python.failure import Failure
+
+from txbroker.errors import NoSpace, StorageError
+from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.host_disk import HostDisk
+from txbroker.testing.simulation.plan import Fault
+
+if TYPE_CHECKING:
+    from txbroker.testing.simulation.hosts import BrokerHost
+    from txbroker.testing.simulation.world import World
+
+RESTART_S = 1.0  # a supervisor starts a process again that has ended itself
+LOOK_S = 0.2
+CLOCK_MS = 7_200_000
+
+
+class Faults:
+    """Of one world. `counts` of the world counts what has happened."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = stream(world.plan.seed, "faults")
+        self._held_down: dict[int, int] = {}  # hosts that a fault keeps from starting again
+        self._disk_failed: set[int] = set()
+        self._over = False
+
+    def schedule(self, begun_s: float) -> None:
+        """Have the faults of the plan happen. Their times count from `begun_s`."""
+        for fault in self._world.plan.faults:
+            self._world.scheduler.at(begun_s + fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+
+    def _begin(self, fault: Fault) -> None:
+        if self._over:
+            return
+        begin = getattr(self, f"_{fault.kind}")
+        host = self._world.hosts[fault.target % len(self._world.hosts) + 1]
+        if begin(host, fault) is not False:
+            self._world.counts[fault.kind] += 1
+            self._world.trace.add(host.name, f"fault {fault.kind} for {fault.length_s:.1f} s")
+
+    def _after(self, seconds: float, call: object) -> None:
+        def undo() -> None:
+            if not self._over:
+                call()  # type: ignore[operator]
+
+        self._world.scheduler.after(seconds, undo)
+
+    # Processes
+
+    def _kill(self, host: BrokerHost, fault: Fault) -> bool | None:
+        if not host.is_running:
+            return False
+        host.kill(silent=fault.detail < 0.3)
+        self._down(host, fault.length_s)
+        return None
+
+    def _stop(self, host: BrokerHost, fault: Fault) -> bool | None:
+        if not host.is_running:
+            return False
+        host.stop()
+        self._down(host, fault.length_s)
+        return None
+
+    def _down(self, host: BrokerHost, seconds: float) -> None:
+        """Keep a host down for some time."""
+        self._held_down[host.id] = self._held_down.get(host.id, 0) + 1
+        self._after(seconds, lambda: self._up(host))
+
+    def _up(self, host: BrokerHost) -> None:
+        self._held_down[host.id] -= 1
+        self._start(host)
+
+    def _start(self, host: BrokerHost) -> None:
+        if not host.is_running and not self._held_down.get(host.id):
+            self._world.trace.add(host.name, "starts")
+            host.start()
+            if host.id in self._disk_failed:
+                self._set_disk(host, 0)
+        elif host.is_running and host.stopping and not self._held_down.get(host.id):
+            self._after(RESTART_S, lambda: self._start(host))
+
+    def exited(self, host: BrokerHost) -> None:
+        """A process has ended: a supervisor starts it again, unless a fault holds it down."""
+        if self._over:
+            self._world.scheduler.after(RESTART_S, lambda: None if host.is_running else host.start())
+        else:
+            self._after(RESTART_S, lambda: self._start(host))
+
+    def _pause(self, host: BrokerHost, fault: Fault) -> bool | None:
+        process = host.process
+        if process is None or not process.alive or process.paused:
+            return False
+        process.pause()
+        self._after(fault.length_s, process.resume)
+        return None
+
+    def _torn(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """Kill the process in the middle of a step: before one of its next changes of the disk."""
+        disk = self._disk(host)
+        if disk is None:
+            return False
+        disk.faults.changes_left = int(fault.detail * 40)
+
+        def kill() -> None:
+            host.kill()
+            self._down(host, fault.length_s)
+
+        disk.faults.kill = kill
+        return None
+
+    def _disk(self, host: BrokerHost) -> HostDisk | None:
+        return host.host_disk if host.is_running else None
+
+    def _power(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """Power is lost: what was not synced may be gone."""
+        if not host.is_running:
+            return False
+        host.kill(silent=True)
+        self._lose(host, fault, lambda: host.disk.power_cut(self._chance))
+        return None
+
+    def _wipe(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """The machine is replaced by one with an empty disk."""
+        if not host.is_running:
+            return False
+        host.kill(silent=True)
+        self._lose(host, fault, host.replace_disk, always_waits=True)
+        return None
+
+    def _lose(self, host: BrokerHost, fault: Fault, lose: object, *, always_waits: bool = False) -> None:
+        self._held_down[host.id] = self._held_down.get(host.id, 0) + 1
+
+        def try_it() -> None:
+            if host.is_running:
+                self._held_down[host.id] -= 1
+                return
+            if (self._world.plan.durable and not always_waits) or not self._world.state.in_sync(host.id):
+                self._world.trace.add(host.name, "its disk loses data")
+                lose()  # type: ignore[operator]
+                self._world.state.disk_lost(host)
+                self._up(host)
+            elif tries:
+                tries.pop()
+                self._after(LOOK_S, try_it)
+            else:
+                self._up(host)  # it remains in an ISR: it keeps its data
+
+        tries = [None] * 50
+        self._after(fault.length_s, try_it)
+
+    # Network
+
+    def _cut(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """Between two brokers, in one direction or both."""
+        others = [other for other in self._world.hosts.values() if other is not host]
+        if not others:
+            return False
+        other = others[int(fault.detail * 1000) % len(others)]
+        links = [(host.name, other.name), (other.name, host.name)][: 1 + int(fault.detail * 100) % 2]
+        self._cut_links(links, fault.length_s)
+        return None
+
+    def _isolate(self, host: BrokerHost, fault: Fault) -> None:
+        """A broker from everything, or from everything but ZooKeeper."""
+        names = [other.name for other in self._world.hosts.values() if other is not host]
+        if fault.detail < 0.5:
+            names += [server.name for server in self._world.ensemble.servers]
+        if fault.detail < 0.8:
+            names += [process.host for process in self._world.processes if process.host[0] in "pcga"]
+        both = [(host.name, name) for name in names] + [(name, host.name) for name in names]
+        self._cut_links(both, fault.length_s)
+
+    def _cut_tree(self, host: BrokerHost, fault: Fault) -> None:
+        """A broker from ZooKeeper, or from one of its servers."""
+        servers = self._world.ensemble.servers
+        if fault.detail < 0.4:
+            servers = [servers[int(fault.detail * 100) % len(servers)]]
+        links = [(host.name, server.name) for server in servers] + [(server.name, host.name) for server in servers]
+        if fault.detail > 0.8:
+            links = links[: len(servers)] if fault.detail > 0.9 else links[len(servers) :]
+        self._cut_links(links, fault.length_s)
+
+    def _cut_links(self, links: list[tuple[str, str]], seconds: float) -> None:
+        network = self._world.network
+        for link in links:
+            network.cut_link(*link)
+
+        def heal() -> None:
+            for link in links:
+                network.heal_link(*link)
+
+        self._after(seconds, heal)
+
+    def _slow(self, host: BrokerHost, fault: Fault) -> None:
+        """All links of a broker."""
+        network = self._world.network
+        names = [other.name for other in self._world.hosts.values()] + [server.name for server in self._world.ensemble.servers]
+        links = [(host.name, name) for name in names] + [(name, host.name) for name in names]
+        for link in links:
+            network.slow_s[link] = 0.05 + fault.detail
+        self._after(fault.length_s, lambda: [network.slow_s.pop(link, None) for link in links])
+
+    def _drop(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """The connections of a broker with one other host are reset."""
+        return self._world.network.reset_some(host.name, fault.detail) or False
+
+    # ZooKeeper
+
+    def _drop_tree(self, host: BrokerHost, fault: Fault) -> bool | None:
+        if not host.is_running or not host.sessions:
+            return False
+        host.sessions[-1].drop()
+        return None
+
+    def _lag_tree(self, host: BrokerHost, fault: Fault) -> None:
+        """One server is behind the others."""
+        servers = self._world.ensemble.servers
+        server = servers[int(fault.detail * 100) % len(servers)]
+        before, server.lag_s = server.lag_s, 0.1 + fault.detail
+        self._after(fault.length_s, lambda: setattr(server, "lag_s", before))
+
+    def _elect_tree(self, host: BrokerHost, fault: Fault) -> bool | None:
+        if self._world.ensemble.electing:
+            return False
+        self._world.ensemble.elect(fault.length_s)
+        return None
+
+    def _expire(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """ZooKeeper ends the session of a broker, which notices it when it connects again."""
+        session = self._world.ensemble.sessions.get(host.sessions[-1].credentials[0]) if host.sessions else None
+        if session is None:
+            return False
+        self._world.ensemble.end_session(session)
+        return None
+
+    # Disks and clocks
+
+    def _full(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """The disk is full, or cannot be written at all."""
+        if not host.is_running or host.id in self._disk_failed:
+            return False
+        self._disk_failed.add(host.id)
+        self._set_disk(host, errno.ENOSPC)
+
+        def repaired() -> None:
+            self._disk_failed.discard(host.id)
+            self._set_disk(host, 0)
+
+        self._after(fault.length_s, repaired)
+        return None
+
+    def _set_disk(self, host: BrokerHost, error: int) -> None:
+        disk = self._disk(host)
+        if disk is not None:
+            disk.faults.fails = error
+
+    def _clock(self, host: BrokerHost, fault: Fault) -> None:
+        """The wall clock jumps."""
+        host.clock_offset_ms = int((fault.detail - 0.5) * 2 * CLOCK_MS)
+
+    def _prefer(self, host: BrokerHost, fault: Fault) -> None:
+        """The controller's node is deleted by hand."""
+        self._world.ensemble.delete("/controller")
+
+    # The end
+
+    def heal(self) -> None:
+        """Undo all faults, and begin no further one."""
+        self._over = True
+        world = self._world
+        world.network.heal()
+        for server in world.ensemble.servers:
+            server.lag_s = 0.004
+        for host in world.hosts.values():
+            disk = self._disk(host)
+            if disk is not None:
+                disk.faults.fails = 0
+                disk.faults.changes_left = None
+            if host.process is not None and host.process.paused:
+                host.process.resume()
+            if not host.is_running:
+                host.start()
+
+    def excuses(self, record: logging.LogRecord) -> bool:
+        """Whether an error in the log is what a fault must cause."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, NoSpace | StorageError):
+            return True
+        return bool(self._world.counts["full"]) and ("No space" in record.getMessage() or "offline" in record.getMessage())
+
+    def start_failed(self, host: BrokerHost, failure: Failure) -> None:
+        """A broker could not start: `exited` follows."""

@@ -1,0 +1,317 @@
+"""What must hold of brokers and ZooKeeper after every step.
+
+The checks look into the brokers, so that they find a mistake when it happens and not when a client notices it. They compare each replica
+with `Truth`, what some leader has once committed, and each write of the controller with the write before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import PartitionState, decode_controller_epoch, decode_state, decode_topic
+from txbroker.cluster.partition import Partition
+from txbroker.errors import BrokerError
+from txbroker.names import TopicPartition
+from txbroker.testing.simulation.ensemble import Transaction
+from txbroker.wire.batch import BatchHeader, read_header
+
+if TYPE_CHECKING:
+    from txbroker.testing.simulation.hosts import BrokerHost
+    from txbroker.testing.simulation.world import World
+
+READ_BYTES = 1 << 20
+SEQUENCES = 2**31
+
+
+class Seen(NamedTuple):
+    """A replica, as it was after the last step of its process."""
+
+    is_leader: bool
+    leader_epoch: int
+    high_watermark: int
+    end: int
+    start: int
+
+
+@dataclass(slots=True)
+class Replica:
+    """A replica in one process. `checked`: up to this offset its records are compared with the truth."""
+
+    partition: Partition
+    seen: Seen
+    checked: int
+
+
+class Committed(NamedTuple):
+    """A batch that was below a high watermark."""
+
+    last_offset: int
+    leader_epoch: int
+    crc: int
+
+
+@dataclass(slots=True)
+class Truth:
+    """One partition of one topic id. `ends`: the highest high watermark of each leader epoch; `leaders`: who led in it."""
+
+    batches: dict[int, Committed] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    leaders: dict[int, int] = field(default_factory=dict)
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    checked: int = 0  # up to this offset there are all batches
+    start: int = 0
+
+    def end_before(self, epoch: int) -> int:
+        """What was committed in earlier epochs."""
+        return max((end for other, end in self.ends.items() if other < epoch), default=0)
+
+
+class ClusterState:
+    """Of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._violate = world.violate
+        self._truths: dict[tuple[bytes, int], Truth] = {}
+        self._replicas: dict[int, dict[TopicPartition, Replica]] = {}  # by broker, while its process runs
+        self._ends: dict[tuple[int, TopicPartition], int | None] = {}  # of each replica, also of a broker that does not run
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._controller_epoch = 0
+        world.ensemble.committed = self._committed
+
+    def truth(self, partition: Partition) -> Truth:
+        """What is known of a partition."""
+        key = partition.log.topic_id, partition.topic_partition.partition
+        found = self._truths.get(key)
+        if found is None:
+            found = self._truths[key] = Truth()
+        return found
+
+    # Brokers
+
+    def stepped(self, host: BrokerHost) -> None:
+        """A broker has made a step."""
+        broker = host.broker
+        if broker is None or broker.components is None or host.process is None or not host.process.alive:
+            return
+        known = self._replicas.setdefault(host.id, {})
+        partitions = broker.components.replicas._partitions
+        for name, partition in partitions.items():
+            log = partition.log
+            replica = known.get(name)  # type: ignore[call-overload]
+            epoch = partition.state.leader_epoch
+            now = Seen(partition.is_leader, epoch, partition.high_watermark, log.log_end_offset, log.log_start_offset)
+            if replica is None or replica.partition is not partition:
+                replica = known[partition.topic_partition] = Replica(partition, now._replace(is_leader=False), now.start)
+                self._changed(host, replica, replica.seen, now)
+            elif now != replica.seen:
+                before, replica.seen = replica.seen, now
+                self._changed(host, replica, before, now)
+        if len(known) > len(partitions):
+            for name in [name for name in known if name not in partitions]:
+                del known[name]
+                self._ends.pop((host.id, name), None)
+
+    def _changed(self, host: BrokerHost, replica: Replica, before: Seen, now: Seen) -> None:
+        partition = replica.partition
+        name = partition.topic_partition
+        self._ends[host.id, name] = now.end
+        replica.seen = now
+        truth = self.truth(partition)
+        who = f"b{host.id} ({name}, leader epoch {now.leader_epoch})"
+        if now.is_leader and (not before.is_leader or now.leader_epoch != before.leader_epoch):
+            self._leads(host, who, truth, now)
+        if now.high_watermark < before.high_watermark:
+            self._violate("I3", f"{who}: the high watermark went back from {before.high_watermark} to {now.high_watermark}")
+        if now.high_watermark > now.end:
+            self._violate("I6", f"{who}: the high watermark is {now.high_watermark}, and the log ends at {now.end}")
+        if now.leader_epoch < before.leader_epoch:
+            self._violate("I4", f"{who}: the leader epoch went back from {before.leader_epoch}")
+        if now.start > now.high_watermark:
+            self._violate("I3", f"{who}: the log starts at {now.start}, above the high watermark {now.high_watermark}")
+        if now.end < before.end:
+            self._world.trace.add(host.name, f"{name} is truncated from {before.end} to {now.end}")
+            self._world.counts["truncations"] += 1
+        if now.high_watermark > replica.checked and not partition.log.config.compact:
+            self._compare(replica, truth, who, now)
+        if now.is_leader and now.high_watermark > truth.ends.get(now.leader_epoch, -1):
+            truth.ends[now.leader_epoch] = now.high_watermark
+            self._check_isr(name, now, who)
+
+    def _leads(self, host: BrokerHost, who: str, truth: Truth, now: Seen) -> None:
+        self._world.trace.add(host.name, f"leads {who}, high watermark {now.high_watermark}, end {now.end}")
+        self._world.counts["leaders"] += 1
+        leader = truth.leaders.setdefault(now.leader_epoch, host.id)
+        if leader != host.id:
+            self._violate("I4", f"{who} leads, and b{leader} has led in the same epoch")
+        committed = truth.end_before(now.leader_epoch)
+        if now.end < committed:
+            self._violate("I1", f"{who} leads with the end {now.end}, and offsets up to {committed} were committed in earlier epochs")
+
+    def _compare(self, replica: Replica, truth: Truth, who: str, now: Seen) -> None:
+        """Compare the records below the high watermark with the truth, or add them to it (I2, I10)."""
+        log, offset = replica.partition.log, max(replica.checked, now.start)
+        try:
+            while offset < now.high_watermark:
+                data = log.read(offset, READ_BYTES, offset_end=now.high_watermark, whole_first_batch=True).region.read()
+                at = 0
+                while at + 61 <= len(data) and offset < now.high_watermark:
+                    header = read_header(data, at)
+                    if header.last_offset >= offset:
+                        self._compare_batch(truth, who, header, offset)
+                        offset = header.last_offset + 1
+                    at += header.size
+                if at == 0:
+                    break
+        except BrokerError as error:
+            self._violate("I12", f"{who}: {offset} cannot be read: {error}")
+        replica.checked = offset
+        if offset != now.high_watermark:
+            self._violate("I2", f"{who}: offsets up to {now.high_watermark} are committed, and a batch ends at {offset}")
+
+    def _compare_batch(self, truth: Truth, who: str, header: BatchHeader, expected: int) -> None:
+        found = Committed(header.last_offset, header.leader_epoch, header.crc)
+        known = truth.batches.get(header.base_offset)
+        if known is None:
+            if header.base_offset < truth.checked:
+                self._violate("I2", f"{who}: the batch at {header.base_offset} is in the middle of a committed one")
+            elif header.base_offset != truth.checked and header.base_offset > expected:
+                self._violate("I2", f"{who}: no record has the offset {expected}; the next batch begins at {header.base_offset}")
+            truth.batches[header.base_offset] = found
+            truth.checked = header.last_offset + 1
+            self._check_sequence(truth, who, header)
+        elif known != found:
+            self._violate("I2", f"{who}: the batch at {header.base_offset} is {found}, and was committed as {known}")
+
+    def _check_sequence(self, truth: Truth, who: str, header: BatchHeader) -> None:
+        if header.producer_id < 0 or header.control:
+            return
+        epoch, last = truth.producers.get(header.producer_id, (header.producer_epoch, -1))
+        expected = (last + 1) % SEQUENCES if epoch == header.producer_epoch else 0
+        if header.producer_epoch < epoch or (last >= 0 and header.base_sequence != expected):
+            self._violate(
+                "I10", f"{who}: producer {header.producer_id} has sequence {header.base_sequence} in epoch {header.producer_epoch} "
+                f"at offset {header.base_offset}, after sequence {last} in epoch {epoch}",
+            )  # fmt: skip
+        truth.producers[header.producer_id] = header.producer_epoch, (header.base_sequence + header.count - 1) % SEQUENCES
+
+    def _check_isr(self, name: TopicPartition, leader: Seen, who: str) -> None:
+        """The high watermark of a leader has advanced: every member of the ISR has these records (I6)."""
+        state = self._states.get(name)
+        if state is None or state.leader_epoch != leader.leader_epoch:
+            return
+        for member in state.isr:
+            end = self._ends.get((member, name), 0)
+            if end is not None and end < leader.high_watermark:
+                text = f"the high watermark is {leader.high_watermark}, and b{member} of the ISR {state.isr} ends at {end}"
+                self._violate("I6", f"{who}: {text}")
+
+    def ended(self, host: BrokerHost) -> None:
+        """A process has ended."""
+        self._replicas.pop(host.id, None)
+
+    def disk_lost(self, host: BrokerHost) -> None:
+        """The disk of a host that does not run has lost data."""
+        for key in self._ends:
+            if key[0] == host.id:
+                self._ends[key] = None
+
+    def acknowledged(self, name: TopicPartition, last_offset: int) -> None:
+        """A client has an acknowledgement with acks=all: a leader has committed the record before."""
+        for (topic_id, index), truth in self._truths.items():
+            if index == name.partition and max(truth.ends.values(), default=0) > last_offset and self._has_id(name.topic, topic_id):
+                return
+        self._violate("I1", f"{name}@{last_offset} is acknowledged, and no leader has committed it")
+
+    def _has_id(self, topic: str, topic_id: bytes) -> bool:
+        node = self._world.ensemble.nodes.get(node_paths.topic(topic))
+        return node is None or decode_topic(node.data).topic_id == topic_id
+
+    def in_sync(self, broker_id: int) -> bool:
+        """Whether a broker is in the ISR of a partition, as ZooKeeper has it."""
+        return any(broker_id in state.isr for state in self._states.values())
+
+    # ZooKeeper
+
+    def _committed(self, transaction: Transaction) -> None:
+        for path, node in transaction.changes.items():
+            if path == node_paths.CONTROLLER_EPOCH and node is not None:
+                epoch = decode_controller_epoch(node.data)
+                if epoch < self._controller_epoch:
+                    self._violate("I7", f"the controller epoch went back from {self._controller_epoch} to {epoch}")
+                self._controller_epoch = epoch
+        for path, node in transaction.changes.items():
+            if path.endswith("/state") and path.startswith(node_paths.TOPICS):
+                parts = path.split("/")
+                name = TopicPartition(parts[3], int(parts[5]))
+                before = self._states.pop(name, None)
+                if node is not None:
+                    state = self._states[name] = decode_state(node.data, node.version)
+                    if before is None or (before.leader, before.leader_epoch, before.isr) != (state.leader, state.leader_epoch, state.isr):
+                        self._world.trace.add("tree", f"{name}: leader {state.leader}, epoch {state.leader_epoch}, ISR {state.isr}")
+                    self._check_state(name, before, state)
+
+    def _check_state(self, name: TopicPartition, before: PartitionState | None, state: PartitionState) -> None:
+        text = f"{name}: {before} became {state}"
+        if state.controller_epoch != self._controller_epoch:
+            self._violate("I7", f"{text}, and the controller epoch is {self._controller_epoch}")
+        if not state.isr or (state.leader >= 0 and state.leader not in state.isr):
+            self._violate("I6", f"{text}: the leader is not in the ISR")
+        if before is None:
+            return
+        if state.leader_epoch < before.leader_epoch:
+            self._violate("I7", f"{text}: the leader epoch went back")
+        if state.leader != before.leader and state.leader_epoch == before.leader_epoch:
+            self._violate("I4", f"{text}: another leader in the same epoch")
+        if state.leader >= 0 and state.leader not in before.isr:
+            self._violate("I1", f"{text}: the leader was not in the ISR")
+        if not set(state.isr) & set(before.isr):
+            self._violate("I1", f"{text}: no replica of the ISR remains")
+        for member in set(state.isr) - set(before.isr):
+            end = self._ends.get((member, name), 0)
+            committed = self._committed_end(name)
+            if end is not None and end < committed:
+                self._violate("I6", f"{text}: b{member} joins and ends at {end}, and {committed} is committed")
+
+    def _committed_end(self, name: TopicPartition) -> int:
+        node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
+        truth = None if node is None else self._truths.get((decode_topic(node.data).topic_id, name.partition))
+        return 0 if truth is None else max(truth.ends.values(), default=0)
+
+    # The end
+
+    def check_all(self) -> None:
+        """Check what is too expensive for every step: each log as a whole."""
+        for host in self._world.hosts.values():
+            for name, replica in self._replicas.get(host.id, {}).items():
+                who = f"b{host.id} ({name}, at the end)"
+                if not replica.partition.log.config.compact:
+                    replica.checked = replica.seen.start
+                    self._compare(replica, self.truth(replica.partition), who, replica.seen)
+                self._check_epochs(replica.partition, who)
+
+    def _check_epochs(self, partition: Partition, who: str) -> None:
+        """The leader epochs of the cache are those of the batches (I5)."""
+        log = partition.log
+        cached = list(log.leader_epochs)
+        found: dict[int, int] = {}
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            data = log.read(offset, READ_BYTES, offset_end=log.log_end_offset, whole_first_batch=True).region.read()
+            at = 0
+            while at + 61 <= len(data):
+                header = read_header(data, at)
+                found.setdefault(header.leader_epoch, header.base_offset)
+                offset = header.last_offset + 1
+                at += header.size
+            if not at:
+                break
+        if cached != sorted(cached) or any(start > log.log_end_offset for _, start in cached):
+            self._violate("I5", f"{who}: the leader epochs {cached} do not ascend, or go beyond the end {log.log_end_offset}")
+        starts = dict(cached)
+        for epoch, first in found.items():
+            at_or_before = starts.get(epoch)
+            if at_or_before is None or (at_or_before != first and first > log.log_start_offset):
+                self._violate("I5", f"{who}: epoch {epoch} begins at {first}, and the cache has {cached}")

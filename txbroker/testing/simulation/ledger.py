@@ -1,0 +1,123 @@
+"""What the clients of a world have sent, and what they saw: everything that a client could complain about is checked here, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from txbroker.names import TopicPartition
+
+Report = Callable[[str, str], None]
+
+
+class Observed:
+    """One partition, as all clients together have seen it."""
+
+    def __init__(self) -> None:
+        self.sent: set[bytes] = set()
+        self.values: dict[int, bytes] = {}  # by offset
+        self.offsets: dict[bytes, int] = {}
+        self.acknowledged: dict[int, bytes] = {}  # with acks=all, by offset
+        self.unplaced: set[bytes] = set()  # acknowledged without an offset
+        self.latest: list[tuple[int, int]] = []  # leader epochs and offsets that ListOffsets has returned
+        self.start = 0  # records below may have been deleted
+        self.compacted = False
+        self.lost = False  # an unclean election, or the loss of all replicas, was part of the plan
+
+
+class Ledger:
+    """`report(invariant, text)` ends the run. `now_ms`: for the timestamps of records. `committed` is called with acknowledged offsets."""
+
+    def __init__(self, report: Report, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.partitions: dict[TopicPartition, Observed] = {}
+        self.producer_ids: set[int] = set()
+        self.records_read = 0
+        self.exactly_once = False  # all producers are idempotent
+        self._report = report
+        self.committed: Callable[[TopicPartition, int], None] = lambda partition, offset: None
+
+    def of(self, partition: TopicPartition) -> Observed:
+        """What was seen of a partition."""
+        found = self.partitions.get(partition)
+        if found is None:
+            found = self.partitions[partition] = Observed()
+        return found
+
+    def run(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a client's work; it must not fail."""
+        Deferred.fromCoroutine(work).addErrback(lambda failure: self._failed(what, failure))
+
+    def _failed(self, what: str, failure: Failure) -> None:
+        self._report("I12", f"client {what} failed: {failure.getTraceback()}")
+
+    # Producers
+
+    def new_producer(self, producer_id: int) -> None:
+        """InitProducerId has returned an id."""
+        if producer_id in self.producer_ids:
+            self._report("I10", f"producer id {producer_id} was given twice")
+        self.producer_ids.add(producer_id)
+
+    def sent(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
+        """Values are about to be sent for the first time."""
+        self.of(partition).sent.update(values)
+
+    def acknowledged(self, partition: TopicPartition, values: Sequence[bytes], base_offset: int, *, all_in_sync: bool) -> None:
+        """A batch is acknowledged. `base_offset` is -1 if it is not known."""
+        seen = self.of(partition)
+        for index, value in enumerate(values):
+            if base_offset < 0:
+                seen.unplaced.add(value)
+            elif all_in_sync:
+                self._placed(seen, partition, base_offset + index, value, "acknowledged")
+                seen.acknowledged[base_offset + index] = value
+        if base_offset >= 0 and all_in_sync:
+            self.committed(partition, base_offset + len(values) - 1)
+
+    def refused(self, producer: str, partition: TopicPartition, sequence: int, problem: str) -> None:
+        """A batch failed with an error that no correct cluster gives."""
+        self._report("I10", f"{producer}: the batch with sequence {sequence} for {partition} failed with {problem}")
+
+    # Consumers
+
+    def read(self, consumer: str, partition: TopicPartition, offset: int, value: bytes, expected: int) -> None:
+        """A record was read. `expected`: the offset of the next record if none is missing."""
+        seen = self.of(partition)
+        self.records_read += 1
+        if seen.values.get(offset) != value:
+            if value not in seen.sent:
+                self._report("I3", f"{consumer} read {value!r} at {partition}@{offset}, which was not sent there")
+            self._placed(seen, partition, offset, value, f"read by {consumer}")
+        if offset != expected and not seen.compacted and expected >= seen.start:
+            self._report("I3", f"{consumer} read {partition}@{offset} after {expected - 1}: the records between are missing")
+
+    def _placed(self, seen: Observed, partition: TopicPartition, offset: int, value: bytes, how: str) -> None:
+        before = seen.values.setdefault(offset, value)
+        if before != value and not seen.lost:
+            self._report("I3", f"{partition}@{offset} was {before!r}, and is {value!r} now ({how})")
+        other = seen.offsets.setdefault(value, offset)
+        if other != offset and not seen.lost and self.exactly_once:
+            self._report("I10", f"{value!r} is at {partition}@{other} and at {offset} ({how})")
+
+    def out_of_range(self, consumer: str, partition: TopicPartition, position: int) -> None:
+        """A leader has no such offset."""
+        seen = self.of(partition)
+        if position >= seen.start and not seen.lost and not seen.compacted:
+            self._report("I1", f"{consumer} cannot read {partition}@{position}: OFFSET_OUT_OF_RANGE, and it was readable before")
+
+    def latest_seen(self, partition: TopicPartition) -> int:
+        """How many answers of `latest` there were when a question begins."""
+        return len(self.of(partition).latest)
+
+    def latest(self, consumer: str, partition: TopicPartition, answer: tuple[int, int], begun: int) -> None:
+        """A leader's latest offset; `answer` is its epoch and the offset, `begun` the result of `latest_seen` before."""
+        seen = self.of(partition)
+        epoch, offset = answer
+        before = max((other for other_epoch, other in seen.latest[:begun] if other_epoch <= epoch), default=0)
+        if offset < before and not seen.lost:
+            self._report("I3", f"{consumer}: the latest offset of {partition} is {offset} in epoch {epoch}, and was {before} before")
+        seen.latest.append(answer)

@@ -1,0 +1,194 @@
+"""What a seed draws: the cluster, the work of its clients, and the faults. A plan is a value: shrinking makes smaller ones of it.
+
+Swarm testing (Groce et al., 2012): each seed first draws which kinds of work, of options and of faults there are at all. A mixture of
+everything hides what only happens without something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from txbroker.names import TopicPartition
+from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.clients.consumer import ConsumerPlan
+from txbroker.testing.simulation.clients.producer import ProducerPlan
+
+SETTLE_S = 4.0  # before the first fault
+
+
+class Fault(NamedTuple):
+    """Something that happens at a time. `target`: a broker by number; `length_s`: until it is undone; `detail`: from 0 to 1."""
+
+    at_s: float
+    kind: str
+    target: int
+    length_s: float = 0.0
+    detail: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that exists from the beginning."""
+
+    name: str
+    partitions: int
+    replicas: int
+    min_in_sync: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run. `settings`: server.properties of all brokers. `duration_s`: until the faults end and the clients finish."""
+
+    seed: int
+    duration_s: float
+    brokers: int
+    settings: Mapping[str, str]
+    topics: tuple[TopicPlan, ...]
+    producers: tuple[ProducerPlan, ...]
+    consumers: tuple[ConsumerPlan, ...]
+    faults: tuple[Fault, ...]
+    latency_s: float = 0.002
+    session_timeout_s: float = 3.0
+    durable: bool = False  # every append is synced before it counts: a loss of power loses nothing that was acknowledged
+    bug: str = ""
+
+
+# How often, for each kind of fault, in faults a simulated minute; and how long it lasts.
+KINDS: Mapping[str, tuple[float, float, float]] = {
+    "kill": (5.0, 0.2, 8.0),
+    "stop": (2.0, 0.5, 6.0),
+    "pause": (4.0, 0.2, 8.0),
+    "cut": (4.0, 0.5, 8.0),
+    "isolate": (2.0, 0.5, 8.0),
+    "cut_tree": (3.0, 0.5, 8.0),
+    "drop_tree": (8.0, 0.0, 0.0),
+    "drop": (10.0, 0.0, 0.0),
+    "slow": (3.0, 1.0, 8.0),
+    "lag_tree": (2.0, 1.0, 6.0),
+    "elect_tree": (1.0, 0.3, 3.0),
+    "expire": (3.0, 0.0, 0.0),
+    "clock": (2.0, 0.0, 0.0),
+    "torn": (3.0, 0.5, 6.0),
+    "power": (2.0, 0.5, 6.0),
+    "wipe": (1.0, 0.5, 4.0),
+    "full": (2.0, 0.5, 5.0),
+    "prefer": (3.0, 0.0, 0.0),
+}
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    chance = stream(seed, "plan")
+    brokers = chance.choices((1, 2, 3, 4, 5), (1, 2, 12, 2, 2))[0]
+    durable = chance.random() < 0.2
+    duration_s = chance.choice((15.0, 25.0, 40.0))
+    session_s = chance.choice((2.0, 3.0, 6.0))
+    settings = _settings(chance, durable=durable, session_s=session_s)
+    topics = tuple(_topic(chance, number, brokers) for number in range(chance.choice((1, 1, 2, 3))))
+    partitions = [TopicPartition(topic.name, index) for topic in topics for index in range(topic.partitions)]
+    all_idempotent = chance.random() < 0.5
+    producers = tuple(_producer(chance, partitions, all_idempotent) for _ in range(chance.choice((1, 2, 3))))
+    consumers = tuple(_consumer(chance, partitions) for _ in range(chance.choice((1, 1, 2))))
+    faults = _faults(stream(seed, "fault plan"), duration_s, brokers, durable=durable)
+    return Plan(
+        seed=seed,
+        duration_s=duration_s,
+        brokers=brokers,
+        settings=settings,
+        topics=topics,
+        producers=producers,
+        consumers=consumers,
+        faults=faults,
+        latency_s=chance.choice((0.0005, 0.002, 0.02)),
+        session_timeout_s=session_s,
+        durable=durable,
+    )
+
+
+def _settings(chance: Random, *, durable: bool, session_s: float) -> dict[str, str]:
+    settings = {
+        "zookeeper.session.timeout.ms": str(int(session_s * 1000)),
+        "zookeeper.connection.timeout.ms": "6000",
+        "replica.lag.time.max.ms": str(chance.choice((1500, 3000, 6000))),
+        "replica.fetch.wait.max.ms": str(chance.choice((100, 500))),
+        "replica.fetch.backoff.ms": str(chance.choice((50, 300))),
+        "replica.socket.timeout.ms": "4000",
+        "controller.socket.timeout.ms": "4000",
+        "log.segment.bytes": str(chance.choice((1024, 16384, 1 << 20))),
+        "replica.high.watermark.checkpoint.interval.ms": str(chance.choice((500, 5000))),
+        "offsets.topic.num.partitions": "2",
+        "offsets.topic.replication.factor": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+        "auto.leader.rebalance.enable": str(chance.random() < 0.5).lower(),
+        "leader.imbalance.check.interval.seconds": "5",
+        "leader.imbalance.per.broker.percentage": "0",
+        "controlled.shutdown.enable": str(chance.random() < 0.7).lower(),
+        "controlled.shutdown.retry.backoff.ms": "500",
+        "max.incremental.fetch.session.cache.slots": str(chance.choice((1, 1000))),
+    }
+    if durable:
+        settings["log.flush.interval.messages"] = "1"
+    if chance.random() < 0.3:  # everything in small pieces
+        settings["replica.fetch.max.bytes"] = str(chance.choice((1, 200)))
+        settings["replica.fetch.response.max.bytes"] = str(chance.choice((1, 1000)))
+    return settings
+
+
+def _topic(chance: Random, number: int, brokers: int) -> TopicPlan:
+    replicas = min(brokers, chance.choices((1, 2, 3), (1, 3, 8))[0])
+    return TopicPlan(
+        name=f"t{number}",
+        partitions=chance.choice((1, 1, 2, 3)),
+        replicas=replicas,
+        min_in_sync=chance.randint(1, replicas),
+    )
+
+
+def _some(chance: Random, partitions: list[TopicPartition]) -> tuple[TopicPartition, ...]:
+    return tuple(partition for partition in partitions if chance.random() < 0.7) or (chance.choice(partitions),)
+
+
+def _producer(chance: Random, partitions: list[TopicPartition], all_idempotent: bool) -> ProducerPlan:
+    idempotent = all_idempotent or chance.random() < 0.5
+    return ProducerPlan(
+        partitions=_some(chance, partitions),
+        acks=-1 if idempotent else chance.choice((-1, -1, 1)),
+        idempotent=idempotent,
+        in_flight=chance.choice((1, 2, 5)),
+        pause_s=chance.choice((0.05, 0.2, 0.8)),
+        records_max=chance.choice((1, 3)),
+        first_sequence=0,
+    )
+
+
+def _consumer(chance: Random, partitions: list[TopicPartition]) -> ConsumerPlan:
+    return ConsumerPlan(
+        partitions=_some(chance, partitions),
+        pause_s=chance.choice((0.1, 0.5)),
+        bytes_max=chance.choice((1, 500, 100_000)),
+        from_followers=chance.random() < 0.3,
+        again=chance.choice((0.0, 0.05)),
+        wait_ms=chance.choice((0, 200)),
+    )
+
+
+def _faults(chance: Random, duration_s: float, brokers: int, *, durable: bool) -> tuple[Fault, ...]:
+    kinds = [kind for kind in KINDS if chance.random() < 0.35]
+    intensity = chance.choice((0.5, 1.0, 2.0))
+    faults = []
+    for kind in kinds:
+        a_minute, shortest_s, longest_s = KINDS[kind]
+        at_s = SETTLE_S
+        while True:
+            at_s += chance.expovariate(a_minute * intensity / 60)
+            if at_s >= duration_s:
+                break
+            length_s = shortest_s * (longest_s / shortest_s) ** chance.random() if shortest_s else 0.0
+            faults.append(Fault(at_s, kind, chance.randrange(brokers), length_s, chance.random()))
+    return tuple(sorted(faults))

@@ -1,0 +1,247 @@
+"""One world: a cluster of real brokers, its clients and its faults, on one simulated clock, from one plan.
+
+A run has three parts. First the cluster starts, and topics are created. Then clients work while faults happen. At `duration_s` the faults
+end: everything is repaired, the clients finish what they have begun, and the cluster must converge within `CONVERGE_S`. The invariants are
+checked after every step, and at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from txbroker.errors import ErrorCode
+from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
+from txbroker.testing.simulation.clients.consumer import Consumer
+from txbroker.testing.simulation.clients.producer import Producer
+from txbroker.testing.simulation.ensemble import Ensemble
+from txbroker.testing.simulation.faults import Faults
+from txbroker.testing.simulation.hosts import PORT, START_MS, BrokerHost
+from txbroker.testing.simulation.invariants.cluster_state import ClusterState
+from txbroker.testing.simulation.invariants.convergence import Convergence
+from txbroker.testing.simulation.ledger import Ledger
+from txbroker.testing.simulation.log_watch import LogWatch
+from txbroker.testing.simulation.network import Network
+from txbroker.testing.simulation.plan import Plan, TopicPlan
+from txbroker.testing.simulation.process import Process
+from txbroker.testing.simulation.scheduler import Scheduler
+from txbroker.testing.simulation.trace import Trace
+from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+START_S = 30.0  # until all topics exist
+CONVERGE_S = 60.0
+CHECK_S = 0.25  # how often convergence is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What must not happen. `at_s`: simulated seconds."""
+
+    invariant: str
+    text: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run. `digest`: of its trace. `converged_s`: how long after the end of the faults the cluster was whole again."""
+
+    violation: Violation | None
+    digest: int
+    simulated_s: float
+    converged_s: float
+    events: int
+    counts: Counter[str]
+
+
+class Client(Protocol):
+    """Works from `start` until `finish`."""
+
+    def start(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class World:
+    """`run` runs it, once."""
+
+    def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
+        self.plan = plan
+        self.scheduler = Scheduler()
+        self.trace = Trace(self.scheduler.seconds, keep_all=keep_trace)
+        self.violation: Violation | None = None
+        self.counts: Counter[str] = Counter()
+        self.current: list[Process | None] = [None]
+        self.network = Network(self.scheduler, stream(plan.seed, "network"), latency_s=plan.latency_s)
+        self.ensemble = Ensemble(self.scheduler, self.network, stream(plan.seed, "tree"))
+        self.ledger = Ledger(self.violate, lambda: START_MS + int(self.scheduler.now_s * 1000))
+        self.ledger.exactly_once = all(producer.idempotent for producer in plan.producers)
+        self.processes: list[Process] = []
+        self.hosts = {number + 1: BrokerHost(self, number + 1, plan.settings) for number in range(plan.brokers)}
+        self.state = ClusterState(self)
+        self.ledger.committed = self.state.acknowledged
+        self.convergence = Convergence(self)
+        self.faults = Faults(self)
+        self.healing = False
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._ready = False
+
+    def process(self, name: str, host: str, *, on_step: Callable[[], None] = lambda: None) -> Process:
+        """A new process on a host."""
+        process = Process(
+            name, host, self.scheduler, self.network, stream(self.plan.seed, f"process {name}"), on_step=on_step, on_crash=self._crashed
+        )
+        process.current = self.current
+        self.processes.append(process)
+        return process
+
+    def violate(self, invariant: str, text: str) -> None:
+        """An invariant does not hold: the run ends."""
+        if self.violation is None:
+            self.violation = Violation(invariant, text, self.scheduler.now_s)
+            self.trace.add("VIOLATED", f"{invariant}: {text}")
+
+    def run(self) -> Result:
+        """Run the plan."""
+        with LogWatch(self):
+            converged_s = self._run()
+            result = Result(self.violation, self.trace.digest, self.scheduler.now_s, converged_s, self.scheduler.events, self.counts)
+            for process in self.processes:
+                process.alive = False
+        return result
+
+    def _run(self) -> float:
+        for host in self.hosts.values():
+            host.start()
+        starting = self.client("admin")
+        self.ledger.run("creation of topics", self._create_topics(starting))
+        if not self._until(lambda: self._ready, START_S, "the cluster does not start"):
+            return 0.0
+        begun_s = self.scheduler.now_s
+        self._start_clients()
+        self.faults.schedule(begun_s)
+        self.scheduler.run(begun_s + self.plan.duration_s, self._is_over)
+        self.heal()
+        healed_s = self.scheduler.now_s
+        if self._until(lambda: self.convergence.problem() is None, CONVERGE_S, "the cluster does not converge"):
+            self._finish()
+        return self.scheduler.now_s - healed_s
+
+    def _is_over(self) -> bool:
+        return self.violation is not None
+
+    def _until(self, condition: Callable[[], bool], at_most_s: float, otherwise: str) -> bool:
+        """Run until a condition holds; a violation of I11 if it does not in time."""
+        deadline_s = self.scheduler.now_s + at_most_s
+        while self.violation is None and self.scheduler.now_s < deadline_s:
+            self.scheduler.run(self.scheduler.now_s + CHECK_S, self._is_over)
+            if self.violation is None and condition():
+                return True
+        if self.violation is None:
+            self.violate("I11", f"{otherwise} within {at_most_s:.0f} s: {self.convergence.problem() or 'topics are missing'}")
+        return False
+
+    @property
+    def clients(self) -> list[Client]:
+        """All clients that work."""
+        return [*self.producers, *self.consumers]
+
+    # The parts of a run
+
+    def client(self, name: str) -> ClusterClient:
+        """A client on a host of its own."""
+        addresses = {host.id: (host.name, PORT) for host in self.hosts.values()}
+        return ClusterClient(self.process(name, name), stream(self.plan.seed, f"client {name}"), addresses, request_timeout_s=4.0)
+
+    async def _create_topics(self, client: ClusterClient) -> None:
+        for topic in self.plan.topics:
+            while not await self._create_topic(client, topic):
+                await client.sleep(0.2)
+        self._ready = True
+
+    async def _create_topic(self, client: ClusterClient, topic: TopicPlan) -> bool:
+        configs = {"min.insync.replicas": str(topic.min_in_sync), **topic.configs}
+        creatable = CreatableTopic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replicas,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
+        )
+        try:
+            await client.refresh([])
+            response = await client.send(client.controller_id, CreateTopicsRequest(topics=[creatable], timeout_ms=3000))
+        except PASSING:
+            return False
+        (answer,) = response.topics
+        return answer.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    def _start_clients(self) -> None:
+        for number, producing in enumerate(self.plan.producers):
+            name = f"p{number}"
+            self.producers.append(Producer(name, self.client(name), producing, self.ledger))
+        for number, consuming in enumerate(self.plan.consumers):
+            name = f"c{number}"
+            self.consumers.append(Consumer(name, self.client(name), consuming, self.ledger))
+        for client in self.clients:
+            client.start()
+
+    def heal(self) -> None:
+        """The faults end: everything is repaired, and the clients finish."""
+        self.trace.add("world", "healed")
+        self.healing = True
+        self.faults.heal()
+        for client in self.clients:
+            client.finish()
+
+    def _finish(self) -> None:
+        """After convergence: read everything once more, from the beginning."""
+        reader = self.client("reader")
+        done: list[Any] = []
+        Deferred.fromCoroutine(self.convergence.read_all(reader)).addBoth(done.append)
+        if self._until(lambda: bool(done), CONVERGE_S, "the final read does not end") and isinstance(done[0], Failure):
+            self.violate("I12", f"the final read failed: {done[0].getTraceback()}")
+        if self.violation is None:
+            self.state.check_all()
+
+    # Events of hosts
+
+    def stepped(self, host: BrokerHost) -> None:
+        """A process of a broker has made a step."""
+        if self.violation is None:
+            self.state.stepped(host)
+
+    def ended(self, host: BrokerHost) -> None:
+        """The process of a host has ended."""
+        self.state.ended(host)
+
+    def start_failed(self, host: BrokerHost, failure: Failure) -> None:
+        """A broker could not start."""
+        self.trace.add(host.name, f"cannot start: {failure.getErrorMessage()}")
+        self.faults.start_failed(host, failure)
+
+    def _crashed(self, error: Exception) -> None:
+        process = self.current[0]
+        text = "".join(Failure(error).getTraceback())
+        self.violate("I12", f"{process.name if process else '?'}: a step failed: {text}")
+
+    def log_line(self, record: logging.LogRecord) -> None:
+        """A line of the log of the process that runs."""
+        process = self.current[0]
+        if process is not None and not process.alive:
+            return  # it was killed in the middle of this step
+        who = process.name if process is not None else "-"
+        self.trace.add(who, f"{record.levelname[0]} {record.getMessage()}")
+        if record.levelno >= logging.ERROR and not self.faults.excuses(record):
+            text = record.getMessage()
+            if record.exc_info and record.exc_info[1] is not None:
+                text += "\n" + Failure(record.exc_info[1]).getTraceback()
+            self.violate("I12", f"{who} logs an error: {text}")

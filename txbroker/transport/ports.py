@@ -1,0 +1,53 @@
+"""The listening sockets of one broker: implements `Ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from txbroker.action_queue import ActionQueue
+from txbroker.transport.hub import Hub, RunInWorker
+from txbroker.transport.interfaces import FrameProtocol
+from txbroker.transport.limits import Limits
+from txbroker.transport.listener import Listener
+
+
+class SocketPorts:
+    """`hub` has all connections."""
+
+    def __init__(self, reactor: Any, limits: Limits, run_in_worker: RunInWorker, actions: ActionQueue) -> None:
+        self.hub = Hub(reactor, limits, run_in_worker, actions)
+        self._listeners: list[Listener] = []
+
+    def listen(self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int) -> int:
+        """See `Ports`."""
+        listener = Listener(self.hub, name, host, port, build, backlog=backlog)
+        listener.startListening()
+        listener.stopReading()
+        self._listeners.append(listener)
+        bound: int = listener.getHost().port
+        return bound
+
+    def accept(self) -> None:
+        """See `Ports`."""
+        self.hub.start()
+        for listener in self._listeners:
+            listener.startReading()
+
+    def file_gone(self, report: Callable[[str], None]) -> None:
+        """See `Ports`."""
+        self.hub.file_gone = report
+
+    def change(self, limits: Limits) -> None:
+        """See `Ports`."""
+        self.hub.quotas.change(limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides)
+
+    async def close(self) -> None:
+        """See `Ports`."""
+        for listener in self._listeners:
+            done = listener.stopListening()
+            if isinstance(done, Deferred):
+                await done
+        await self.hub.stop()
