@@ -10,7 +10,8 @@ from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.node_data import BrokerRegistration
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from txbroker.wire.messages.stop_replica import StopReplicaRequest
+from txbroker.wire.messages.update_metadata import UpdateMetadataResponse
 from txbroker.wire.schema import Response
 
 BROKER = LiveBroker(1, BrokerRegistration(()))
@@ -36,8 +37,8 @@ class ChannelsHarness:
         return self.flying[-1][2]
 
     def put(self, broker_id: int, *numbers: int) -> None:
-        for number in numbers:
-            self.channels.put(broker_id, BROKER, UpdateMetadataRequest(controller_id=1, controller_epoch=number, live_brokers=[]))
+        for number in numbers:  # of a kind that is not merged
+            self.channels.put(broker_id, BROKER, StopReplicaRequest(controller_id=1, controller_epoch=number))
 
     def sent(self) -> list[tuple[int, int]]:
         return [(broker, number) for broker, number, _ in self.flying]
@@ -59,7 +60,7 @@ def test_a_lost_request_does_not_hold_up_the_next(caplog: pytest.LogCaptureFixtu
     harness.flying[0][2].errback(OSError("gone"))
     assert harness.sent() == [(1, 10), (1, 11)]
     assert harness.answered == []
-    assert "failed to send UpdateMetadataRequest to broker 1: gone" in caplog.text
+    assert "failed to send StopReplicaRequest to broker 1: gone" in caplog.text
     assert "STALE_CONTROLLER_EPOCH" in caplog.text
 
 

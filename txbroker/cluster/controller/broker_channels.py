@@ -1,9 +1,8 @@
-"""The controller's request queues: one request in flight per broker, in the order of `put`."""
+"""The controller's request queues: one request in flight per broker. Those that wait are merged (`waiting_requests.py`)."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +11,7 @@ from twisted.python.failure import Failure
 
 from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.controller.waiting_requests import WaitingRequests
 from txbroker.wire.schema import Response
 
 log = logging.getLogger("txbroker.controller")
@@ -65,11 +65,11 @@ class _Queue:
         self._broker_id = broker_id
         self._channel = channel
         self._answered = answered
-        self._waiting: deque[ControllerRequest] = deque()
+        self._waiting = WaitingRequests()
         self._in_flight = False
 
     def put(self, request: ControllerRequest) -> None:
-        self._waiting.append(request)
+        self._waiting.put(request)
         self._next()
 
     def close(self) -> None:
@@ -78,9 +78,9 @@ class _Queue:
         self._channel.close()
 
     def _next(self) -> None:
-        if self._in_flight or self._closed or not self._waiting:
+        if self._in_flight or self._closed or not len(self._waiting):
             return
-        request = self._waiting.popleft()
+        request = self._waiting.take()
         self._in_flight = True
         answer = maybeDeferred(self._channel.send, request)
         answer.addCallbacks(lambda response: self._answer(request, response), lambda failure: self._lost(request, failure))
