@@ -64,8 +64,7 @@ class Broker:
         clock = self.group.clock
         replication = Replication(clock.seconds, lambda: LAG_S, lambda replica, _: self.group.brokers[replica].up)
         self.partition = Partition(self.id, log, self, lambda log, done: None, replication, high_watermark=self._checkpoint)
-        known = SimpleNamespace(name=PARTITION.topic, partitions={})
-        image: Any = SimpleNamespace(topic_by_id={TOPIC_ID: known}.get, topic={PARTITION.topic: known}.get)
+        image: Any = SimpleNamespace(topic={PARTITION.topic: SimpleNamespace(partitions={})}.get)
         self.waiting = Purgatory(clock, "fetch")
         self._sessions = FetchSessions(10, iter(range(1, 10**6)).__next__)
         self._actions = ActionQueue(lambda delay_s, call: None)
@@ -175,6 +174,12 @@ class Broker:
         if found is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return PARTITION.topic if topic_id == TOPIC_ID else None
+
+    def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
+        return self.get(self.topic_name(topic_id) or "", partition)
 
     # The observer of the partition
 

@@ -146,6 +146,9 @@ def test_old_change_nodes_are_deleted(harness: ConfigHarness) -> None:
     harness.clock.advance(1)
     harness.set(TOPIC, a="3")
     assert harness.changes() == ["config_change_0000000001", "config_change_0000000002"]
+    harness.received.clear()
+    harness.set(ALL_BROKERS, b="4")  # the deletion has fired a watch
+    assert harness.received == [(ALL_BROKERS, {"b": "4"})] * 2
 
 
 def test_malformed_changes_are_skipped(harness: ConfigHarness, caplog: pytest.LogCaptureFixture) -> None:

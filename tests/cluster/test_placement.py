@@ -65,8 +65,17 @@ def test_no_rack_twice_while_another_is_unused(racks: dict[int, str], partitions
         assert len({racks[broker] for broker in replicas}) == min(factor, len(set(racks.values())))
 
 
-def test_racks_count_only_when_all_have_one() -> None:
-    assert place({1: "a", 2: None}, 4, 2, Fixed()) == place({1: None, 2: None}, 4, 2, Fixed())
+def test_brokers_with_and_without_racks_are_refused_as_in_kafka() -> None:
+    with pytest.raises(BrokerError, match=r"Not all brokers have rack information .* set broker.rack of brokers \[2\]") as caught:
+        place({1: "a", 2: None}, 4, 1, Fixed())
+    assert caught.value.code == ErrorCode.INVALID_REPLICATION_ASSIGNMENT
+
+
+def test_partitions_added_with_racks_start_at_the_place_of_the_first_leader_in_the_order_of_ids() -> None:
+    """Kafka's AdminZkClient looks it up in the list of brokers, and AdminUtils uses it for the list that alternates between racks."""
+    racks = {0: "a", 1: "a", 2: "b", 3: "b"}  # alternating: 0 2 1 3
+    placed = place(racks, 2, 1, Fixed(), first_partition=1, after_leader=2)
+    assert placed == {1: (3,), 2: (0,)}
 
 
 @pytest.mark.parametrize(

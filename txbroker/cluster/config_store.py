@@ -188,7 +188,7 @@ class ConfigWatcher:
                     self._changes_read()
                 unread = []
                 self._read_all = False
-            await self._purge()
+                await self._purge()  # fires the watch: the changes are listed again
         except ConnectionLost as error:
             if not isinstance(error, NoSpaceInStore):  # which the tree has logged
                 log.warning("failed to read configuration changes, retrying: %s", error)

@@ -25,18 +25,19 @@ def place(
 ) -> dict[int, tuple[int, ...]]:
     """The replicas of `partition_count` partitions, numbered from `first_partition`; each on `replication_factor` different brokers.
 
-    `brokers` are the live ones with their racks (racks count only when all have one). For partitions that are added, `after_leader` is the
-    first replica of partition 0: it takes the place of the random start. INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    `brokers` are the live ones with their racks. For partitions that are added, `after_leader` is the first replica of partition 0: its
+    place among the brokers in the order of their ids, also if there are racks (as in Kafka's AdminZkClient), takes the place of the random
+    start. INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR; INVALID_REPLICATION_ASSIGNMENT if only some brokers have a rack.
     """
     _check(len(brokers), partition_count, replication_factor)
     racks = {broker: rack for broker, rack in sorted(brokers.items()) if rack is not None}
-    order = _alternating(racks) if len(racks) == len(brokers) else sorted(brokers)
-    if len(racks) < len(brokers):
-        racks = {}
+    if racks and len(racks) < len(brokers):
+        raise _without_rack(sorted(brokers.keys() - racks.keys()))
+    order = _alternating(racks) if racks else sorted(brokers)
     if after_leader is None:
         start, shift = random.randrange(len(order)), random.randrange(len(order))
     else:
-        start = shift = next((i for i, broker in enumerate(order) if broker >= after_leader), 0)
+        start = shift = next((i for i, broker in enumerate(sorted(brokers)) if broker >= after_leader), 0)
     placed: dict[int, tuple[int, ...]] = {}
     for partition in range(first_partition, first_partition + partition_count):
         if partition > 0 and partition % len(order) == 0:
@@ -53,6 +54,15 @@ def _check(broker_count: int, partition_count: int, replication_factor: int) -> 
     if replication_factor > broker_count:
         message = f"The replication factor is {replication_factor}, but the number of available brokers is {broker_count}."
         raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+
+
+def _without_rack(brokers: list[int]) -> BrokerError:
+    """Kafka refuses this, too, though with UNKNOWN_SERVER_ERROR: replicas that ignore racks would have to be moved later."""
+    message = (
+        f"Not all brokers have rack information for replica rack aware assignment: set broker.rack of brokers {brokers}, "
+        "or specify the replicas of each partition."
+    )
+    return BrokerError(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, message)
 
 
 def _replicas(order: list[int], racks: Mapping[int, str], first: int, shift: int, count: int) -> tuple[int, ...]:
