@@ -12,7 +12,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import report_log_dir_failure
 from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.controller.term import ControllerTerm
-from txbroker.cluster.node_data import PartitionState
+from txbroker.cluster.node_data import BrokerRegistration, PartitionState
 from txbroker.cluster.topics import NewTopic
 from txbroker.errors import BrokerError, ErrorCode, StartError
 from txbroker.names import TopicPartition
@@ -484,11 +484,21 @@ def test_the_only_replica_is_on_a_failed_directory() -> None:
 def test_damaged_nodes_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1)
     cluster.result(cluster.observer.create(node_paths.topic("bad"), b"?"))
+    cluster.result(cluster.observer.create(node_paths.topic("not valid!"), b'{"version":1,"partitions":{"0":[1]}}'))
+    for number, partitions in enumerate(("-1:[1]", "4294967296:[1]", "0:[1,1]", "0:[-1]", "0:[4294967296]", "0:[]")):
+        index, _, replicas = partitions.partition(":")
+        data = f'{{"version":1,"partitions":{{"{index}":{replicas}}}}}'
+        cluster.result(cluster.observer.create(node_paths.topic(f"bad{number}"), data.encode()))
     cluster.result(cluster.observer.create(node_paths.broker(9), b"{}", ephemeral=True))
+    cluster.result(cluster.observer.create(node_paths.broker(4294967296), BrokerRegistration(()).encode(0), ephemeral=True))
     cluster.result(cluster.admin.create(new_topic("good", (1,))))
     assert cluster.state("good").leader == 1
     assert list(cluster.brokers[1].image.brokers) == [1]
     assert "ignoring topic bad" in caplog.text
+    cluster.kill(1)
+    cluster.start(1)
+    assert list(cluster.brokers[1].image.topics) == ["good"], "a new controller can send requests about all the others"
+    assert list(cluster.brokers[1].image.brokers) == [1]
     assert "ignoring the malformed registration of broker 9" in caplog.text
 
 

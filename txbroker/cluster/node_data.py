@@ -1,7 +1,8 @@
 """Encoding and decoding of the data in the metadata tree's nodes: Kafka's JSON, as in ZooKeeper mode.
 
 Compact JSON with Kafka's order of keys. A node may have been written by another broker or by an operator: unknown keys are ignored,
-any other unexpected content raises `MalformedNode`.
+any other unexpected content raises `MalformedNode`. So do values that no request can have: one node must not make requests about all
+others impossible.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_from_text, id_to_te
 P = ParamSpec("P")
 T = TypeVar("T")
 NO_LEADER = -1
+INT32_MAX = 2**31 - 1
+PORT_MAX = 65535
 
 
 class MalformedNode(Exception):
@@ -49,9 +52,29 @@ def _decoder(what: str) -> Callable[[Callable[Concatenate[dict[str, Any], P], T]
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or any(type(item) is not int for item in value):
+    if not isinstance(value, list) or any(type(item) is not int or not 0 <= item <= INT32_MAX for item in value):
         raise ValueError(f"{value!r} is not a list of broker ids")
+    if len(set(value)) != len(value):
+        raise ValueError(f"{value!r} has a broker twice")
     return tuple(value)
+
+
+def _number(value: Any, least: int = 0, most: int = INT32_MAX) -> int:
+    number = int(value)
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not between {least} and {most}")
+    return number
+
+
+def is_int32(name: str) -> bool:
+    """Whether the name of a node is a number that requests can have, such as a broker's id."""
+    return name.isascii() and name.isdecimal() and len(name) <= len(str(INT32_MAX)) and int(name) <= INT32_MAX
+
+
+def _replicas(value: Any) -> tuple[int, ...]:
+    if value == []:
+        raise ValueError("a partition has no replicas")
+    return _ids(value)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -113,7 +136,10 @@ def decode_broker(value: dict[str, Any]) -> BrokerRegistration:
     """`/brokers/ids/N`, version 2 and later (brokers of 0.9 and later)."""
     protocols = value.get("listener_security_protocol_map") or {}
     endpoints = tuple(_endpoint(text, protocols) for text in value["endpoints"])
-    return BrokerRegistration(endpoints, value.get("rack"))
+    rack = value.get("rack")
+    if not isinstance(rack, str | None):
+        raise ValueError("the rack is not a string")
+    return BrokerRegistration(endpoints, rack)
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> RegisteredEndpoint:
@@ -122,7 +148,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> RegisteredEndpoint:
     if not separator or not colon:
         raise ValueError(f"{text!r} is not an endpoint")
     # Up to version 3 the name of a listener is its security protocol.
-    return RegisteredEndpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
+    return RegisteredEndpoint(listener, host.strip("[]"), _number(port, most=PORT_MAX), protocols.get(listener, listener))
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
@@ -138,7 +164,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 def decode_controller_epoch(data: bytes | None) -> int:
     """`/controller_epoch`."""
     try:
-        return int(data or b"")
+        return _number(data or b"")
     except ValueError as error:
         raise MalformedNode(f"{data!r} is not a controller epoch") from error
 
@@ -214,7 +240,7 @@ def decode_topic(value: dict[str, Any]) -> TopicAssignment:
     return TopicAssignment(
         topic_id,
         {
-            int(partition): ReplicaAssignment(_ids(replicas), _ids(adding.get(partition, [])), _ids(removing.get(partition, [])))
+            _number(partition): ReplicaAssignment(_replicas(replicas), _ids(adding.get(partition, [])), _ids(removing.get(partition, [])))
             for partition, replicas in value["partitions"].items()
         },
         {key: other for key, other in value.items() if key not in _TOPIC_KEYS},
@@ -245,10 +271,10 @@ class PartitionState:
 def decode_state(value: dict[str, Any], partition_epoch: int) -> PartitionState:
     """A partition's state; `partition_epoch` is the version of the node."""
     return PartitionState(
-        leader=int(value["leader"]),
-        leader_epoch=int(value["leader_epoch"]),
+        leader=_number(value["leader"], least=NO_LEADER),
+        leader_epoch=_number(value["leader_epoch"]),
         isr=_ids(value["isr"]),
-        controller_epoch=int(value["controller_epoch"]),
+        controller_epoch=_number(value["controller_epoch"]),
         recovering=value.get("leader_recovery_state", 0) == 1,
         partition_epoch=partition_epoch,
     )

@@ -25,11 +25,19 @@ from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.reassignment import Outcomes, Reassignments, Targets
 from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
 from txbroker.cluster.controller.topic_deletion import TopicDeletions
-from txbroker.cluster.node_data import FEATURES, MalformedNode, TopicAssignment, decode_broker, decode_log_dir_event, decode_topic
+from txbroker.cluster.node_data import (
+    FEATURES,
+    MalformedNode,
+    TopicAssignment,
+    decode_broker,
+    decode_log_dir_event,
+    decode_topic,
+    is_int32,
+)
 from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
 from txbroker.cluster.tree.operations import found
-from txbroker.errors import ErrorCode, error_name
-from txbroker.names import TopicPartition, amount
+from txbroker.errors import BrokerError, ErrorCode, error_name
+from txbroker.names import TopicPartition, amount, check_topic_name
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -271,7 +279,7 @@ class ControllerTerm:
     async def _read_brokers(self) -> dict[int, LiveBroker]:
         names = await self._tree.children(node_paths.BROKER_IDS, watch=self._brokers_watch)
         brokers: dict[int, LiveBroker] = {}
-        for broker_id in sorted(int(name) for name in names if name.isdecimal()):
+        for broker_id in sorted(int(name) for name in names if is_int32(name)):
             try:
                 data, stat = await self._tree.get(node_paths.broker(broker_id))
                 brokers[broker_id] = LiveBroker(stat.czxid, decode_broker(data))
@@ -299,8 +307,9 @@ class ControllerTerm:
             if read is None:
                 continue  # deleted in the meantime: the watch on the list of topics fires
             try:
+                check_topic_name(name)
                 topics[name] = decode_topic(read[0])
-            except MalformedNode as error:
+            except (BrokerError, MalformedNode) as error:
                 log.error("ignoring topic %s: %s", name, error)
         return topics
 
