@@ -24,7 +24,6 @@ from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.first_fetches import FirstFetches
 from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage
@@ -82,9 +81,7 @@ class ProduceHarness:
         image = ClusterImage()
         self.replicas = Replicas(BROKER, directories, image, wiring, self.clock.seconds, lambda: 10.0)
         others = IsrRequests(BROKER, self.clock), Fetchers(lambda leader: pytest.fail("there is one broker"))
-        sessions = FetchSessions(0, lambda: 1)
-        first_fetches = FirstFetches(self.clock, sessions, self.fetches)
-        wiring.wire(self.replicas, Coordinator(), Coordinator(), sessions, *others, first_fetches)  # type: ignore[arg-type]
+        wiring.wire(self.replicas, Coordinator(), Coordinator(), FetchSessions(0, lambda: 1), *others)  # type: ignore[arg-type]
         directories.wire(wiring)
         for topic in configs:
             self._lead(topic)

@@ -29,7 +29,6 @@ from txbroker.api.produce import ProduceHandler
 from txbroker.api.read_replica import RACK_AWARE_SELECTOR
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.first_fetches import FirstFetches
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Partition
@@ -112,8 +111,7 @@ class ReplicaHost:
         self.fetchers = Fetchers()
         fetchers: Any = self.fetchers
         isr_requests: Any = self.isr_requests
-        first_fetches = FirstFetches(self.clock, self.sessions, self.purgatories["fetch"])
-        wiring.wire(self.replicas, unused, unused, self.sessions, isr_requests, fetchers, first_fetches)
+        wiring.wire(self.replicas, unused, unused, self.sessions, isr_requests, fetchers)
         disk.directories.wire(wiring)
         leaders = CurrentLeaders(self.replicas, self.image, Endpoints(broker_id, self.image, []))
         fetches = FetchHandler(

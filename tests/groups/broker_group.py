@@ -30,7 +30,6 @@ from txbroker.api.list_offsets import ListOffsetsHandler
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.first_fetches import FirstFetches
 from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.fetcher_loop import FetcherLoop, Fetchers
 from txbroker.cluster.image import ClusterImage
@@ -143,8 +142,7 @@ class Process:
         self.isr_requests.begin(epoch, self._alter_partition)
         self._fetchers = Fetchers(self._fetcher_loop)
         no_transactions: Any = None
-        first_fetches = FirstFetches(clock, sessions, fetch)
-        wiring.wire(self.replicas, self.coordinator, no_transactions, sessions, self.isr_requests, self._fetchers, first_fetches)
+        wiring.wire(self.replicas, self.coordinator, no_transactions, sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
         creation: Any = NoCreation()
         endpoints = Endpoints(broker_id, self.image, [])

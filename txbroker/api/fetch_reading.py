@@ -333,7 +333,7 @@ class FetchReader:
                 self._bytes += _size(data) - _size(self._results.get(item))
                 self._results[item] = data
                 urgent = urgent or self._is_urgent(item, data)
-        enough = urgent or self._bytes >= self._min_bytes or (session is not None and session.take_end())
+        enough = urgent or self._bytes >= self._min_bytes
         if self._bytes > self._limit:
             self.read()
         self.ready = enough

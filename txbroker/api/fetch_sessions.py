@@ -10,7 +10,7 @@ a new high watermark does not end that of a follower (KAFKA-9731): the follower 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from txbroker.api.fetch_client import FetchClient
 from txbroker.cluster.followers import SessionUse
@@ -117,7 +117,7 @@ class FetchSession:
     `privileged`: it is a follower's.
     """
 
-    __slots__ = ("_ends_wait", "_moved", "client", "epoch", "isolation", "items", "pending", "privileged", "session_id", "use", "uses_ids")
+    __slots__ = ("_moved", "client", "epoch", "isolation", "items", "pending", "privileged", "session_id", "use", "uses_ids")
 
     def __init__(self, session_id: int, client: FetchClient, uses_ids: bool, monotonic_s: float) -> None:
         self.session_id = session_id
@@ -130,7 +130,6 @@ class FetchSession:
         self.items: dict[_Key, FetchItem] = {}
         self.pending: dict[_Key, FetchItem] = {}
         self._moved: dict[_Key, FetchItem] = {}
-        self._ends_wait = False
 
     def advance(self) -> None:
         """Go to the next epoch, and from the last one to 1, as 0 requests a new session."""
@@ -149,15 +148,6 @@ class FetchSession:
         self.pending.setdefault(item.key, item)
         if ends_wait:
             self._moved[item.key] = item
-
-    def end_wait(self) -> None:
-        """A request that waits is to be answered when it is tried again, whatever there is."""
-        self._ends_wait = True
-
-    def take_end(self) -> bool:
-        """Whether the wait was to be ended since the last call."""
-        ends, self._ends_wait = self._ends_wait, False
-        return ends
 
     def take_moved(self) -> list[FetchItem]:
         """What a request that waits is to read now."""
@@ -300,7 +290,6 @@ class FetchSessions:
         client.session = found.use
         self._mark_moved()
         found.take_moved()
-        found.take_end()
         before = len(found.items)
         for item in found.apply(request):
             self._unwatch(item)
@@ -313,10 +302,6 @@ class FetchSessions:
             return FetchPlan([], None, True)
         found.advance()
         return FetchPlan([], found, True)
-
-    def of_replicas(self, replicas: Collection[int]) -> list[FetchSession]:
-        """The sessions of these followers."""
-        return [session for session in self._by_use[True].values() if session.client[0] in replicas] if replicas else _NONE
 
     def watch(self, session: FetchSession, item: FetchItem, topic_partition: TopicPartition) -> None:
         """From now on moves of this partition make the item pending in the session.

@@ -19,7 +19,6 @@ from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker import first_topics, internal_topics, settings
 from txbroker.broker.connections import Connections
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.first_fetches import FirstFetches
 from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
 from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
@@ -199,10 +198,7 @@ class Components:
         self._fetchers = Fetchers(
             FetcherLoops(identity.broker_id, config, self.image, world, self.isr_requests, self._connections, inter_broker)
         )
-        self._first_fetches = FirstFetches(world.reactor, self._sessions, fetch)
-        wiring.wire(
-            self.replicas, self._coordinator, self._transactions, self._sessions, self.isr_requests, self._fetchers, self._first_fetches
-        )
+        wiring.wire(self.replicas, self._coordinator, self._transactions, self._sessions, self.isr_requests, self._fetchers)
         directories.wire(wiring)
 
     def start(self) -> None:
@@ -234,7 +230,6 @@ class Components:
         self.isr_requests.stop()
         self.to_controller.stop()
         self._fetchers.stop()
-        self._first_fetches.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
         self._coordinator.stop()

@@ -9,7 +9,6 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch_sessions import FetchSessions
-from txbroker.broker.first_fetches import FirstFetches
 from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.isr_requests import IsrRequests
@@ -34,7 +33,6 @@ class EventWiring:
     _transactions: TransactionCoordinator
     _fetchers: Fetchers
     _sessions: FetchSessions
-    _first_fetches: FirstFetches
 
     def __init__(
         self,
@@ -62,13 +60,11 @@ class EventWiring:
         sessions: FetchSessions,
         isr_requests: IsrRequests,
         fetchers: Fetchers,
-        first_fetches: FirstFetches,
     ) -> None:
         """Set the components that are constructed later; call it before the first event."""
         self._isr_requests = isr_requests
         self._fetchers = fetchers
         self._sessions = sessions
-        self._first_fetches = first_fetches
         self._replicas = replicas
         self._coordinator = coordinator
         self._transactions = transactions
@@ -112,7 +108,6 @@ class EventWiring:
     def leading(self, partition: Partition) -> None:
         """This broker leads the partition. With one of an internal topic it becomes the coordinator of its groups or transactional ids."""
         self._fetchers.forget(partition.topic_partition)
-        self._first_fetches.expect(partition)
         topic, index = partition.topic_partition
         if topic == OFFSETS_TOPIC:
             _log_failure(self._coordinator.load(index), f"groups of {partition.topic_partition}")

@@ -156,10 +156,6 @@ class Followers:
         state.leader_end_then = fetch.leader_end
         return True
 
-    def not_fetched(self) -> list[int]:
-        """The replicas of the committed ISR that have not fetched yet."""
-        return [replica for replica, state in self._states.items() if replica in self.committed and state.end_offset == UNKNOWN_OFFSET]
-
     def appended(self) -> None:
         """The leader's end has moved: no replica has everything."""
         for state in self._states.values():

@@ -332,10 +332,6 @@ class Partition:
         """The other in-sync replicas, as far as this leader knows, that have the record at `offset` or end there (KIP-392)."""
         return () if self._followers is None else self._followers.readable(offset)
 
-    def not_fetched_by(self) -> Sequence[int]:
-        """The in-sync followers that have not fetched in this leader epoch; the high watermark waits for them. None unless it leads."""
-        return () if self._followers is None else self._followers.not_fetched()
-
     def has_proposed(self, proposal: IsrProposal) -> bool:
         """Whether a proposal still waits for the controller's answer."""
         return self._followers is not None and self._followers.proposed is proposal
